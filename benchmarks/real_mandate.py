@@ -18,7 +18,7 @@ from benchmarks.small_model import Outcome, compare
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags

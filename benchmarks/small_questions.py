@@ -23,7 +23,7 @@ import httpx2
 
 from benchmarks.small_model import served
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.agent import Agent
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.gate import GatedCall

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
-from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.decision_rights import Settlement, Verdict
+from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.input_checks import refuse_placeholders
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements

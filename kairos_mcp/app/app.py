@@ -44,8 +44,8 @@ from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.app.watch import Watch
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings

@@ -16,7 +16,7 @@ from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import route_after_sampling

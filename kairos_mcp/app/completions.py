@@ -7,7 +7,7 @@ import time
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.run_resources import LISTED_RUNS
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.store import find_runs, mandates, queries

@@ -19,9 +19,8 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.core.decision_rights import DecisionKind, check_decision_right, decision_way
+from kairos_mcp.core.decision_rights import Caller, DecisionKind, check_decision_right, decision_way
 from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch

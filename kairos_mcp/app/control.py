@@ -12,8 +12,8 @@ from kairos_mcp import __version__
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.steps import Outcome

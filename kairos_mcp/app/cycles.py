@@ -9,8 +9,8 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandates import MandateRef, Mandates, with_id
 from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of

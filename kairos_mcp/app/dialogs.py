@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from kairos_mcp.app.client_requests import new_ask
 from kairos_mcp.app.context import Operations
-from kairos_mcp.core.decision_rights import DecisionKind, Settlement, Verdict, may_decide
-from kairos_mcp.core.identity import Actor, Caller
+from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict, may_decide
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.app.context import Operations
+from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.errors import BadArguments, UnknownRun
-from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import find_runs, queries
 from kairos_mcp.store.find_runs import FoundRun

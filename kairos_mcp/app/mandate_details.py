@@ -8,7 +8,7 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandates import MandateRef, Mandates, mandate_of_row
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.calendar import day_at
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import DAY_CAPS, limits_to_json
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.core.messages import JsonObject

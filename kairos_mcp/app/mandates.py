@@ -11,8 +11,8 @@ from itertools import dropwhile
 
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.run_spec import CYCLES_FLOW
@@ -20,7 +20,7 @@ from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
-from kairos_mcp.specs.load_ooda import read_mandate
+from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow

@@ -14,8 +14,8 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.command_patterns import format_pattern
+from kairos_mcp.core.decision_rights import Caller, person_on_page
 from kairos_mcp.core.errors import NotFound, Unreadable
-from kairos_mcp.core.identity import Caller, person_on_page
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Spec

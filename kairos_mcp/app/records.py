@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import RecordedStep

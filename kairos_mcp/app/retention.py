@@ -10,8 +10,7 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
-from kairos_mcp.store.database import Store
-from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.session import Session
 
 MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from kairos_mcp.app.context import Operations
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import rules
 from kairos_mcp.store.rules import RuleRow

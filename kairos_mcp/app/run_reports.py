@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
-from kairos_mcp.core.decision_rights import may_decide
+from kairos_mcp.core.decision_rights import Caller, may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import TEAM_FLOWS
 from kairos_mcp.settings.settings import find_changed_file
 from kairos_mcp.store import queries, settlements

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import queries, run_changes
 from kairos_mcp.store.codec import decode

@@ -16,8 +16,8 @@ import anyio
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import OnHeartbeat, Runs
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import TEAM_FLOWS, Spec
 from kairos_mcp.store import queries

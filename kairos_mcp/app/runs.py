@@ -28,8 +28,8 @@ from kairos_mcp.app.start import (
     start_run,
 )
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.specs import build

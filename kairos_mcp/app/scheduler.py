@@ -14,8 +14,8 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.cycles import Cycles, RunOptions
 from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.app.schedules import ScheduledTime, Schedules
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.specs.build import find_own_route
 
 LOOK_S = 10.0  # between two looks: mandates are saved and runs end without a word

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandates import MandateRef, Mandates, due_times_of, mandate_of_row
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.schedule import Schedule, next_time
 from kairos_mcp.specs.build import find_own_route

@@ -19,13 +19,12 @@ from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.specs.load import LoadedSpec, load_built_spec, load_spec
-from kairos_mcp.store import runs, texts
-from kairos_mcp.store.codec import encode, unreadable
+from kairos_mcp.store import codec, runs
+from kairos_mcp.store.codec import DamagedText, encode, unreadable
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, referred_texts, run_by_number
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session, read_each
-from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
@@ -99,7 +98,7 @@ class StoredSpecs:
         if rebuilt:
 
             def write(session: Session) -> None:
-                texts.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
+                codec.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
                 for run in {run for _, run in rebuilt}:
                     runs.add_note(session, run_by_number(session, run), _REBUILT_NOTE)
 
@@ -134,7 +133,7 @@ class StoredSpecs:
 def _read_text(session: Session, content_hash: str) -> str:
     """Read a text of a run's spec. Raises LostText."""
     try:
-        found = texts.read_text(session, content_hash)
+        found = codec.read_text(session, content_hash)
     except DamagedText as damaged:
         raise LostText(content_hash, damaged.body, damaged) from damaged
     if found is None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.core.calendar import DAY_MS
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import tasks
 from kairos_mcp.store.codec import decode

@@ -13,7 +13,7 @@ from kairos_mcp.cli.output import format_cost
 from kairos_mcp.cli.session import PERSON, find_target, person_for, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
-from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags

@@ -15,6 +15,7 @@ from kairos_mcp.cli.output import call_line, ending_lines
 from kairos_mcp.cli.rules import words_to_remove
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
     ApprovalExpired,
@@ -23,7 +24,6 @@ from kairos_mcp.core.errors import (
     KairosError,
     NotWaiting,
 )
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags, Settings
 from kairos_mcp.views.team_tree import OPEN, tree_lines

@@ -13,7 +13,7 @@ from kairos_mcp.cli.output import command_line_for, purpose_line, shell_command,
 from kairos_mcp.cli.session import find_target_to_drive, person_for, with_app
 from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
-from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings

@@ -13,7 +13,7 @@ from kairos_mcp.cli.output import command_line_for, workspace_name
 from kairos_mcp.cli.session import person_for, with_app
 from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import emit
-from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.text import count_of, format_age
 from kairos_mcp.settings.settings import Flags, Settings, current_folder
 

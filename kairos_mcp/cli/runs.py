@@ -14,8 +14,8 @@ from kairos_mcp.cli.output import age_since, command_line_for, report_lines, tra
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit, one_line, print_note
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import print_note
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:

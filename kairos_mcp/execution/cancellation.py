@@ -13,7 +13,7 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import AnsweredStep, DroppedStep, RunCommit, StepResult
-from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.database import Job
 from kairos_mcp.store.queries import RunRow, StepRow
 
 

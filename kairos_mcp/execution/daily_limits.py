@@ -20,8 +20,8 @@ from kairos_mcp.store.codec import decode_fields, unreadable
 from kairos_mcp.store.commit import ChargedAccounts, Paused
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.report_queries import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.session import Session, read_each, read_together
 
 MAX_AHEAD_MS = 48 * 3_600_000  # if the clock was wrong by more, a person has to say which day is right

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.budget.reservation import reserve
-from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import Account, caps_by_unit, counts_of
+from kairos_mcp.budget.units import Account, caps_by_unit, counts_of, format_status_line
 from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
 from kairos_mcp.execution.daily_limits import DailyAccounts

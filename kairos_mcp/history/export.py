@@ -30,7 +30,7 @@ from kairos_mcp.history.format import (
     ExportHead,
     RedactedPlaces,
 )
-from kairos_mcp.store import queries, report_queries, texts
+from kairos_mcp.store import codec, queries, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
@@ -78,7 +78,7 @@ def export_lines(
     yield ExportHead(run.id, __version__)
     yield _export_run(run, export_redactor)
     for content_hash in referred_texts(run, record):
-        body = texts.read_text(session, content_hash)  # a damaged one is no record of anything
+        body = codec.read_text(session, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
     attempts: dict[int, list[AttemptRow]] = {}

@@ -6,9 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kairos_mcp.core.decision_rights import Settlement, Verdict
+from kairos_mcp.core.decision_rights import Actor, Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolResult, Usage, make_tool_call
 from kairos_mcp.core.steps import call_path

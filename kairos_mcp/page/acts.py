@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import ValidationError
 
-from kairos_mcp.core.decision_rights import Settlement
+from kairos_mcp.core.decision_rights import Settlement, person_on_page
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.identity import person_on_page
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.limits_table import LimitsTable
@@ -24,7 +23,7 @@ from kairos_mcp.core.run_spec import PlannerRequest, Route, TeamRequest
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.app.start import StartResult
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Folder = Annotated[str, Field(min_length=1, max_length=4_096)]

@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp import __version__
 from kairos_mcp.core import errors
+from kairos_mcp.core.decision_rights import person_on_page
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
-from kairos_mcp.core.identity import person_on_page
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 from kairos_mcp.core.limits import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import TOOL, header, refuse

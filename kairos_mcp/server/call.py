@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, get_args
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import Route
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.call import current_principal

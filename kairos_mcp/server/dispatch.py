@@ -15,8 +15,8 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import nearest_names
 from kairos_mcp.server.call import (

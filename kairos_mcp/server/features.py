@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.server.call import current_principal
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import mcp_types as wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import Caller
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

@@ -15,8 +15,8 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server.arguments import ooda, planner, runs

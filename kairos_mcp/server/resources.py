@@ -19,8 +19,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
 from kairos_mcp.app.run_resources import ListedRun
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.text import count_of, spell_hidden, truncate
 from kairos_mcp.server import apps, results

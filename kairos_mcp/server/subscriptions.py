@@ -12,8 +12,8 @@ import mcp_types as wire
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
 from kairos_mcp.app.watch import LIST, Topic, Watcher
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Busy, KairosError
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.resources import GetApp, find_kind, protocol_error

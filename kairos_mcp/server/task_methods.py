@@ -19,8 +19,8 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale, UnknownRun
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.server import client_requests
 from kairos_mcp.server.call import (
     POLL_MS,

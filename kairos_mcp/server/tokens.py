@@ -18,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.app.app import make_store
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
-from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.session import Session

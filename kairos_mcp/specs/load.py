@@ -1,22 +1,30 @@
-"""Load a spec into its flow. Loading never reads a file."""
+"""Load a spec into its flow: of a planner, a team, a phase or cycles. All is in the spec: no file is read."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kairos_mcp.core.messages import Message, ToolSet, ToolSpec
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.mandate import Mandate, parse_mandate
+from kairos_mcp.core.messages import SEARCH, JsonObject, Message, ToolSet, ToolSpec
+from kairos_mcp.core.paths import Scopes
+from kairos_mcp.core.plan import parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, TEAM_FLOWS, Spec
+from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, TEAM_FLOWS, FrozenTeam, Phase, Spec, phase_of
 from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import plan, planner, team, tool_calls
 from kairos_mcp.flows.ooda import cycles, phases
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts
+from kairos_mcp.flows.team import PLAN_PROBLEM, TeamState
+from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.scripted import Script
-from kairos_mcp.specs import load_ooda, load_team
-from kairos_mcp.store.codec import decode
+from kairos_mcp.store.codec import decode, unreadable
 
 VERSIONS: Mapping[str, int] = {
     "planner": planner.VERSION,
@@ -42,7 +50,7 @@ class LoadedSpec:
     planner_input: PlannerInput | None
     text_prompts: TextPrompts = NO_TEXT_PROMPTS
     searchable: ToolSet = NO_TOOLS
-    team: load_team.LoadedTeam | None = None
+    team: LoadedTeam | None = None
 
     @property
     def searches(self) -> bool:
@@ -69,9 +77,9 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
     if spec.flow in TEAM_FLOWS:
         return _load_team_spec(spec, text, offered, script)
     if spec.flow != "planner":
-        order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
+        order = load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
-        return LoadedSpec(spec, offered, script, lambda: load_ooda.make_ooda_flow(order), None, spoken, behind)
+        return LoadedSpec(spec, offered, script, lambda: make_ooda_flow(order), None, spoken, behind)
     planner_input = PlannerInput(
         system=_shared_text(text(spec.system_text)),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
@@ -94,7 +102,7 @@ def _load_team_spec(
 ) -> LoadedSpec:
     prompts = _load_prompts(text(spec.prompts_text))
     loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
-    loaded = load_team.load_team(spec, text, offered, loop)
+    loaded = load_team(spec, text, offered, loop)
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded)
 
@@ -120,4 +128,113 @@ def _load_prompts(text: str) -> Prompts:
 @lru_cache(maxsize=16)
 def _load_text_prompts(text: str) -> TextPrompts:
     prompts: TextPrompts = decode(TextPrompts, text)
+    return prompts
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTeam:
+    """A team that was loaded: what it starts from, and the models of agents that have one of their own."""
+
+    team_input: TeamInput
+    models: Mapping[str, str]
+    plans_only: bool
+
+    @property
+    def tools_by_agent(self) -> Mapping[str, ToolSet]:
+        return {agent.name: agent.tools for agent in self.team_input.agents.values()}
+
+    def make_flow(self, state: TeamState | None = None) -> Flow[Outcome]:
+        """Make the flow anew. `state`: a new one, in which it shows what it has come to."""
+        if self.plans_only:
+            return plan.plan_alone(self.team_input)
+        return team.team(self.team_input, state or TeamState())
+
+
+def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loop: PlannerInput) -> LoadedTeam:
+    """Load a team. `loop`: what the loops of its agents have in common. Raises StoreCorrupt."""
+    frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
+    reports = () if spec.flow == "plan" else (PLAN_PROBLEM,)
+    agents = {
+        each.name: TeamAgent(
+            each.name,
+            each.description,
+            each.system,
+            ToolSet([found for name in (*each.tools, *reports) if (found := tools.find(name)) is not None]),
+            each.max_rounds,
+        )
+        for each in frozen.agents
+    }
+    own_tools = {each.name: each.tools for each in frozen.agents}
+    team_input = TeamInput(
+        spec.goal,
+        frozen.context,
+        agents,
+        frozen.planner,
+        decode(TeamPrompts, text(spec.team_prompts_text)),
+        loop,
+        frozen.max_parallel,
+        frozen.records,
+        frozen.files,
+        None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
+        bool(frozen.lists_names),
+    )
+    models = {each.name: each.model for each in frozen.agents if each.model is not None}
+    return LoadedTeam(team_input, models, spec.flow == "plan")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCycle:
+    """A cycle context with what to run in it: one phase with its input (`phase`, `given`), or so many cycles."""
+
+    context: CycleContext
+    phase: Phase | None
+    given: JsonObject | None
+    cycles: int
+
+
+def load_cycle(
+    spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts
+) -> LoadedCycle:
+    """Load the cycle context of a spec. `text` returns a text by its hash. Raises StoreCorrupt."""
+    context = CycleContext(
+        read_mandate(text(spec.mandate_text)),
+        _load_phase_prompts(text(spec.phase_prompts_text)),
+        prompts,
+        _select_named(tools, spec.reads),
+        _select_named(tools, spec.may),
+        decode(Scopes, text(spec.scopes_text)),
+        decode(CarryOver, text(spec.carried_text)),
+        frozenset(each.name for each in behind),
+        tools.find(SEARCH) if behind or spec.joining is not None else None,
+        spec.idle_cycles,
+        spec.joining is not None,
+        bool(spec.checks_first),
+    )
+    given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
+    return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)
+
+
+def make_ooda_flow(loaded: LoadedCycle) -> Flow[Outcome]:
+    """Make the flow of a loaded spec: its phase, or its cycles."""
+    if loaded.phase is None:
+        return cycles.mandate_flow(loaded.context, loaded.cycles)
+    return phases.phase_flow(loaded.context, loaded.phase, loaded.given)
+
+
+def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
+    wanted = set(names or ())
+    return ToolSet([spec for spec in tools if spec.name in wanted])
+
+
+def read_mandate(text: str) -> Mandate:
+    """Read the mandate in a row. Raises Unreadable."""
+    try:
+        return parse_mandate(json.loads(text))
+    except (ValueError, KairosError) as error:
+        raise unreadable("mandate") from error
+
+
+@lru_cache(maxsize=16)
+def _load_phase_prompts(text: str) -> PhasePrompts:
+    prompts: PhasePrompts = decode(PhasePrompts, text)
     return prompts

@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
-from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
+from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of, format_status_line
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, client_requests, more_rounds, queries, texts, tool_memory
+from kairos_mcp.store import approvals, client_requests, codec, more_rounds, queries, tool_memory
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
@@ -37,7 +36,7 @@ from kairos_mcp.store.commit import (
     UsualCommit,
 )
 from kairos_mcp.store.more_rounds import RoundsRequest
-from kairos_mcp.store.notes import (
+from kairos_mcp.store.report_queries import (
     USED_UP_REASONS,
     AskedCompletion,
     exceeded_cap_notes,
@@ -95,7 +94,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(session, commit, new, batch))
         completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
-    texts.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
+    codec.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
     batch.write()
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
     unpriced = unpriced_notes(step.sent for step in started if step.reservation is not None)

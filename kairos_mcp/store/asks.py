@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kairos_mcp.core.identity import Actor
+from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import (

@@ -1,9 +1,14 @@
-"""Encode values for rows and decode them again. What is read is validated: a damaged row raises, never half a value."""
+"""How values stand in rows: encoded as JSON and decoded again; long texts once each, by the SHA-256 of their content.
+
+What is read is validated: a damaged row raises, never half a value, and a text is compared with its hash.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -12,6 +17,7 @@ from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import BadArguments, Unreadable
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.store.session import Session
 
 _ANSWER_TYPES: dict[str, type[Any]] = {
     "completion": Completion,
@@ -117,3 +123,51 @@ def _decode_strictly(kind: Any, text: str, what: str) -> Any:
         return _adapter(kind).validator.validate_json(text, strict=True)
     except ValidationError as error:
         raise unreadable(what) from error
+
+
+_KEEP = (
+    "insert into text(hash, body) values (?, ?) on conflict(hash) do update set body = excluded.body"
+    " where text.body is distinct from excluded.body"
+)
+_READ = "select cast(body as blob) from text where hash = ?"  # bytes: a damaged text may be no UTF-8 at all
+
+
+class _KeptText(NamedTuple):
+    """A text that a transaction stores last."""
+
+    hash: str
+    body: str
+
+    def plus(self, other: _KeptText) -> _KeptText:
+        return other
+
+    def write(self, session: Session) -> None:
+        session.rows(_KEEP, self)
+
+
+class DamagedText(Unreadable):
+    """A text whose content no longer matches its hash; `body` is what is stored now."""
+
+    def __init__(self, content_hash: str, body: bytes) -> None:
+        super().__init__(f"The text {content_hash[:12]} is damaged.", "Run `kairos-mcp doctor`.")
+        self.body = body
+
+
+def keep_texts(session: Session, texts: Iterable[tuple[str, str]]) -> None:
+    """Store texts, given as (hash, body). A damaged one that is stored already is replaced."""
+    for text in texts:
+        if session.last_writes is None:
+            session.rows(_KEEP, text)
+        else:
+            session.last_writes.add("text", text[0], _KeptText(*text))
+
+
+def read_text(session: Session, content_hash: str) -> str | None:
+    """Return the text with this hash, None where there is none. Raises DamagedText."""
+    found = session.row(_READ, (content_hash,))
+    if found is None:
+        return None
+    body: bytes = found[0]
+    if sha256(body).hexdigest() != content_hash:
+        raise DamagedText(content_hash, body)
+    return body.decode()

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kairos_mcp.core.decision_rights import Verdict
+from kairos_mcp.core.decision_rights import Actor, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
-from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import approvals, rules, settlements
 from kairos_mcp.store.approvals import LAPSED, ApprovalRow, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers

@@ -16,14 +16,12 @@ from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import integrity, ownership, schema
-from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
-from kairos_mcp.store.database import News, Store, make_folder
-from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.connection import SqliteSession, Writer, connect, translate_errors
+from kairos_mcp.store.database import Job, News, Store, make_folder
 from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.writer import Writer
 
 T = TypeVar("T")
 

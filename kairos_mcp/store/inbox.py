@@ -10,21 +10,21 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
-from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import client_requests, texts
+from kairos_mcp.store import client_requests, codec
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode, encode_answer
 from kairos_mcp.store.commit import StepResult
-from kairos_mcp.store.notes import exceeded_cap_notes
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
+from kairos_mcp.store.report_queries import exceeded_cap_notes
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 from kairos_mcp.store.session import Session, placeholders
@@ -110,7 +110,7 @@ def record_answers(
         client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
         record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
-            texts.keep_texts(session, (submitted.text,))
+            codec.keep_texts(session, (submitted.text,))
     batch.write()
     _resume_if_by_itself(session, run)
     notes = [text for _, submitted in new for text in submitted.notes]

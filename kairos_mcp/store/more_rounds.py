@@ -17,7 +17,7 @@ from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import task_of
 from kairos_mcp.store.codec import decode, decode_answer, encode
-from kairos_mcp.store.notes import insert_note
+from kairos_mcp.store.report_queries import insert_note
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.session import Session
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kairos_mcp.core.decision_rights import Settlement
+from kairos_mcp.core.decision_rights import Actor, Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
-from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from kairos_mcp.core.calendar import format_timestamp
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import Outcome

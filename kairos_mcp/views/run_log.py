@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.calendar import format_timestamp
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import LIMITED_UNITS, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Spec

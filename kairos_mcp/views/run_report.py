@@ -12,8 +12,8 @@ from typing import Any
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import format_timestamp
+from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
-from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass

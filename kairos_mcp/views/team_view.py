@@ -16,7 +16,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, Outcome, RecordedStep, enclosing_paths, loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.team import TaskState, TeamState
-from kairos_mcp.specs.load_team import LoadedTeam
+from kairos_mcp.specs.load import LoadedTeam
 from kairos_mcp.store import accounts, approvals, queries
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow

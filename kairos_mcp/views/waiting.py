@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.run_spec import CLIENT_ROUTES

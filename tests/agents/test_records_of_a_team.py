@@ -9,7 +9,7 @@ from support.branches import branches_of
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.agent_record import KindRecord
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import TeamRequest
 
 PLAN = {

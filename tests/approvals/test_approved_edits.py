@@ -13,8 +13,8 @@ from support.reviewers import Person, accepts, connect_person, digest, verdicts
 from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ApprovalExpired
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 

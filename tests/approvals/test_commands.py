@@ -21,8 +21,8 @@ from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 from kairos_mcp.app.command_text import COMMAND_GROUPS
 from kairos_mcp.cli import respond, rules
 from kairos_mcp.cli.command_table import GROUPS
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.settings.settings import Flags
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}

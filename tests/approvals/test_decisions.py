@@ -26,6 +26,7 @@ from support.reviewers import (
 )
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Actor, Caller
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
     ApprovalExpired,
@@ -36,7 +37,6 @@ from kairos_mcp.core.errors import (
     NotWaiting,
     UnknownRun,
 )
-from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries

@@ -8,7 +8,7 @@ import pytest
 from support.app import ME, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import PlannerRequest

@@ -16,8 +16,8 @@ from support.reviewers import Person, accepts, connect_person
 
 from approvals.test_approved_edits import EDIT, KEY, PERSON, edits
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalRequired, BadArguments
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.store.rules import RuleRequest

@@ -22,7 +22,7 @@ from support.provider_server import Standin, calls, standin, talks
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.load import load_settings

@@ -15,7 +15,7 @@ from support.forked_program import start
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from tests.browser.gallery import TOOL
 from tests.browser.served_page import environ_of, run_until_rest, says, serve_page, start_run, wait_for_rows
 

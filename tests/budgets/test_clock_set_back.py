@@ -9,7 +9,7 @@ import pytest
 from support.app import ME, Place, reads, rests, says, start_run
 from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, usage_of
 
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 

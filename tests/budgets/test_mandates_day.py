@@ -24,8 +24,8 @@ from support.provider_server import WITHIN_S, Standin, talks
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}

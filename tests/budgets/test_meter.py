@@ -9,8 +9,7 @@ from support.daily_accounts import ZONE
 from support.provider_server import Standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.units import NOTHING, Account, Units, format_status_line
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.steps import RequestCompletion

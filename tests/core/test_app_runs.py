@@ -29,6 +29,7 @@ from support.app import (
 )
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
     BadArguments,
@@ -38,7 +39,6 @@ from kairos_mcp.core.errors import (
     UnknownRun,
     UnknownTool,
 )
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule

@@ -17,8 +17,7 @@ from kairos_mcp.budget.reservation import (
     ReservationRequest,
     reserve,
 )
-from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
+from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of, format_status_line
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Refused
 

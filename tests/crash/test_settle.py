@@ -23,8 +23,8 @@ from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements

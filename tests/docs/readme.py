@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.decision_rights import KINDS, WAYS, table_cells
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import KINDS, WAYS, Caller, table_cells
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.prompts import PROMPTS

@@ -14,7 +14,7 @@ from support.app import ME, Place, meet_servers, place_in, rests, says
 from support.downstream import PEER
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 

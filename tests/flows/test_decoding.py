@@ -20,7 +20,7 @@ from kairos_mcp.core.input_checks import (
 )
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.structured_output import decode_output, decode_turn
+from kairos_mcp.flows.structured_answer import decode_output, decode_turn
 
 DECIDE: JsonObject = {
     "type": "object",

@@ -638,7 +638,7 @@ SPENDING = (
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
     Guard(
-        "store/group_writer.py",
+        "store/database.py",
         "            if session.changed_rows() != before:",
         "            if False:",
         "core/test_writer.py::test_a_job_that_refuses_after_a_write_leaves_nothing_and_takes_no_other_with_it",
@@ -1779,13 +1779,13 @@ WORDS = (
     ),
     Guard("core/input_checks.py", "    if len(found) > 1:", "    if False:", NOT_PLAIN),
     Guard(
-        "flows/loop_guards.py",
+        "flows/ending.py",
         'case Completion(finish="length"):',
         'case Completion(finish="never"):',
         "flows/test_planner.py::test_a_truncated_turn_executes_nothing_and_is_shown_to_the_model",
     ),
     Guard(
-        "flows/loop_guards.py",
+        "flows/ending.py",
         "return StalledLoop(tool) if times >= STALL_AFTER_REPEATS else None",
         "return None",
         "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
@@ -1826,14 +1826,14 @@ DAMAGED = (
         UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
     ),
     Guard(
-        "store/texts.py",
+        "store/codec.py",
         "    if sha256(body).hexdigest() != content_hash:\n        raise DamagedText(content_hash, body)\n",
         "",
         "records/test_damaged_texts.py::test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other"
         "[a wrong but valid byte]",
     ),
     Guard(
-        "store/texts.py",
+        "store/codec.py",
         " on conflict(hash) do update set body = excluded.body",
         " on conflict(hash) do update set body = body",
         "records/test_damaged_texts.py::test_a_shared_text_is_put_back_by_whoever_reads_it"

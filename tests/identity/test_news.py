@@ -13,7 +13,7 @@ from support.app import ASK, ME, Place, asks, rests, says
 from support.sampling_clients import ConnectedClient, connect_client
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 
 PERSON = Caller(via="command")

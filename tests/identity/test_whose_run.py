@@ -19,8 +19,8 @@ from support.sampling_clients import connect_client
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 
 BY_HAND = Caller(via="command")

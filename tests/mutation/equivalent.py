@@ -24,7 +24,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "core/input_checks.py",
         "_find_balanced_object",
-        "depth == 0 and len(found) < MAX_OBJECTS and isinstance(value := _parse_or_none(text[start : token.end()]), dict)",
+        "depth == 0 and len(found) < MAX_OBJECTS "
+        "and isinstance(value := _parse_or_none(text[start : token.end()]), dict)",
         "(len(found) < MAX_OBJECTS and isinstance((value := _parse_or_none(text[start:token.end()])), dict))",
     ): "a shorter way: from the outermost bracket to an inner end no text is balanced, so none of them is parsed",
     **{

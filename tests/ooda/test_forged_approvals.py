@@ -14,8 +14,8 @@ from support.reviewers import MODERN, UNHURRIED, connect_person, verdicts
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.identity import Caller
 
 ONCE = {**MANDATE, "max_cycles": 1}
 LINES = cycle(edit("oen.md", "one.md"))

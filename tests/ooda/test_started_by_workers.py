@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 
 WITHIN_S = 30.0
 LINES = cycle(noop("all well"))

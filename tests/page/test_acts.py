@@ -17,7 +17,7 @@ from support.reviewers import open_asking_app, waiting
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.run_spec import PlannerRequest
 

@@ -11,7 +11,7 @@ from support.app import ME, Place, open_checked_app, reads, says, start_run
 from support.commands import Said, command
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tokens import TokenStore, make_tokens
 from kairos_mcp.store import schema

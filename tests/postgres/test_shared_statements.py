@@ -27,7 +27,6 @@ DRIVES_SQLITE = {  # what opens, checks and shrinks the state file, and the list
     "store/file_store.py",
     "store/integrity.py",
     "store/schema.py",
-    "store/writer.py",
 }
 SHARED = ("core", "budgets", "approvals", "ooda", "teams", "sampling", "records", "tasks", "registry", "histories")
 OF_TESTS = re.compile(r"pragma|sqlite_|reserved_over")

@@ -10,8 +10,8 @@ import pytest
 from support.app import ASK, ME, Place, answer_run, asks, reads, rests, says, start_run
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
 
 pytestmark = pytest.mark.unreplayed

@@ -16,8 +16,8 @@ from support import postgres
 from support.app import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, start_run
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
 
 PERSON = Caller(via="command", client="kairos-mcp")

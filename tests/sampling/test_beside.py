@@ -28,7 +28,7 @@ from support.sampling_clients import (
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientReply
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.steps import Branch, Flow, Gather, Outcome, RequestCompletion, make_outcome
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY

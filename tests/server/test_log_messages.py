@@ -12,7 +12,7 @@ from support.logged import open_logged_client, set_level
 from support.sampling_clients import ERAS, LEGACY, MODERN
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 
 EDIT = {

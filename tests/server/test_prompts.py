@@ -16,7 +16,7 @@ from support.app import ME, Place, says, start_run
 from support.sampling_clients import ERAS, provide_app
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.completion import MAX_VALUES

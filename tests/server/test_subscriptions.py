@@ -17,7 +17,7 @@ from support.sampling_clients import ERAS, LEGACY, MODERN, provide_app
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.watch import REST_S, Topic, Versions, Watch
-from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server

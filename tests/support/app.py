@@ -17,7 +17,7 @@ from hypothesis import settings as examples
 
 from kairos_mcp.app.app import App, make_store
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings

@@ -130,7 +130,7 @@ async def host_app(root: Path, path: str) -> None:
 
 
 async def _start(app: Any, goal: str, principal: str, key: str | None, route: str) -> str:
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
     from kairos_mcp.core.run_spec import PlannerRequest
     from support.app import ASK
 
@@ -141,13 +141,13 @@ async def _start(app: Any, goal: str, principal: str, key: str | None, route: st
 
 
 async def _answer(app: Any, run: str, principal: str, answers: dict[str, Any]) -> None:
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
 
     await app.answers.submit(run, answers, Caller(principal))
 
 
 async def _control(app: Any, run: str, principal: str, action: str, route: str | None = None) -> None:
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
     from kairos_mcp.core.limits import Limits
 
     limits = Limits(rounds=2) if action == "extend" else None
@@ -155,14 +155,14 @@ async def _control(app: Any, run: str, principal: str, action: str, route: str |
 
 
 async def _settle(app: Any, run: str, principal: str, key: str, settlement: str) -> None:
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
 
     await app.answers.settle(run, key, settlement, Caller(principal, via="command"))
 
 
 async def _rest(app: Any, run: str, principal: str) -> dict[str, Any]:
     """The report, once nothing of the run moves."""
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
 
     await app.runs.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
     found: dict[str, Any] = (await app.runs.report(run, Caller(principal))).as_json()
@@ -171,7 +171,7 @@ async def _rest(app: Any, run: str, principal: str) -> dict[str, Any]:
 
 async def _replay(app: Any, run: str, principal: str) -> str | None:
     """The first difference."""
-    from kairos_mcp.core.identity import Caller
+    from kairos_mcp.core.decision_rights import Caller
 
     found: str | None = (await app.records.replay(run, Caller(principal))).first_difference
     return found

@@ -12,7 +12,7 @@ import mcp_types as wire
 from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server
 from support.app import WITHIN_S

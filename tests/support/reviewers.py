@@ -12,7 +12,7 @@ import mcp_types as wire
 from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import approval_digest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy

@@ -91,8 +91,7 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
 
 
 def _standing_lines() -> list[str]:
-    from kairos_mcp.budget.status_line import format_status_line
-    from kairos_mcp.budget.units import NOTHING
+    from kairos_mcp.budget.units import NOTHING, format_status_line
     from kairos_mcp.core.limits import Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]

@@ -18,8 +18,7 @@ import psycopg
 from kairos_mcp.core.errors import KairosError, StoreBusy, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
-from kairos_mcp.store.database import News, Store, make_folder
-from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.database import Job, News, Store, make_folder
 from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from kairos_mcp.store.group_writer import QueuedJob
+from kairos_mcp.store.database import QueuedJob
 from kairos_mcp.store.postgres.connection import Connection
 from kairos_mcp.store.postgres.locks import WRITERS_LOCK
 from kairos_mcp.store.postgres.session import PostgresSession

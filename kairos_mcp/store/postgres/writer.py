@@ -17,7 +17,7 @@ from typing import TypeVar
 import psycopg
 
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
-from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
+from kairos_mcp.store.database import GroupWriter, Job, QueuedJob
 from kairos_mcp.store.postgres.connection import Connection, as_store_error, bound_transactions
 from kairos_mcp.store.postgres.group_session import GroupSession, Undone
 from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
