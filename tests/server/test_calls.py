@@ -138,9 +138,12 @@ async def test_a_wait_for_attention_ends_when_the_run_does(script_settings, conn
 
 async def test_a_cancelled_call_leaves_its_run_alone(script_settings, connect):
     async with connect(script_settings(says("done", delay_s=0.5))) as client:
-        with anyio.move_on_after(0.1):
-            await client.ask("planner_run", {"goal": "go"})
         with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(client.ask, "planner_run", {"goal": "go"})
+                while not (await client.ask("run_status"))["runs"]:
+                    pass
+                calls.cancel_scope.cancel()
             (run,) = (await client.ask("run_status", {"until": "done", "view": "full"}))["runs"]
         assert (run["status"], run["summary"]) == ("completed", "done")
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from support.app import PERSON, Place, reads, rests, says
+from support.app import PERSON, WITHIN_S, Place, reads, rests, says
 from support.branches import Team, open_team_app
 from support.daily_accounts import NOON
 from support.reviewers import Absent, Person, Thinking, accepts, connect_person
@@ -251,9 +251,11 @@ async def test_a_user_who_is_away_is_asked_once_all_else_is_done(place: Place) -
         run = await client.ask("run_continue", brought)
         run = await answers(client, run, task_2=says("done"))
         assert person.seen == []
-        brought = {"run_id": run["run_id"], "answers": {"task-3/round-1": says("done")}, "wait_s": 0.5}
-        run = await client.ask("run_continue", brought)
+        asking = asyncio.create_task(answers(client, run, task_3=says("done")))
+        await asyncio.wait_for(person.shown.wait(), WITHIN_S)
+        (run,) = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
         assert (len(person.seen), list(item_forms(run))) == (1, ["task-1/round-1/call-1/approval"])
+        asking.cancel()
 
 
 async def test_completions_and_approvals_of_different_branches_travel_in_one_result(place: Place) -> None:

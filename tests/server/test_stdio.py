@@ -13,8 +13,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support.app import Place
 from support.line_client import SECONDS, SERVE, Peer
 from support.script_lines import says
+from support.waiting import wait_until
 
 from kairos_mcp.server.tools import TOOLS
 
@@ -267,6 +269,8 @@ def test_a_call_is_cancelled_while_nobody_reads(start_peer, tmp_path):  # STDIO-
     peer = start_peer(KAIROS_SCRIPT=str(script))
     peer.greet()
     call = peer.ask("tools/call", {"name": "planner_run", "arguments": {"goal": "go", "wait_s": 600}})
+    place = Place(tmp_path)
+    wait_until(lambda: place.has_tables() and place.rows("select 1 from run"), SECONDS)
     asked = [peer.ask("tools/list") for _ in range(60)]
     peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
     assert [peer.read()["id"] for _ in asked] == asked

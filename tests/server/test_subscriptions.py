@@ -93,6 +93,7 @@ async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> No
     settings = place.settings(says("Done."))
     async with App.open(settings, via="mcp") as app:
         hers = (await app.runs.start_planner(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
+        await app.runs.wait([hers], until="rest", wait_s=WITHIN_S, caller=Caller("alice"))
         uri = f"kairos://runs/{hers}"
         async with open_notified_client(app, LEGACY, "bob") as (client, _):
             for each in (uri, "kairos://runs/run-000000000000", "kairos://nothing", "kairos://mandates/x"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import postgres
 from support.forked_program import NAMES, Forked, start
 
 SERVE = """
@@ -32,7 +33,8 @@ class Peer:
     @classmethod
     def start(cls, home: Path, program: str = SERVE, **environ: str) -> Peer:
         streams = dict.fromkeys(NAMES, subprocess.PIPE)
-        return cls(start([str(home)], code=program, env={**os.environ, **environ}, **streams))
+        environ = {**os.environ, **postgres.environ_of(home.parent), **environ}
+        return cls(start([str(home)], code=program, env=environ, **streams))
 
     def greet(self) -> None:
         hello = {
