@@ -9,30 +9,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from support import postgres
 from support.app import ME, Place, assert_all_lawful, place_in, reads, says
+from support.stdio_server import PLAN, TEAM_LINES
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.views.run_report import RunReport
 
 pytestmark = pytest.mark.postgres
-LINES = (reads("a.txt"), reads("b.txt"), says("done"))
+
 WORK = """
 import os, signal, sys, threading, psycopg
-from kairos_mcp.store.postgres import ownership, session
+from kairos_mcp.store.postgres import connection, ownership
 at, number = int(sys.argv[1]), int(sys.argv[2])
-session.BOUNDS = session.BOUNDS.replace("timeout=5s", "timeout=1s")  # so long others wait for what it holds
-session.TRANSACTION_S = 2
+connection.BOUNDS = connection.BOUNDS.replace("timeout=5s", "timeout=1s")  # so long others wait for what it holds
+connection.TRANSACTION_S = 2
 ownership.SessionLock.__init__.__defaults__ = (2.0,)  # the lease
 count, execute = 0, psycopg.Connection.execute
 def execute_counted(connection, *arguments, **options):
@@ -77,16 +79,39 @@ async def ask_until_done(app: App, run_id: str) -> RunReport:
                 return await app.runs.report(run_id, ME)
 
 
-async def end_run(place: Place, at: int, number: int) -> bool:
+class Case(NamedTuple):
+    """A run that a worker is given; `steps`: of it, undisturbed."""
+
+    lines: tuple[Mapping[str, Any], ...]
+    start: Callable[[App], Awaitable[str]]
+    steps: int
+
+
+async def start_planner(app: App) -> str:
+    return (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+
+
+async def start_team(app: App) -> str:
+    return (await app.runs.start_team(TeamRequest("look", PLAN), ME)).run_id
+
+
+CASES = {
+    "planner": Case((reads("a.txt"), reads("b.txt"), says("done")), start_planner, 5),
+    "team": Case(tuple(TEAM_LINES), start_team, 13),
+}
+
+
+async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
     """Have the run ended by another server after the signal; return whether the worker came to that statement."""
-    async with App.open(place.settings(*LINES), via="mcp", mode=DriveMode(drives=False)) as front:
-        run_id = (await front.runs.start_planner(PlannerRequest("look"), ME)).run_id
+    settings = place.settings(*case.lines)
+    async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as front:
+        run_id = await case.start(front)
     ended = "select 1 from run where outcome is not null"
     with worker(place, at, number) as process:
         wait_until(lambda: process.poll() is not None or stands_still(process) or place.rows(ended))
         came = process.poll() is not None or stands_still(process)
         assert process.poll() in {None, -signal.SIGKILL}
-        async with App.open(place.settings(*LINES), via="mcp") as app:
+        async with App.open(settings, via="mcp") as app:
             report = await ask_until_done(app, run_id)
             assert (report.status, report.summary) == ("completed", "done"), (at, report)
             if process.poll() is None:
@@ -94,23 +119,33 @@ async def end_run(place: Place, at: int, number: int) -> bool:
                 os.kill(process.pid, signal.SIGCONT)
                 await asyncio.sleep(0.3)  # for what it might do now
                 assert rows == place.rows("select * from answer order by mark")
-            assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5,)]
+            assert (
+                place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(case.steps,)]
+            )
             await assert_all_lawful(app)
     assert place.store().find_damage(Outcome) == []
     return came
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("case", "every"),
+    [
+        ("planner", 17),
+        ("team", 43),
+        pytest.param("planner", 1, marks=pytest.mark.slow),
+        pytest.param("team", 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_run_ends_once_wherever_its_worker_is_killed_or_stands_still(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, every: int
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, number: signal.Signals, every: int
 ) -> None:
     monkeypatch.setenv(postgres.CHOICE, server)
     for at in range(2, 500, every):
-        if not await end_run(place_in(tmp_path / str(at)), at, number):
+        if not await end_run(CASES[case], place_in(tmp_path / str(at)), at, number):
             break
     assert at > 20
-    print(f"{number.name} after each of {at} statements, every {every}")
+    print(f"{case}: {number.name} after each of {at} statements, every {every}")
 
 
 @pytest.mark.parametrize("sent", ["before the end of a pipeline", "after it"])
@@ -118,12 +153,12 @@ async def test_a_transaction_of_who_stands_still_within_a_pipeline_is_ended(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
     """Else all others wait for what it has locked until it goes on."""
-    from kairos_mcp.store.postgres import session as sessions
+    from kairos_mcp.store.postgres import connection
     from kairos_mcp.store.postgres import writer as writers
     from kairos_mcp.store.postgres.database import PostgresStore
 
-    monkeypatch.setattr(sessions, "TRANSACTION_S", 1)
-    still = writers.PostgresWriter(lambda: sessions.connect(database))
+    monkeypatch.setattr(connection, "TRANSACTION_S", 1)
+    still = writers.PostgresWriter(lambda: connection.connect(database))
     opened = still._open_session()
     writers.begin(opened)
     if sent == "before the end of a pipeline":
