@@ -48,6 +48,14 @@ def test_every_file_that_is_linked_is_there() -> None:
             assert (page.parent / name).exists() or "instal" in name, f"{page.name}: {name}"
 
 
+def test_every_module_that_a_document_names_is_there() -> None:
+    root = README.parent
+    folders = [root, root / "kairos_mcp", root / "tests"]
+    for page in (*root.glob("*.md"), *root.glob("docs/*.md")):
+        for name in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page.read_text()):
+            assert any((folder / name).exists() for folder in folders), f"{page.name}: {name}"
+
+
 def test_the_page_of_the_tools_is_what_is_made_today() -> None:
     assert TOOLS_PAGE.read_text() == tools_page()
 
