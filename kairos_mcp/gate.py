@@ -34,7 +34,7 @@ from kairos_mcp.core.redact_values import is_env_file
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
-from kairos_mcp.tools.more_rounds import asks_more_rounds
+from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 

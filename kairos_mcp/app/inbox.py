@@ -13,7 +13,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.store import find_runs, queries
 from kairos_mcp.store.find_runs import FoundRun
 from kairos_mcp.store.session import Session, read_each
-from kairos_mcp.tools.more_rounds import withhold_more_rounds
+from kairos_mcp.tools.selection import withhold_more_rounds
 
 LAST = "last"
 """The name by which a person means the newest run of the workspaces at hand."""

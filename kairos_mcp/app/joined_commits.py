@@ -8,8 +8,7 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.errors import FenceLost, StoreCorrupt
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.execution.plan_commit import plan_commit
-from kairos_mcp.execution.plan_usual_commit import plan_usual_commit
+from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import ownership, runs
 from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_first_commit, apply_usual_commit

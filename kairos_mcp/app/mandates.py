@@ -18,7 +18,7 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.run_spec import CYCLES_FLOW
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
-from kairos_mcp.execution.daily_limits import day_to_charge
+from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import accounts, approvals, mandates

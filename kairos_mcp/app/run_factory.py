@@ -20,7 +20,7 @@ from kairos_mcp.core.run_spec import AvailableRoutes
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.execution.tool_caller import Resources, ToolCaller
+from kairos_mcp.execution.tool_caller import Resources, ToolCaller, WorkerThreads
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
@@ -40,7 +40,6 @@ from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
 from kairos_mcp.tools.team_tools import plan_problem_tool
-from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_resources import LISTED_RUNS
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.execution.daily_limits import day_to_charge
+from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, queries, run_changes
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_log import LogEntry, RunSight, budget_entry, list_nearly_used, log_entries, see_run

@@ -12,7 +12,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
+from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import UsageShare, read_account
 from kairos_mcp.store.queries import RunRow

@@ -33,9 +33,8 @@ from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow,
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
-from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import LateTools, search_tool
+from kairos_mcp.tools.selection import LateTools, asks_more_rounds, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet
 

@@ -31,7 +31,7 @@ from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.more_rounds import RoundsRequest
-from kairos_mcp.tools.more_rounds import asks_more_rounds
+from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.tool import (
     error_result,
 )

@@ -1,6 +1,7 @@
 """The state of a run in memory: its replayed flow, its pending steps, and answers that are not committed yet.
 
-All of it can be thrown away and rebuilt from the rows. Nothing here performs a step, commits or waits.
+All of it can be thrown away and rebuilt from the rows, which are read here too. Nothing here performs a step, commits
+or waits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Account, counts_of
 from kairos_mcp.core.limits import Limits
@@ -19,8 +21,8 @@ from kairos_mcp.core.steps import Answer, CallTool, Flow, Outcome, Resumed, Step
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
-from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
-from kairos_mcp.store.accounts import BranchAccountIds
+from kairos_mcp.store import approvals, client_requests, queries
+from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer
@@ -28,7 +30,60 @@ from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunC
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.session import Session, read_together
 from kairos_mcp.store.settlements import SettlementRequest
+
+
+class StoredRun(NamedTuple):
+    """The rows that a run is rebuilt from: its steps, its branch accounts by path, and the newest approvals of its
+    unanswered steps by path."""
+
+    record: Sequence[StepRow]
+    branches: BranchAccountIds
+    approvals: Mapping[str, ApprovalRow]
+
+
+def read_stored_run(session: Session, run: RunRow) -> StoredRun:
+    """Read what `RunState.rebuild` needs. Raises StoreCorrupt."""
+    return StoredRun(
+        *read_together(
+            session,
+            lambda session: queries.read_record(session, run.n),
+            lambda session: read_branch_accounts(session, run.account),
+            lambda session: approvals.newest_approvals(session, run.n),
+        )
+    )
+
+
+class AwaitedSteps(NamedTuple):
+    """What others may bring to run number `n`: answers of its open steps (paths by id), and verdicts."""
+
+    n: int
+    open_steps: Mapping[int, str]
+    awaits_approval: bool
+
+
+class Arrivals(NamedTuple):
+    """What others have written for a run's open steps: withdrawn requests, answers (step's id, encoded answer), and
+    the newest approvals by path."""
+
+    withdrawals: Sequence[WithdrawnRequest]
+    answers: Sequence[tuple[int, str]]
+    approvals: Mapping[str, ApprovalRow]
+
+
+def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
+    """Read what has come for a run."""
+    steps = list(awaited.open_steps)
+    return Arrivals(
+        *read_together(
+            session,
+            lambda session: client_requests.list_uncharged(session, awaited.n),
+            lambda session: queries.read_answers(session, steps) if steps else [],
+            lambda session: approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
+        )
+    )
+
 
 _RUN_ALONE = ("",)  # of a run without branches, each step is charged to its own account alone
 

@@ -14,8 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
-from kairos_mcp.server.call import current_principal
-from kairos_mcp.server.client_sessions import HTTP_SESSION
+from kairos_mcp.server.call import HTTP_SESSION, current_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, set_events
 from kairos_mcp.server.http_guard import METHOD, header, refuse

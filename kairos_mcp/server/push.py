@@ -1,6 +1,6 @@
 """Push requests to clients up to 2025-11-25, side by side, each in a task of its own.
 
-If the session keeps the tasks (client_sessions.py), they go on when the call that asked has ended: a slow model's
+If the session keeps the tasks (call.py), they go on when the call that asked has ended: a slow model's
 answer and a late decision count, and the next call finds the open request. A push ends without an answer if the client
 refuses, fails or goes away, if the run's own time is over, or if the answer is no longer needed. A client that stays
 silent is not asked again for a run that can take another route; a dialog may stay open, since its user may be thinking.
@@ -29,8 +29,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
-from kairos_mcp.server.call import ServerCall
-from kairos_mcp.server.client_sessions import PushedRequest
+from kairos_mcp.server.call import PushedRequest, ServerCall
 from kairos_mcp.store.queries import RunRow
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.server.client_sessions import ClientSession
+    from kairos_mcp.server.call import ClientSession
 
 MAX_URIS = 200  # of one session or stream
 

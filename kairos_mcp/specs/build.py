@@ -32,9 +32,8 @@ from kairos_mcp.specs.short_prompts import (
     takes_short_prompts,
 )
 from kairos_mcp.store.codec import encode
-from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC, offer_more_rounds, withhold_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import offer_tools
+from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
 
 SEARCH_TOOL = "search_files"
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."

@@ -35,8 +35,8 @@ from kairos_mcp.specs.load import VERSIONS
 from kairos_mcp.specs.short_prompts import takes_short_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.agent_files import select_agent_tools
-from kairos_mcp.tools.more_rounds import offer_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.selection import offer_more_rounds
 from kairos_mcp.tools.team_tools import PLAN_PROBLEM_SPEC
 
 MAX_PARALLEL = 4  # tasks at once, where the request says nothing

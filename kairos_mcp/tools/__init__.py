@@ -16,8 +16,8 @@ from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
-from kairos_mcp.tools.more_rounds import more_rounds_tool
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
+from kairos_mcp.tools.selection import more_rounds_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
 from kairos_mcp.tools.tool import Tool, ToolContext, tool
 

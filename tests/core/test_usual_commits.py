@@ -23,7 +23,7 @@ from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.execution import plan_usual_commit, worker
+from kairos_mcp.execution import plan_commit, worker
 
 TABLES = ("run", "mark", "answer", "attempt", "account", "approval", "deposit", "note", "memory", "waiting", "text")
 VARIES = re.compile(r"(_|^)(at|id|fence|owner|nonce|taken|until|day|period|start_digest)$")
@@ -53,7 +53,7 @@ class Turns:
     def plan(self, *arguments: Any) -> Any:
         state = arguments[0]
         lines = state.executor.lines_used
-        found = plan_usual_commit.plan_usual_commit(*arguments)
+        found = plan_commit.plan_usual_commit(*arguments)
         if found is None:
             return None
         self.usual += 1

@@ -268,7 +268,7 @@ ONE_OWNER = (
         AT_LIMIT + "[the last call of the day]",
     ),
     Guard(
-        "execution/plan_usual_commit.py",
+        "execution/plan_commit.py",
         "if exceeds_held(held, spent) and _is_over_cap(account):",
         "if False:",
         AT_LIMIT + "[above a limit of the run]",
@@ -445,7 +445,7 @@ ONE_ANSWER = (
         "core/test_runner.py::test_a_name_used_twice_is_refused",
     ),
     Guard(
-        "execution/plan_usual_commit.py",
+        "execution/plan_commit.py",
         "if path not in pending and runner.take(path)]",
         "if path not in pending]",
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
@@ -657,13 +657,13 @@ SPENDING = (
         "crash/test_settle_approved.py::test_a_command_that_a_rule_let_through_later_is_never_repeated_by_itself_either",
     ),
     Guard(
-        "execution/plan_usual_commit.py",
+        "execution/plan_commit.py",
         "        if answered.result.text is not None or answered.result.notes:",
         "        if False:",
         USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
-        "execution/plan_usual_commit.py",
+        "execution/plan_commit.py",
         "        if not access.allows_at_once(path, step, spec):",
         "        if False:",
         USUAL + "an_unusual_commit_goes_the_general_way",
@@ -681,13 +681,13 @@ SPENDING = (
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
     Guard(
-        "execution/daily_limits.py",
+        "execution/accounting.py",
         "if known is not None and await self._is_still_charged(run.principal, known[0], at):",
         "if known is not None:",
         "budgets/test_days_limits.py::test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved",
     ),
     Guard(
-        "execution/daily_limits.py",
+        "execution/accounting.py",
         "accounts.check_day_accounts_exist(session, principal, min(day.begins, at))",
         "None",
         "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
@@ -1599,13 +1599,13 @@ OUTSIDE = (
         RUNS + "another_principal_s_run_looks_like_an_unknown_one",
     ),
     Guard(
-        "server/request_state.py",
+        "server/call.py",
         "bind_principal=lambda _: current_principal()",
         'bind_principal=lambda _: "all"',
         ROUNDS + "a_state_is_its_principal_s_alone",
     ),
     Guard(
-        "server/request_state.py",
+        "server/call.py",
         "make_boundary(await self._read_key(), self._lives_s)",
         "make_boundary(await self._read_key(), 1e9)",
         ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",
@@ -1847,7 +1847,7 @@ CLOCK = "budgets/test_clock_set_back.py::test_"
 
 DAYS = (
     Guard(
-        "execution/daily_limits.py",
+        "execution/accounting.py",
         "    if newest is None or newest <= today.name:",
         "    if today:",
         CLOCK + "a_day_once_begun_is_charged_until_the_clock_has_passed_it",

@@ -16,7 +16,7 @@ from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, READING_PHASES, 
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.files.plans import BOTH_SPEC, PLAN_SPEC
-from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC
+from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
 COMMANDS = (GateRule("run_command", "allow"),)

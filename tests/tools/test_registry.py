@@ -11,8 +11,8 @@ import pytest
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
