@@ -1,4 +1,4 @@
-"""The statements of the store are those that SQLite and PostgreSQL share: it prepares each that tests execute."""
+"""The statements of the store are those that SQLite and PostgreSQL share: it prepares each that tests lead to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import postgres
 
 import kairos_mcp
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
@@ -29,7 +30,7 @@ DRIVES_SQLITE = {  # what opens, checks and shrinks the state file, and the list
     "store/schema.py",
 }
 SHARED = ("core", "budgets", "approvals", "ooda", "teams", "sampling", "records", "tasks", "registry", "histories")
-OF_TESTS = re.compile(r"pragma|sqlite_|reserved_over")
+OF_SQLITE = re.compile(r"pragma|sqlite_")
 KEEPS_TABLES = re.compile(
     r"\s*(?:begin|commit|rollback|savepoint|release|create|drop|alter|vacuum|pragma)\b", re.IGNORECASE
 )
@@ -66,11 +67,14 @@ def test_places_are_numbered_as_sqlite_counts_them(statement: str, numbered: str
 
 
 @pytest.mark.postgres
-def test_every_statement_that_tests_execute_is_prepared_by_postgresql(database: str, tmp_path: Path) -> None:
+def test_every_statement_that_the_program_executes_in_tests_is_prepared_by_postgresql(
+    database: str, tmp_path: Path
+) -> None:
     import psycopg
 
     command = (sys.executable, "-m", "pytest", "-q", "-p", "postgres.recorder", *SHARED)
-    environment = os.environ | {"KAIROS_STATEMENTS": str(tmp_path), "PYTHONPATH": str(TESTS)}
+    on_file = {name: value for name, value in os.environ.items() if name != postgres.CHOICE}
+    environment = on_file | {"KAIROS_STATEMENTS": str(tmp_path), "PYTHONPATH": str(TESTS)}
     subprocess.run(command, cwd=TESTS, env=environment, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     executed = {text for file in tmp_path.glob("*.json") for text in json.loads(file.read_text())}
     of_migrations = {" ".join(each.split()) for each in _texts_of_migrations()}
@@ -78,7 +82,7 @@ def test_every_statement_that_tests_execute_is_prepared_by_postgresql(database: 
     with psycopg.connect(database, autocommit=True) as connection:
         for statement in sorted(executed):
             plain = " ".join(statement.split()).removesuffix(";")
-            if KEEPS_TABLES.match(statement) or OF_TESTS.search(statement) or plain in of_migrations:
+            if KEEPS_TABLES.match(statement) or OF_SQLITE.search(statement) or plain in of_migrations:
                 continue
             prepared = connection.pgconn.prepare(b"one", number_places(statement)[0].encode())
             if prepared.status != psycopg.pq.ExecStatus.COMMAND_OK:
