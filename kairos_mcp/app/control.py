@@ -15,7 +15,7 @@ from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.run_spec import PAID_ROUTES, PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
@@ -132,9 +132,9 @@ class Control(Operations):
                         run_id=run.id,
                     )
                 chosen, notes = build.choose_priced_route(route or "auto", available, priced=has_own_cap)
-                if has_own_cap or (cap is not None and chosen == "provider"):
+                if has_own_cap or (cap is not None and chosen in PAID_ROUTES):
                     self._refuse_unpriced(run, chosen)
-                if chosen == "provider" and self._settings.day.nano_usd is not None:
+                if chosen in PAID_ROUTES and self._settings.day.nano_usd is not None:
                     self._refuse_unpriced(run, chosen, "day.usd")
                 return chosen, notes[0] if notes else None
             case "pause":

@@ -227,6 +227,7 @@ class Spec:
 
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
+PAID_ROUTES = ("provider",)  # this server pays for completions on these
 SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
 
 
@@ -265,11 +266,11 @@ def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple
 
 def outdated_notes(route: str) -> frozenset[str]:
     """Return the notes by which `auto` chose another route than the one that a run has now."""
-    return frozenset(_choice_note(other) for other in _REASONS if other != route)
+    return frozenset(_choice_note(other) for other in WHY_CHOSEN if other != route)
 
 
 def _choice_note(route: str) -> str:
-    return f"route auto chose {route}: {_REASONS[route]}."
+    return f"route auto chose {route}: {WHY_CHOSEN[route]}."
 
 
 def route_after_sampling(available: AvailableRoutes) -> str:
@@ -278,9 +279,10 @@ def route_after_sampling(available: AvailableRoutes) -> str:
     return routes[routes.index("sampling") + 1] if "sampling" in routes else routes[0]
 
 
-_REASONS = {
+WHY_CHOSEN = {
     "scripted": "a script is set",
     "provider": "a provider is configured",
     "sampling": "this client offers its model",
     "caller": "there is no script, no provider and no sampling to rely on, so you answer through run_continue",
 }
+"""Every route, with why `auto` chose it."""

@@ -125,7 +125,8 @@ def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:
 
 
 def _overshoot_notes(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
-    """Return a note about a usage above what was reserved. It is charged in full, and is the only way past a limit."""
+    """Return a note about a usage above what was reserved. It is charged in full: the only way past a
+    limit for a completion that this server makes."""
     if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
         return ()
     return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)

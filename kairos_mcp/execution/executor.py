@@ -91,8 +91,8 @@ class StepExecutor:
     ) -> NewStep:
         """Plan the step's row: begun, open, or answered at once because its result is known.
 
-        `authorization`: of a call that had to be looked at first. `shares`: among how many steps what is left of the
-        account is divided.
+        `authorization`: of a call that had to be looked at first. `shares`: among how many steps the time that is left
+        is divided.
         """
         match step:
             case RequestCompletion():

@@ -317,8 +317,8 @@ class RunState:
         return [*(branch for branch in enclosing_paths(path) if branch in self.branches), ""]
 
     def count_by_branch(self, new: Iterable[tuple[str, Step]]) -> Counter[str]:
-        """Count the steps of each branch: what is left of its account is divided among those that are planned
-        together."""
+        """Count the steps of each branch: the time that is left of its account is divided among those that are
+        planned together."""
         return Counter(self.runner.branch_of(path) for path, _ in new)
 
     def return_lines(self, lines: Iterable[int | None]) -> None:

@@ -35,7 +35,7 @@ class ModelInput:
 
 
 RemoteModel = Callable[[ModelInput], Awaitable[Completion | Failure]]
-"""A model that has to be waited for."""
+"""A model that has to be waited for. It writes at most the granted tokens: `sent.max_tokens`, or `step.max_tokens`."""
 
 Model = RemoteModel | Callable[[ModelInput], Awaitable[Completion | Failure] | Completion | Failure]
 """A model that may also answer at once, as a script does."""

@@ -15,7 +15,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import SERVER_ROUTE, AvailableRoutes, PlannerRequest, Spec, choose_route
+from kairos_mcp.core.run_spec import PAID_ROUTES, SERVER_ROUTE, AvailableRoutes, PlannerRequest, Spec, choose_route
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
@@ -265,9 +265,9 @@ def choose_model(wanted: str, limits: Limits, model: str | None, settings: Setti
     taken = model or (settings.model if route == "provider" else None)
     if route == "provider" and taken is not None and ":" not in taken:
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
-    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route == "provider"):
+    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route in PAID_ROUTES):
         refuse_unpriced(route, taken, settings)
-    if route == "provider" and settings.day.nano_usd is not None:
+    if route in PAID_ROUTES and settings.day.nano_usd is not None:
         refuse_unpriced(route, taken, settings, "day.usd")
     return ModelChoice(asked, route, script, taken, notes)
 
@@ -284,7 +284,7 @@ def choose_priced_route(asked: str, there: AvailableRoutes, *, priced: bool) -> 
 def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: str = "limits.usd") -> None:
     """Dollars can be kept within a limit only where each token has a price. Raises BadArguments."""
     bounds = f"{limit.partition('.')[0]}.total_tokens bounds what is used"
-    if route == "provider" and model is not None:
+    if route in PAID_ROUTES and model is not None:
         if Tariff.from_settings(settings, model).highest_price() is not None:
             return
         raise BadArguments(

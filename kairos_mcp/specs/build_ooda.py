@@ -14,7 +14,15 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
+from kairos_mcp.core.run_spec import (
+    CYCLES_FLOW,
+    PAID_ROUTES,
+    PHASE_FLOWS,
+    CyclesRequest,
+    PhaseRequest,
+    Spec,
+    UnattendedAllowance,
+)
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
@@ -165,7 +173,7 @@ def _callable_tools(
 
 def _refuse_unpriced(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
     """Raise BadArguments if the mandate limits dollars per day and this server does not know the model's price."""
-    if mandate.day.nano_usd is not None and choice.route == "provider":
+    if mandate.day.nano_usd is not None and choice.route in PAID_ROUTES:
         refuse_unpriced(choice.route, choice.model, settings, "day.usd")
 
 

@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec
 from kairos_mcp.core.plan import Plan, PlanInvalid, parse_plan
-from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
+from kairos_mcp.core.run_spec import PAID_ROUTES, FrozenAgent, FrozenTeam, Spec, TeamRequest
 from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, Prompts, check_template, render_prompt
 from kairos_mcp.flows.team_input import TeamPrompts
 from kairos_mcp.settings.agents import AgentFiles
@@ -169,7 +169,7 @@ def _agent_models(
         if choice.route == "provider" and ":" not in agent.model:
             notes.append(f"agent {agent.name}: its model {agent.model!r} names no provider; {choice.model} is asked.")
         else:
-            if limits.nano_usd is not None and choice.route == "provider":
+            if limits.nano_usd is not None and choice.route in PAID_ROUTES:
                 refuse_unpriced(choice.route, agent.model, settings)
             models[agent.name] = agent.model
     return models, notes

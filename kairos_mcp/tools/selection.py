@@ -182,8 +182,8 @@ class LateTools:
 
 
 def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = LateTools) -> Tool:
-    """Make the search tool of one loop. It finds the `searchable` tools, and those that `look`, which may block, says
-    became available since; no others, whatever the registry has.
+    """Make the search tool of one loop. It finds the `searchable` tools, and those that `find_late_tools`, which may
+    block, says became available since; no others, whatever the registry has.
 
     Its result has a line for each tool found. Its data, {"offer": [specs]}, is for the flow, which offers these tools
     from then on.
