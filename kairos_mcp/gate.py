@@ -30,7 +30,7 @@ from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_js
 from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, plain_path, raise_risk, table_risk
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.redact_values import is_env_file
+from kairos_mcp.core.redact_values import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
@@ -38,7 +38,6 @@ from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
-NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names and no text
 DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
 MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.answers import Answers
+from kairos_mcp.app.argument_values import ArgumentValues
 from kairos_mcp.app.client_requests import ClientRequests
-from kairos_mcp.app.completions import Completions
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.cycles import Cycles
@@ -124,7 +124,7 @@ class App:
         self.skills = Skills(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
-        self.completions = Completions(context, self.agents)
+        self.argument_values = ArgumentValues(context, self.agents)
         self.redactor = self._factory.redactor
 
     @staticmethod

@@ -159,6 +159,9 @@ _CONTINUED = re.compile(r"(?:[^\\]|\\.)*\\")
 _MARK = "\0"  # does not occur in text files
 
 
+NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names of files and no text of them
+
+
 def is_env_file(path: str) -> bool:
     """Whether a path names a file like `.env`, by its last part and without regard to case."""
     name = path.rstrip("/").rpartition("/")[2].casefold()

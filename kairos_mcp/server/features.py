@@ -91,7 +91,7 @@ class Features:
         return await get_prompt(params.name, params.arguments, self._get_app)
 
     async def complete(self, _ctx: object, params: wire.CompleteRequestParams) -> wire.CompleteResult:
-        from kairos_mcp.server.completion import complete
+        from kairos_mcp.server.argument_completion import complete
 
         return await complete(params, self._get_app)
 

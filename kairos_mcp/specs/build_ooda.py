@@ -78,7 +78,7 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
         samples=sources.samples,
     )
     _refuse_unpriced(request.mandate, choice, sources.settings)
-    spec, notes = _spec(builder, request.mandate, choice, sources)
+    spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
     spec = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
 
@@ -98,7 +98,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
         request.route, _requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
     )
     _refuse_unpriced(mandate, choice, sources.settings)
-    spec, notes = _spec(builder, mandate, choice, sources)
+    spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
     chosen = request.cycles or mandate.max_cycles
     spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch, checks_first=True)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
@@ -114,7 +114,7 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
             return CarryOver()
 
 
-def _spec(
+def _build_ooda_spec(
     builder: SpecBuilder, mandate: Mandate, choice: ModelChoice, sources: CycleSettings
 ) -> tuple[Spec, list[str]]:
     """Build what the specs of all OODA flows have in common, and notes about tools that were left out."""

@@ -13,7 +13,7 @@ from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.listings import listing_tools
 from kairos_mcp.tools.files.plans import plan_tools
 from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.search_tool import search_tool
+from kairos_mcp.tools.files.search_tool import file_search_tool
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
@@ -76,7 +76,7 @@ def changing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redacto
 
 def reading_tools(workspace: Workspace, *, read_bytes: int) -> list[Tool]:
     """Return the tools that read a workspace: list_files, file_tree, read_file, search_files."""
-    return [*listing_tools(workspace), reading_tool(workspace, read_bytes), search_tool(workspace)]
+    return [*listing_tools(workspace), reading_tool(workspace, read_bytes), file_search_tool(workspace)]
 
 
 def network_tools(

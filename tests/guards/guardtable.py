@@ -2500,7 +2500,7 @@ LOGGED = (
 
 TYPED_IN_A_HOST = (
     Guard(
-        "app/completions.py",
+        "app/argument_values.py",
         "is_hidden = resources.gate.hidden_path_test(call)",
         "is_hidden = resources.gate.hidden_path_test(call) and None",
         PROMPTED + "names_ids_paths_and_enum_values_complete[2026-07-28]",

@@ -18,8 +18,8 @@ from support.sampling_clients import ERAS, provide_app
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.argument_completion import MAX_VALUES
 from kairos_mcp.server.call import set_principal
-from kairos_mcp.server.completion import MAX_VALUES
 from kairos_mcp.server.mcp_server import build_server, list_tools
 from kairos_mcp.server.prompts import PROMPTS
 from kairos_mcp.server.resources import OUTSIDE, TEMPLATES
@@ -198,7 +198,7 @@ async def test_a_principal_completes_its_own(place: Place) -> None:
 
 
 def test_whatever_has_a_name_completes() -> None:
-    from kairos_mcp.server.completion import OF_URI
+    from kairos_mcp.server.argument_completion import OF_URI
 
     assert set(OF_URI) == {(kind.name, name) for kind in TEMPLATES for name in kind.variables}
     free = {"goal"}

@@ -234,7 +234,7 @@ def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: Car
     notes = [
         f"cycle-{cycle.number}/{cycle.failed.phase}: {cycle.failed.failure.reason}" for cycle in done if cycle.failed
     ]
-    return make_outcome(reason, _summary(done, reason), output, tuple(notes))
+    return make_outcome(reason, _summarize_cycles(done, reason), output, tuple(notes))
 
 
 def _report(done: Sequence[CycleResult], carry_over: CarryOver) -> JsonObject:
@@ -253,7 +253,7 @@ def _mandate_reason(reason: StopReason) -> str:
     return reason if reason in _TERMINATED else "interrupted"
 
 
-def _summary(done: Sequence[CycleResult], reason: StopReason) -> str:
+def _summarize_cycles(done: Sequence[CycleResult], reason: StopReason) -> str:
     """Write the summary from the record, without a model: one line per cycle."""
     lines = [f"{count_of(len(done), 'cycle')}; ended as {reason}."]
     if not done:

@@ -10,14 +10,13 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.redact_values import is_env_file
+from kairos_mcp.core.redact_values import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
 MAX_PARALLEL_READS = 10
-LISTING_TOOLS = ("list_files", "file_tree")  # they show names and no text
 _WORD = re.compile(r"\w{3,}")
 
 
@@ -120,7 +119,7 @@ def _skip_reason(context: CycleContext, observable: Observable) -> str | None:
     """
     if (spec := context.reads.find(observable.tool)) is not None and spec.effect == "read":
         path = observable.arguments.get("path")
-        is_secret = isinstance(path, str) and is_env_file(path) and observable.tool not in LISTING_TOOLS
+        is_secret = isinstance(path, str) and is_env_file(path) and observable.tool not in NAME_LISTING_TOOLS
         return f"{path} holds secrets by its name: it is not observed." if is_secret else None
     if spec is not None or context.runnable.find(observable.tool) is not None:
         return "It does more than read."

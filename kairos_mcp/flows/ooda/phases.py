@@ -71,7 +71,7 @@ def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = N
         case PhaseFailure() as failure:
             return make_outcome(failure.stop_reason, failure.reason, failure.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
-            return make_outcome(_DONE, _summary(output), output.as_json())
+            return make_outcome(_DONE, _summarize_phase(output), output.as_json())
         case CodeEdit() | EditPlan() | CreateFile() | RunTool() | Noop():
             return make_outcome(_DONE, f"Decided: {output.kind}.", decision_json(output))
 
@@ -95,7 +95,7 @@ def _run_phase(
 _DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
 
 
-def _summary(output: Observation | Orientation | ActResult | Reflection) -> str:
+def _summarize_phase(output: Observation | Orientation | ActResult | Reflection) -> str:
     match output:
         case Observation(items=items):
             results = sum(item.status == "result" for item in items)

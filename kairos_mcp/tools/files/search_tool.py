@@ -72,7 +72,7 @@ class _Search:
         return self.is_full or self.omitted.timed_out
 
 
-def search_tool(workspace: Workspace) -> Tool:
+def file_search_tool(workspace: Workspace) -> Tool:
     def search_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         matches = compile_glob(arguments["glob"]) if "glob" in arguments else _matches_any

@@ -133,12 +133,12 @@ def _format_intent(changes: Sequence[FileChange]) -> str:
     return canonical_json({"files": files})
 
 
-def _key(change: FileChange, ctx: ToolContext) -> str:
+def _staging_key(change: FileChange, ctx: ToolContext) -> str:
     return sha256(canonical_json([ctx.run_id, ctx.path, change.path]).encode()).hexdigest()[:16]
 
 
 def _apply_change(workspace: Workspace, change: FileChange, ctx: ToolContext) -> bool:
-    with open_slot(workspace, change.path, _key(change, ctx), make_missing=change.before is None) as slot:
+    with open_slot(workspace, change.path, _staging_key(change, ctx), make_missing=change.before is None) as slot:
         if change.before is not None:
             return slot.replace(change.before, change.after)
         slot.create(change.after)
@@ -146,7 +146,7 @@ def _apply_change(workspace: Workspace, change: FileChange, ctx: ToolContext) ->
 
 
 def _revert_change(workspace: Workspace, change: FileChange, ctx: ToolContext) -> None:
-    with open_slot(workspace, change.path, _key(change, ctx)) as slot:
+    with open_slot(workspace, change.path, _staging_key(change, ctx)) as slot:
         if change.before is None:
             slot.remove(change.after)
         else:
@@ -177,7 +177,7 @@ def _clear_staging(workspace: Workspace, changes: Sequence[FileChange], ctx: Too
     """Remove the staging files beside the files. Raises UnclearState."""
     for change in changes:
         try:
-            with open_slot(workspace, change.path, _key(change, ctx)) as slot:
+            with open_slot(workspace, change.path, _staging_key(change, ctx)) as slot:
                 settled = slot.clear_leftovers(change.before, change.after)
         except NotFound:
             continue  # no folder, so no staging files

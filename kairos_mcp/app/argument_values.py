@@ -17,7 +17,7 @@ LISTED_NAMES = 1_000  # of a folder
 LIST_S = 2.0
 
 
-class Completions(Operations):
+class ArgumentValues(Operations):
     """List names, the likeliest first."""
 
     def __init__(self, context: AppContext, agents: Agents) -> None:

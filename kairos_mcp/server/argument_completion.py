@@ -91,17 +91,17 @@ def _unknown_argument(name: str, known: Sequence[str]) -> MCPError:
 async def _list_values(names: str | None, typed: str, known: dict[str, str], app: App, caller: Caller) -> Sequence[str]:
     match names:
         case "runs":
-            return await app.completions.runs(caller)
+            return await app.argument_values.runs(caller)
         case "waiting runs":
-            return await app.completions.waiting_runs(caller)
+            return await app.argument_values.waiting_runs(caller)
         case "mandates":
-            return await app.completions.mandates(caller)
+            return await app.argument_values.mandates(caller)
         case "agents":
-            return await app.completions.agents(caller)
+            return await app.argument_values.agents(caller)
         case "tools":
-            return await app.completions.tools()
+            return await app.argument_values.tools()
         case "paths":
-            return await app.completions.paths(typed)
+            return await app.argument_values.paths(typed)
         case "routes":
             routes: tuple[str, ...] = get_args(Route)
             return routes
