@@ -75,7 +75,9 @@ def test_every_statement_that_the_program_executes_in_tests_is_prepared_by_postg
     command = (sys.executable, "-m", "pytest", "-q", "-p", "postgres.recorder", *SHARED)
     on_file = {name: value for name, value in os.environ.items() if name != postgres.CHOICE}
     environment = on_file | {"KAIROS_STATEMENTS": str(tmp_path), "PYTHONPATH": str(TESTS)}
-    subprocess.run(command, cwd=TESTS, env=environment, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    done = subprocess.run(command, cwd=TESTS, env=environment, text=True, check=False, **streams)
+    assert done.returncode == 0, done.stdout[-10_000:]
     executed = {text for file in tmp_path.glob("*.json") for text in json.loads(file.read_text())}
     of_migrations = {" ".join(each.split()) for each in _texts_of_migrations()}
     refused = []
