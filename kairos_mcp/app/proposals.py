@@ -11,7 +11,7 @@ from kairos_mcp.store.tool_pins import REGISTERED
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 _FIRST_LISTING = "what it lists when it is first used is taken as it is, unless another server has had its name."
 
-RESERVED_NAMES = frozenset(
+RESERVED_TOOL_NAMES = frozenset(
     (
         *("planner_run", "planner_plan", "team_run", "agents_list", "agent_info"),
         *("ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"),
@@ -27,6 +27,8 @@ RESERVED_NAMES = frozenset(
             "http_fetch",
             "run_command",
         ),
+        *("list_files", "file_tree", "read_file", "search_files", "edit_file", "write_file"),
+        *("plan_edits", "apply_edit_plan", "read_skill"),
     )
 )
 """Names of our own tools, offered at this moment or not: no other tool may be mistaken for one of these."""

@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kairos_mcp.core.errors import KairosError, StaleFile
+from kairos_mcp.core.errors import StaleFile
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import ToolCall, ToolResult
-from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
+from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.steps import Answer, CallTool, task_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.queries import StepRow
@@ -25,6 +25,7 @@ from kairos_mcp.tools.files.edit_tools import EDIT_SPEC, WRITE_SPEC
 from kairos_mcp.tools.files.plans import APPLY_SPEC, PLAN_SPEC
 from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.tool import error_result
+from kairos_mcp.tools.touched_paths import read_named_paths
 
 SHOWN_CHARS = 2_000  # of what others have changed
 CHANGED_BY = "changed_by"  # in the data of a result: the calls whose changes it shows
@@ -143,10 +144,7 @@ class SiblingChanges:
         """The files that a call would change, as far as its arguments tell."""
         if call.name == APPLY_SPEC.name:
             return frozenset(self._planned.get(str(call.arguments.get("plan_id")), ()))
-        try:
-            return frozenset((plain_path(str(call.arguments.get("path"))),))
-        except KairosError:
-            return frozenset()  # the tool says what is wrong with it
+        return frozenset(read_named_paths(None, call.arguments))
 
     def _is_unseen(self, change: _Change, file: str, task: str, turn: str) -> bool:
         if task_of(change.call) == task or self._told.get((task, change.call), turn) != turn:

@@ -32,7 +32,7 @@ Goal = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Names = Annotated[list[Id], Field(max_length=64)]
 RunLimits = Annotated[Limits, LimitsTable()]
-OWN_ROUTES = ("provider", "scripted")  # routes that need no client
+UNATTENDED_ROUTES: tuple[Route, ...] = ("provider", "scripted")  # nobody outside has to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,12 +307,13 @@ def parse_act(value: Any) -> Act:
 async def own_route(app: App) -> Route:
     """Return the route that a run started on the page gets: one that needs no client. Raises ConfigError."""
     choice = await app.runs.choose_model(PlannerRequest(""))
-    if choice.route not in OWN_ROUTES:
+    route = next((route for route in UNATTENDED_ROUTES if route == choice.route), None)
+    if route is None:
         raise ConfigError(
             "Nobody would answer a run that is started here: no model is configured.",
             "Name one as `model` in the settings; `kairos-mcp init` writes them.",
         )
-    return "provider" if choice.route == "provider" else "scripted"
+    return route
 
 
 async def _start(app: App, request: PlannerRequest | TeamRequest, principal: str | None = None) -> ActResult:

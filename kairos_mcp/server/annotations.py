@@ -7,7 +7,7 @@ always the same and nothing is started for it. A rule that may or may not match 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -24,9 +24,15 @@ MOVES_RUNS = frozenset(
 )
 """Tools that move a run. ooda_act and registry_call always state the maximum."""
 
-READING_PHASES = frozenset(("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"))
+TOOLS_OF_PHASES: Mapping[str, Collection[str]] = {
+    "ooda_observe": (),
+    "ooda_orient": (),
+    "ooda_decide": (),
+    "ooda_reflect": ("run_command",),
+}
+"""What a phase that changes no file calls besides tools that read: reflect runs the commands of `acceptance`."""
 
-BUILT_IN: tuple[tuple[str, Effect], ...] = (
+WORKSPACE_CHANGES: tuple[tuple[str, Effect], ...] = (
     *(("edit_file", "checked"), ("write_file", "checked"), ("apply_edit_plan", "checked"), ("apply_edits", "checked")),
     ("run_command", "irreversible"),
 )
@@ -56,17 +62,18 @@ def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
     """The tool with the hints that hold with these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
-    possible = possible_effect(settings)
-    effect: Effect = (
-        "idempotent" if tool.name in READING_PHASES else max("idempotent", possible.effect, key=EFFECTS.index)
-    )
+    possible = possible_effect(settings, TOOLS_OF_PHASES.get(tool.name))
+    effect: Effect = max("idempotent", possible.effect, key=EFFECTS.index)
     return tool.model_copy(update={"annotations": hints(effect, open_world=possible.open_world)})
 
 
-def possible_effect(settings: Settings) -> PossibleEffect:
-    """The most that a run may do without an approval with these settings."""
+def possible_effect(settings: Settings, called: Collection[str] | None = None) -> PossibleEffect:
+    """The most that a run may do without an approval with these settings; `called`: one that calls only these of the
+    tools that do more than read."""
     effects: list[Effect] = ["read"]
     for name, effect in _changing_tools(settings):
+        if called is not None and name not in called:
+            continue
         verdict = _most_lenient_verdict(settings.gate, name, effect)
         if verdict == "allow" or (verdict == "ask" and settings.approvals == "host"):
             effects.append(effect)
@@ -78,7 +85,9 @@ def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
     """Name and effect of each tool that does more than read. Those of a server are named `SERVER__*`, since their names
     are known only once it was started, with every effect that they may have."""
     if settings.workspaces:
-        yield from ((name, effect) for name, effect in BUILT_IN if name != "run_command" or settings.commands != "off")
+        yield from (
+            (name, effect) for name, effect in WORKSPACE_CHANGES if name != "run_command" or settings.commands != "off"
+        )
     if settings.http_fetch:
         yield "http_fetch", "irreversible"
     yield from ((tool.name, tool.effect) for tool in settings.http_tools if tool.effect != "read")

@@ -2727,7 +2727,7 @@ ON_THE_PAGE = (
     ),
     Guard(
         "page/acts.py",
-        "    if choice.route not in OWN_ROUTES:",
+        "    if route is None:",
         "    if False:",
         ON_PAGE + "nothing_is_started_where_nobody_would_answer",
     ),

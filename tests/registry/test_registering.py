@@ -18,12 +18,13 @@ from support.app import ME, PERSON, open_checked_app, place_in, rests, says
 from support.registry import PEER, Installation
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.proposals import RESERVED_NAMES
+from kairos_mcp.app.proposals import RESERVED_TOOL_NAMES
 from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.store.tool_pins import MAX_PROPOSED
+from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.tool import ToolContext, call_tool
 
 PET = {
@@ -313,6 +314,16 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(insta
     assert installation.place.rows("select count(*) from definition where source = 'registered'") == [(0,)]
 
 
+async def test_the_name_of_a_built_in_tool_is_taken_without_a_workspace_too(installation: Installation) -> None:
+    names = [tool.spec.name for tool in builtin_tools(installation.place.workspace, read_bytes=1)]
+    async with App.open(installation.place.settings(workspaces=()), via="mcp") as app:
+        for name in names:
+            with pytest.raises(BadArguments):
+                pytest.fail(f"{name}: {await app.tools.propose(spec(name=name), ME)}")
+        await app.tools.propose(spec(name="of_my_own"), ME)
+    assert installation.place.rows("select count(*) from definition where source = 'registered'") == [(1,)]
+
+
 async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(
     installation: Installation,
 ) -> None:
@@ -356,7 +367,7 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
 
 
 def test_every_tool_of_this_server_has_a_name_that_nobody_else_gets() -> None:
-    assert {tool.name for tool in TOOLS} <= RESERVED_NAMES
+    assert {tool.name for tool in TOOLS} <= RESERVED_TOOL_NAMES
 
 
 def test_the_app_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
 from kairos_mcp.execution.sibling_changes import CHANGING_TOOLS
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, READING_PHASES, possible_effect
+from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, WORKSPACE_CHANGES, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.files.plans import BOTH_SPEC, PLAN_SPEC
@@ -51,19 +51,22 @@ async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
     async with connect(replace(settings, **changes)) as client:
         for _ in range(2):  # the same at each look
             for tool in (await client.raw.list_tools()).tools:
-                if tool.name in MOVES_RUNS - READING_PHASES:
+                if tool.name in MOVES_RUNS - TOOLS_OF_PHASES.keys():
                     hints = tool.annotations
                     assert (hints.destructive_hint, hints.open_world_hint) == (destructive, open_world), tool.name
                     assert (hints.read_only_hint, hints.idempotent_hint) == (False, not destructive)
-                elif tool.name in MOVES_RUNS:  # a phase that only reads
-                    hints = tool.annotations
-                    assert (hints.destructive_hint, hints.open_world_hint) == (False, bool(changes.get("servers")))
+                elif tool.name in MOVES_RUNS:  # a phase that edits nothing
+                    hints, runs_commands = tool.annotations, tool.name == "ooda_reflect" and (destructive, open_world)
+                    if runs_commands == (True, True) and not changes.get("servers"):
+                        assert (hints.destructive_hint, hints.open_world_hint) == (True, True)
+                    else:
+                        assert (hints.destructive_hint, hints.open_world_hint) == (False, bool(changes.get("servers")))
 
 
 def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Path) -> None:
     there = {tool.spec.name: tool.spec.effect for tool in builtin_tools(tmp_path, read_bytes=1)}
     assert there.pop(MORE_ROUNDS_SPEC.name) == "idempotent"  # it changes its run, not the workspace
-    assert {name: effect for name, effect in there.items() if effect != "read"} == dict(BUILT_IN)
+    assert {name: effect for name, effect in there.items() if effect != "read"} == dict(WORKSPACE_CHANGES)
     changes_files = {name for name, effect in there.items() if effect == "checked"}
     assert changes_files | {PLAN_SPEC.name} == EDITING_TOOLS  # no mandate may call them by themselves
     assert changes_files - {BOTH_SPEC.name} == CHANGING_TOOLS  # agents hear of each other's
@@ -81,7 +84,7 @@ def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
     base = Settings(home=Path("/nowhere"), config_dirs=(), workspaces=(Path("/somewhere"),))
     for pair in product(RULES, repeat=2):
         gate, most = Gate(pair), possible_effect(replace(base, gate=pair)).effect
-        for name, effect in BUILT_IN:
+        for name, effect in WORKSPACE_CHANGES:
             for path in ("a/b", "c"):
                 assert _is_stated(gate, name, effect, path, most), (pair, name, path)
 
