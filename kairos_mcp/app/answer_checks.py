@@ -12,8 +12,8 @@ from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.models import answer_forms
-from kairos_mcp.models.answer_parsing import (
+from kairos_mcp.models import answers
+from kairos_mcp.models.answers import (
     parse_approval_decision,
     parse_caller_completion,
     parse_completion,
@@ -35,9 +35,9 @@ def to_stored_form(value: object, step: Step | None, recorded: Answer | None) ->
     """
     match step or recorded:
         case RequestCompletion(output_schema=schema):
-            return answer_forms.to_stored_form(value, is_json_asked=schema is not None)
+            return answers.to_stored_form(value, is_json_asked=schema is not None)
         case Completion(tool_calls=calls):  # an object that was taken for it was its calls, or else its JSON
-            return answer_forms.to_stored_form(value, is_json_asked=not calls)
+            return answers.to_stored_form(value, is_json_asked=not calls)
         case _:
             return value
 

@@ -14,12 +14,11 @@ from kairos_mcp.core.input_checks import refuse_placeholders
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
-from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session, decode_answer
 from kairos_mcp.store.rules import RuleRequest
-from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.views.waiting import decision_command
 

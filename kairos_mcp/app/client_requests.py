@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext, Operations, read_run
-from kairos_mcp.budget.reservation import CLOSING_MS
-from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
+from kairos_mcp.budget.reservation import CLOSING_MS, Account
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import route_after_sampling
@@ -32,7 +32,7 @@ from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, Request
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.pushes import NewPush
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 MAX_ASKERS = 4_096  # runs of which the session that called last is remembered
 TAKEN_OVER_ELSEWHERE = "-"  # in place of a session: one of another server asks now

@@ -30,7 +30,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import NO_OWNER, OwnerState
 from kairos_mcp.store.queries import RunRow, with_run_id
-from kairos_mcp.store.session import Session, read_together
+from kairos_mcp.store.rows import Session, read_together
 from kairos_mcp.views.run_report import NOTHING_WAITS
 from kairos_mcp.views.waiting import OpenStep
 

@@ -21,11 +21,10 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.inbox import Action, submit_request
 from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode, encode
 
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out

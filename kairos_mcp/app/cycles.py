@@ -20,8 +20,8 @@ from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.store import mandates
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kairos_mcp.core.errors import BadArguments, UnknownRun
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import find_runs, queries
 from kairos_mcp.store.find_runs import FoundRun
-from kairos_mcp.store.session import Session, read_each
+from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.tools.selection import withhold_more_rounds
 
 LAST = "last"

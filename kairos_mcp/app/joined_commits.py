@@ -11,14 +11,14 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import ownership, runs
-from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_first_commit, apply_usual_commit
+from kairos_mcp.store.apply_commit import WrittenCommit, apply_first_commit, apply_usual_commit, commit_with_answers
 from kairos_mcp.store.commit import UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.joined_commit import ParkedRun, commit_with_answers
+from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.store.session import Session
 
 
 class JoinedCommits:

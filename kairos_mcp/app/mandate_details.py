@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.schedule import Schedule, describe_schedule
 from kairos_mcp.store import accounts, mandates
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 NEWEST_RUNS = 5  # whose cycles are shown
 

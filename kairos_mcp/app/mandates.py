@@ -22,9 +22,8 @@ from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
-from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
 from kairos_mcp.views.waiting import format_time

@@ -21,11 +21,10 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import accounts, approvals, find_runs, queries, run_changes
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.run_changes import ListedRun
-from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.steps import DECIDED_BY_PERSONS, ShownSteps
 

@@ -17,9 +17,8 @@ from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
-from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode_answer
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts

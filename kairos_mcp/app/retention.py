@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
 from kairos_mcp.store.database import Job, Store
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
 

@@ -10,7 +10,7 @@ from kairos_mcp.app.run_resources import LISTED_RUNS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, queries, run_changes
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.run_log import LogEntry, RunSight, budget_entry, list_nearly_used, log_entries, see_run
 
 MAX_OPEN = 1_000  # runs of one principal that a log follows

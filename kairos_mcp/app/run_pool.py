@@ -18,7 +18,7 @@ from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import ownership, queries
-from kairos_mcp.store.apply_usual_commit import WrittenCommit
+from kairos_mcp.store.apply_commit import WrittenCommit
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, with_run_id

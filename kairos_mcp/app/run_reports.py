@@ -13,7 +13,7 @@ from kairos_mcp.core.run_spec import TEAM_FLOWS
 from kairos_mcp.settings.settings import find_changed_file
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session, read_each
+from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.run_report import RunReport, ServerView, make_report, make_unreadable_report, needs_flow
 from kairos_mcp.views.waiting import OpenStep

@@ -11,8 +11,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import queries, run_changes
-from kairos_mcp.store.codec import decode
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.file_diffs import format_file_diffs
 from kairos_mcp.views.run_report import RunReport
 

@@ -21,8 +21,8 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import TEAM_FLOWS, Spec
 from kairos_mcp.store import queries
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import decode
 from kairos_mcp.views.steps import DECIDED_BY_PERSONS, ShownSteps, fit_step, show_run
 from kairos_mcp.views.trace import matching_items
 

@@ -24,7 +24,7 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, queries, span_rows
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.span_rows import OpenRuns
 from kairos_mcp.telemetry import names, start_telemetry
 from kairos_mcp.telemetry.recorder import Measurement, Recorder, SpanRecord

@@ -36,9 +36,8 @@ from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import encode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
     run_status,

@@ -14,7 +14,7 @@ from kairos_mcp.core.schedule import Schedule, next_time
 from kairos_mcp.specs.build import find_own_route
 from kairos_mcp.store import mandates
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.waiting import format_time
 
 

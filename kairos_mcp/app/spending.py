@@ -6,18 +6,18 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from kairos_mcp.app.context import Operations, read_run
-from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
+from kairos_mcp.budget.reservation import Account, Remaining
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
+from kairos_mcp.core.limits import DAY_CAPS, NOTHING, Limits, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import UsageShare, read_account
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import clock_behind_reason, unpriced_models, unpriced_models_by_account
-from kairos_mcp.store.session import Session, read_each, read_together
+from kairos_mcp.store.rows import Session, read_each, read_together
 
 NEWEST_DAYS = 30
 MANDATE_PREFIX = "mandate:"  # before the id, as a scope

@@ -19,7 +19,9 @@ from kairos_mcp.core.steps import Outcome
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
-from kairos_mcp.specs.goal_lines import (
+from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.short_prompts import (
+    FileNames,
     FoundLines,
     GoalLines,
     choose_lines,
@@ -27,14 +29,11 @@ from kairos_mcp.specs.goal_lines import (
     goal_words,
     search_arguments,
 )
-from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.specs.short_prompts import FileNames
 from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.agent_records import read_records
-from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.rows import Session, decode, encode
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.store.session import Session
 from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 from kairos_mcp.views import transcript
 from kairos_mcp.views.fork import Fork, describe_rounds, fork_run

@@ -15,8 +15,8 @@ from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import News, Store
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session, read_together
 from kairos_mcp.store.runs import FIRST_FENCE
-from kairos_mcp.store.session import Session, read_together
 
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0

@@ -19,12 +19,11 @@ from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.specs.load import LoadedSpec, load_built_spec, load_spec
-from kairos_mcp.store import codec, runs
-from kairos_mcp.store.codec import DamagedText, encode, unreadable
+from kairos_mcp.store import rows, runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, referred_texts, run_by_number
+from kairos_mcp.store.rows import DamagedText, Session, encode, read_each, unreadable
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.store.session import Session, read_each
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
@@ -98,7 +97,7 @@ class StoredSpecs:
         if rebuilt:
 
             def write(session: Session) -> None:
-                codec.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
+                rows.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
                 for run in {run for _, run in rebuilt}:
                     runs.add_note(session, run_by_number(session, run), _REBUILT_NOTE)
 
@@ -133,7 +132,7 @@ class StoredSpecs:
 def _read_text(session: Session, content_hash: str) -> str:
     """Read a text of a run's spec. Raises LostText."""
     try:
-        found = codec.read_text(session, content_hash)
+        found = rows.read_text(session, content_hash)
     except DamagedText as damaged:
         raise LostText(content_hash, damaged.body, damaged) from damaged
     if found is None:

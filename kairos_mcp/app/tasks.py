@@ -13,9 +13,8 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import tasks
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.store.tasks import OpenAsk, TaskEnding, TaskRow
 
 MAX_LOOKS = 4_096  # runs and sessions of which it is remembered when a task was looked at

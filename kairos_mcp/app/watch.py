@@ -20,7 +20,7 @@ from kairos_mcp.app.run_resources import LISTED_RUNS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, find_runs, mandates, run_changes
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 LOOK_S = 0.25  # from a commit to the look that follows it
 REST_S = 5.0  # between two looks at most; and between two changes of the list that are told

@@ -144,7 +144,7 @@ async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) ->
 
 async def _ask_why(keyboard: Keyboard) -> str | None:
     """Ask for a reason of permitted length; None on Ctrl-C and Ctrl-D."""
-    from kairos_mcp.models.answer_parsing import MAX_FEEDBACK_CHARS
+    from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 
     while (reason := await keyboard.ask("What should the model know, or do instead? ")) is not None:
         if len(reason) <= MAX_FEEDBACK_CHARS:

@@ -231,7 +231,7 @@ def _check_servers(settings: Settings) -> Iterator[Finding]:
 def _check_script(script: Path | None) -> Iterator[Finding]:
     if script is None:
         return
-    from kairos_mcp.models.scripted import Script
+    from kairos_mcp.models.answers import Script
 
     try:
         Script.parse(script.read_text(encoding="utf-8"))

@@ -188,7 +188,7 @@ def _decide(
     pattern: str | None = None,
 ) -> int:
     """Decide about the waiting approval under the key; with `drive`, go on with the run here if no server does."""
-    from kairos_mcp.models.answer_parsing import MAX_FEEDBACK_CHARS
+    from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Say it shorter.")

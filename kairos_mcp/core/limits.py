@@ -1,8 +1,13 @@
-"""The eight limits of a run or a branch, each declared once, and their words and units outside: dollars and seconds."""
+"""The eight limits of a run or a branch, each declared once, their words and units outside, and amounts in these units.
+
+Inside, money is in nano-dollars and time in milliseconds; outside in dollars and seconds. Integers alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from operator import add, sub
 from typing import NamedTuple
 
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -86,3 +91,46 @@ def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
 
 def _to_outside(unit: LimitedUnit, amount: int | None) -> int | float | None:
     return amount if amount is None or unit.scale == 1 else amount / unit.scale
+
+
+class Price(NamedTuple):
+    """What a token costs at most, in nano-dollars: an input token (`read`), an output token (`written`)."""
+
+    read: int
+    written: int
+
+    def cost(self, read: int, written: int) -> int:
+        return self.read * read + self.written * written
+
+
+FREE = Price(0, 0)  # nothing that this server pays for
+
+
+class Units(NamedTuple):
+    """An amount in every unit that can be limited. Money in nano-dollars, time in milliseconds."""
+
+    rounds: int = 0
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    nano_usd: int = 0
+    tool_calls: int = 0
+    milliseconds: int = 0
+
+    def plus(self, other: Units) -> Units:
+        return _units(map(add, self, other))
+
+    def minus(self, other: Units) -> Units:
+        return _units(map(sub, self, other))
+
+
+_units = partial(tuple.__new__, Units)  # the shortest way: amounts are added at every step
+NOTHING = Units()
+_MODEL_CALL = Units(model_calls=1)
+_COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1), "pause": NOTHING}
+
+
+def counts_of(kind: str) -> Units:
+    """Return what a step of this kind counts. A round counts a model call too, other completions count that alone."""
+    return _COUNTS.get(kind, _MODEL_CALL)

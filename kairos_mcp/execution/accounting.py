@@ -11,22 +11,20 @@ import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
-from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, Limits, Units, counts_of
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
-from kairos_mcp.store.codec import decode_fields, unreadable
 from kairos_mcp.store.commit import ChargedAccounts, Paused, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import USED_UP_REASONS, clock_behind_reason
-from kairos_mcp.store.session import Session, read_each, read_together
+from kairos_mcp.store.rows import Session, decode_fields, read_each, read_together, unreadable
 
 MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
 TAIL_TOKENS = 320  # of the status line, which is at most so many bytes

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kairos_mcp.budget.units import NOTHING, Units
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Failure, make_outcome
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
-from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import AnsweredStep, DroppedStep, RunCommit, StepResult
 from kairos_mcp.store.database import Job
 from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.rows import encode
 
 
 def final_commit(

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
-from kairos_mcp.budget.units import FREE, NOTHING, Price, Units, counts_of
-from kairos_mcp.core.limits import BranchShare
+from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import (

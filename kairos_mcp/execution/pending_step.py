@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kairos_mcp.budget.reservation import Reservation
-from kairos_mcp.budget.units import NOTHING, Units
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kairos_mcp.budget.reservation import reserve
-from kairos_mcp.budget.units import NOTHING, Account, caps_by_unit, counts_of, format_status_line
+from kairos_mcp.budget.reservation import Account, caps_by_unit, format_status_line, reserve
+from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
@@ -24,7 +24,6 @@ from kairos_mcp.execution.pending_step import PendingStep, outage_pause
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import AccountChange, NewBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
-from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import (
     AnsweredStep,
     ChargedAccounts,
@@ -39,6 +38,7 @@ from kairos_mcp.store.commit import (
 from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.queries import WAITED
 from kairos_mcp.store.reservations import exceeds_held
+from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.tool import ProbeResult
 
 REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash

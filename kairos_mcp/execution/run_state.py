@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, Account, counts_of
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.budget.reservation import Account
+from kairos_mcp.core.limits import NOTHING, Limits, counts_of
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Outcome, Resumed, Step, enclosing_paths, task_of
@@ -25,12 +25,11 @@ from kairos_mcp.store import approvals, client_requests, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
-from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult, UsualCommit
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session, read_together
+from kairos_mcp.store.rows import Session, decode_answer, read_together
 from kairos_mcp.store.settlements import SettlementRequest
 
 

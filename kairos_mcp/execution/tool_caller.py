@@ -18,9 +18,9 @@ from queue import SimpleQueue
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from kairos_mcp.budget.reservation import Reservation
-from kairos_mcp.budget.units import Units
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
+from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import CallTool

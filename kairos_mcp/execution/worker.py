@@ -30,12 +30,12 @@ from kairos_mcp.execution.run_state import RunState, StoredRun, read_arrivals, r
 from kairos_mcp.execution.running_steps import RunningSteps, memory_in_rows
 from kairos_mcp.execution.tool_caller import NO_MEMORY
 from kairos_mcp.store import apply_commit, integrity, queries
-from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
+from kairos_mcp.store.apply_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, UsualCommit
 from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session, read_together
+from kairos_mcp.store.rows import Session, read_together
 from kairos_mcp.store.settlements import decode_settlement
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from kairos_mcp import __version__
-from kairos_mcp.budget.units import Units
+from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, split_path
@@ -30,11 +30,10 @@ from kairos_mcp.history.format import (
     ExportHead,
     RedactedPlaces,
 )
-from kairos_mcp.store import codec, queries, report_queries
+from kairos_mcp.store import queries, report_queries, rows
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode_answer, decode_fields
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, list_entries
 
 TASK_NAMES = ("task", "try", "cycle")  # the parts of a path that name whose step it is
@@ -78,7 +77,7 @@ def export_lines(
     yield ExportHead(run.id, __version__)
     yield _export_run(run, export_redactor)
     for content_hash in referred_texts(run, record):
-        body = codec.read_text(session, content_hash)  # a damaged one is no record of anything
+        body = rows.read_text(session, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
     attempts: dict[int, list[AttemptRow]] = {}

@@ -16,7 +16,7 @@ from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompleti
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
 
 SHOWN_CHARS = 400

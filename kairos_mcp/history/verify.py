@@ -11,7 +11,7 @@ from kairos_mcp.core.steps import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.specs.load import VERSIONS, LoadedSpec, load_spec
-from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.budget.units import Price
+from kairos_mcp.core.limits import Price
 from kairos_mcp.core.messages import Usage
 from kairos_mcp.settings.settings import Settings
 

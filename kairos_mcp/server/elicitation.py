@@ -13,7 +13,7 @@ import mcp_types as wire
 from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.text import format_age, make_visible, truncate
-from kairos_mcp.models.answer_parsing import MAX_FEEDBACK_CHARS
+from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.views.waiting import format_time

@@ -22,7 +22,7 @@ from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from fnmatch import fnmatchcase
@@ -19,19 +20,19 @@ from kairos_mcp.core.run_spec import PAID_ROUTES, SERVER_ROUTE, AvailableRoutes,
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
+from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.goal_lines import GoalLines, add_goal_lines
 from kairos_mcp.specs.short_prompts import (
     FileNames,
+    GoalLines,
     add_file_names,
+    add_goal_lines,
     offers_files,
     select_few_tools,
-    takes_short_prompts,
 )
-from kairos_mcp.store.codec import encode
+from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
 
@@ -41,6 +42,9 @@ SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its wa
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
 Texts = dict[str, str]
+SMALL_CONTEXT_TOKENS = 16_000
+SMALL_BILLIONS = 4.0  # of parameters
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,21 @@ def build_planner_spec(
         *registry.notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
+
+
+def takes_short_prompts(settings: Settings, route: str, model: str | None) -> bool:
+    """Whether a run with this model gets the short prompts: as the settings say, or by itself with a provider's model
+    that is known as small or whose context is."""
+    if settings.prompts != "auto":
+        return settings.prompts == "short"
+    return route == "provider" and (settings.context_tokens <= SMALL_CONTEXT_TOKENS or is_small_model(model or ""))
+
+
+def is_small_model(name: str) -> bool:
+    """Whether a model's name tells a size of at most 4 billion parameters, as `qwen2.5-coder:1.5b` does. Of several
+    sizes in a name, as of a mixture of experts, the largest counts."""
+    sizes = [float(number) / (1 if unit == "b" else 1_000) for number, unit in _SIZE.findall(name.lower())]
+    return bool(sizes) and max(sizes) <= SMALL_BILLIONS
 
 
 def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:

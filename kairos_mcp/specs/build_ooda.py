@@ -38,7 +38,7 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.store.codec import encode
+from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools

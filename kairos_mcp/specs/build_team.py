@@ -30,10 +30,10 @@ from kairos_mcp.specs.build import (
     load_text_prompts,
     narrow_limits,
     refuse_unpriced,
+    takes_short_prompts,
 )
 from kairos_mcp.specs.load import VERSIONS
-from kairos_mcp.specs.short_prompts import takes_short_prompts
-from kairos_mcp.store.codec import encode
+from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.agent_files import select_agent_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_more_rounds

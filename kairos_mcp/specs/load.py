@@ -22,9 +22,9 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts
 from kairos_mcp.flows.team import PLAN_PROBLEM, TeamState
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
+from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.models.scripted import Script
-from kairos_mcp.store.codec import decode, unreadable
+from kairos_mcp.store.rows import decode, unreadable
 
 VERSIONS: Mapping[str, int] = {
     "planner": planner.VERSION,

@@ -13,11 +13,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import Account, Units, branch_caps, caps_by_unit, shared_part
+from kairos_mcp.budget.reservation import Account, branch_caps, caps_by_unit, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.limits import BranchShare, Limits, Units
 from kairos_mcp.core.steps import enclosing_paths
-from kairos_mcp.store.session import LISTED_ID, Row, Session, json_or_null, read_each, read_together
+from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, read_each, read_together
 
 SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.agent_record import MAX_TASKS, OTHER, AgentRecord, TriedTask, make_records
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.store.codec import decode
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 
 MAX_RUNS = 1_000  # the newest team runs that are looked at: an agent of which they tell nothing has no record
 _DONE = "done"

@@ -2,29 +2,43 @@
 
 All of it runs inside one transaction. The fence is checked first, and nothing is refused after a write, so that the
 commits of many runs can share one transaction.
+
+The usual commit is written in the fewest statements. It was decided before its transaction, on the run's accounts as
+this process last wrote them. So the first statements say what that relied on: each account's row has still those
+amounts, and the run still this owner and fence (or is parked still, where it is taken with the commit); for a run that
+is let go of, also that nothing has come for it. Where that, or the room in a shared account, does not hold, nothing is
+written, and `apply_run_commit` decides on what it reads. Both leave the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
-from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of, format_status_line
+from kairos_mcp.budget.reservation import (
+    NO_DAY,
+    SHARED_SCOPES,
+    Account,
+    Reservation,
+    ReservationRequest,
+    format_status_line,
+)
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, client_requests, codec, more_rounds, queries, tool_memory
+from kairos_mcp.store import approvals, client_requests, more_rounds, queries, rows, tool_memory
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
+    AccountChange,
     SharedAccountIds,
     account_from_row,
     encode_shared,
+    unit_columns,
 )
-from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import (
     CommitResult,
     NewAttempt,
@@ -35,7 +49,10 @@ from kairos_mcp.store.commit import (
     StepResult,
     UsualCommit,
 )
+from kairos_mcp.store.inbox import insert_answer
+from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import (
     USED_UP_REASONS,
     AskedCompletion,
@@ -44,15 +61,14 @@ from kairos_mcp.store.report_queries import (
     too_small_notes,
     unpriced_notes,
 )
-from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.reservations import NO_CHANGE, UPDATE_AMOUNTS, ReservationBatch, SharedChange, exceeds_held
+from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
 _INSERT_MARK = (
     "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_ATTEMPT = (
     "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
     " values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -94,7 +110,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(session, commit, new, batch))
         completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
-    codec.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
+    rows.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
     batch.write()
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
     unpriced = unpriced_notes(step.sent for step in started if step.reservation is not None)
@@ -118,6 +134,15 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         session.rows("update run set owner = null where n = ?", (commit.run,))
     ended = released or commit.outcome is not None
     return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.known_accounts)
+
+
+def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:
+    """Take a parked run, and write the commit that begins with the answers brought for it. Raises FenceLost, before
+    anything is written, where the run is not as it was known."""
+    if session.row(*parked.condition) is None:
+        raise FenceLost(commit.run_id)
+    parked.take(session, commit.owner, commit.at)
+    return apply_run_commit(session, commit)
 
 
 def _record_news(session: Session, run: int, started: Sequence[StartedStep]) -> None:
@@ -165,12 +190,6 @@ def end_run(session: Session, run: int, outcome: str | None, at: int, *, forgets
     if forgets:
         tool_memory.forget_calls(session, run)
     approvals.ask_queued(session, run, at)
-
-
-def insert_answer(session: Session, step_id: int, result: StepResult, by_route: str, at: int) -> None:
-    """Insert the answer of a step. A second one fails on the primary key."""
-    figures = encode_units(result.spent), result.cached, result.exactness
-    session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route))
 
 
 def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StartedStep:
@@ -314,3 +333,99 @@ def _with_reservation(sent: Sent, reservation: Reservation, tail: str | None) ->
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent
     return replace(sent, max_tokens=tokens, tail=tail)
+
+
+_UPDATE_IF_KNOWN = f"{UPDATE_AMOUNTS} and {' and '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))}"
+_OWNED = "select 1 from run where n = ? and owner = ? and fence = ? and outcome is null"
+_NOTHING_CAME = "not exists (select 1 from deposit where deposit.run = run.n and taken is null)"
+_RELEASE = "update run set owner = null, news_seq = seq where n = ?"  # what is handed out is news
+_TOKENS_AND_MONEY = Units(input_tokens=1, output_tokens=1, total_tokens=1, nano_usd=1)
+_LIMITS_HANDED_OUT = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
+
+
+WrittenCommit = tuple[UsualCommit, list[int]]
+"""A usual commit that was written, and the ids of the rows of the steps that it begins."""
+
+
+def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun | None = None) -> list[int] | None:
+    """Write the commit and return the ids of the rows of begun steps. None: nothing was written, since something is
+    not as it was known.
+
+    `parked`: the run, which is taken in this transaction.
+    """
+    run, at, hands_out = commit.run, commit.at, commit.hands_out
+    condition, bindings = (_OWNED, (run, commit.owner, commit.fence)) if parked is None else parked.condition
+    update = _update_while(f"{condition} and {_NOTHING_CAME}" if hands_out else condition)
+    written: list[AccountChange] = []
+    for change in commit.accounts.values():
+        known, changed = change
+        amounts = *changed.held, *changed.spent, changed.id, *known.held, *known.spent
+        if not session.change(update, (*amounts, *bindings)):
+            _restore(session, written)
+            return None
+        written.append(change)
+    if not _charge_shared(session, commit):
+        _restore(session, written)
+        return None
+    if parked is not None:
+        parked.take(session, commit.owner, at)
+    for answered in commit.answered:
+        insert_answer(session, answered.step_id, answered.result, answered.by_route, at)
+        if commit.forgets and isinstance(answered.result.answer, ToolResult):
+            tool_memory.forget_call(session, run, answered.path)
+    if commit.outcome is not None:
+        end_run(session, run, commit.outcome, at, forgets=commit.forgets)
+    step_ids = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
+    if hands_out:
+        session.rows(_RELEASE, (run,))
+    return step_ids
+
+
+def apply_first_commit(session: Session, run: RunRow, first: UsualCommit) -> WrittenCommit | None:
+    """Write the first commit of a run that was inserted in this transaction: it was planned before the run and its
+    account had their numbers. None: nothing was written, since a shared account has no room."""
+    known, changed = first.accounts[""]
+    own = AccountChange(known._replace(id=run.account), changed._replace(id=run.account))
+    commit = first._replace(run=run.n, accounts={"": own})
+    step_ids = apply_usual_commit(session, commit)
+    return None if step_ids is None else (commit, step_ids)
+
+
+@cache
+def _update_while(condition: str) -> str:
+    """SQL that writes an account which is as it was known, while the run is as `condition` says."""
+    return f"{_UPDATE_IF_KNOWN} and exists ({condition})"
+
+
+def _restore(session: Session, written: Iterable[AccountChange]) -> None:
+    """Write the amounts of these accounts back, within the transaction that changed them."""
+    for known, _ in written:
+        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
+
+
+def _charge_shared(session: Session, commit: UsualCommit) -> bool:
+    """Settle and reserve in the accounts that runs share. False: one of them has no room, and all are as they were."""
+    changes: dict[int, SharedChange] = {}
+    limited: dict[int, Units] = {}
+    for answered in commit.answered:
+        held, spent = answered.held, answered.result.spent
+        for number in answered.shared:
+            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(NOTHING.minus(held), spent))
+            if exceeds_held(held, spent):
+                limited[number] = limited.get(number, NOTHING).plus(_TOKENS_AND_MONEY)
+    for new in commit.begun:
+        for number in new.shared:
+            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(new.held))
+            limits = _LIMITS_HANDED_OUT if new.request.external else new.held
+            limited[number] = limited.get(number, NOTHING).plus(limits)
+    spare = 1 if commit.hands_out else 0  # what is handed out holds no tokens, but needs that some are left
+    written: list[tuple[int, SharedChange]] = []
+    for number, change in sorted(changes.items()):
+        if number not in limited:
+            change.write(session, number)
+        elif not change.write_if_room(session, number, limited[number], spare=spare):
+            for earlier, done in written:
+                done.undone().write(session, earlier)
+            return False
+        written.append((number, change))
+    return True

@@ -16,10 +16,9 @@ from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import last_part
 from kairos_mcp.store import queries, settlements
-from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.queries import WaitingRow
+from kairos_mcp.store.rows import Row, Session, decode_texts
 from kairos_mcp.store.rules import CallShape, decode_shape, encode_shape
-from kairos_mcp.store.session import Row, Session
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
 MAX_PER_RUN = 4  # approvals that wait for a person at a time

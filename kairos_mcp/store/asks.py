@@ -18,12 +18,11 @@ from kairos_mcp.store.client_requests import (
     requests_about,
     withdraw,
 )
-from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer, record_answers, submit_request
 from kairos_mcp.store.queries import RunRow, run_by_number, step_at
+from kairos_mcp.store.rows import Row, Session, decode_texts
 from kairos_mcp.store.runs import add_note
-from kairos_mcp.store.session import Row, Session
 from kairos_mcp.store.settlements import SettlementRequest
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.store.accounts import SharedAccountIds
-from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
+from kairos_mcp.store.rows import Session, decode_shared, decode_units, encode_units, placeholders
 from kairos_mcp.store.runs import take_run
-from kairos_mcp.store.session import Session, placeholders
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
 CHARGED_TO_ANSWER = 0  # in place of an attempt's id: the step's own answer is charged with the bound

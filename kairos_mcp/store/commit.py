@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Reservation, ReservationRequest
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import (

@@ -20,7 +20,7 @@ import apsw
 from kairos_mcp.core.errors import KairosError, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store.database import GroupWriter, Job, QueuedJob
-from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row, Session
+from kairos_mcp.store.rows import Bindings, CorruptRows, LastWrites, Row, Session
 
 T = TypeVar("T")
 

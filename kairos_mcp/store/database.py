@@ -22,10 +22,9 @@ from typing import Any, NamedTuple, TypeVar
 from kairos_mcp.core.errors import KairosError, NotForCallers, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
-from kairos_mcp.store import approvals, codec
-from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store import approvals, rows
 from kairos_mcp.store.ownership import Owners, Ownership, ServedRuns
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.rows import Session, decode_answer, json_or_null
 
 T = TypeVar("T")
 Job = Callable[[Session], T]
@@ -363,7 +362,7 @@ class Store(ABC):
             case "result":
                 kept: str | None = getattr(answer, "kept", None)
                 content: str = getattr(answer, "content", "")
-                return codec.read_text(session, kept) if kept else content
+                return rows.read_text(session, kept) if kept else content
             case "completion":
                 text: str = getattr(answer, "content", "")
                 return text
@@ -381,7 +380,7 @@ class Store(ABC):
         )
         given_hash, giver_run = found or (None, None)
         if path == GIVEN:
-            return None if given_hash is None else codec.read_text(session, given_hash)
+            return None if given_hash is None else rows.read_text(session, given_hash)
         return None if giver_run is None else self.read_full_text(session, giver_run, path)
 
     @abstractmethod

@@ -15,9 +15,9 @@ from kairos_mcp.store import approvals, rules, settlements
 from kairos_mcp.store.approvals import LAPSED, ApprovalRow, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.runs import take_run
-from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
 
 NO_ACTOR = Actor("", "", "")

@@ -21,7 +21,7 @@ from kairos_mcp.store.database import Job, News, Store, make_folder
 from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
 from kairos_mcp.store.ownership import ServedRuns
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kairos_mcp.store.queries import UNKNOWN
-from kairos_mcp.store.session import Session, placeholders
+from kairos_mcp.store.rows import Session, placeholders
 
 
 class FoundRun(NamedTuple):

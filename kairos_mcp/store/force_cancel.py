@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kairos_mcp.budget.units import NOTHING, Units, shared_part
+from kairos_mcp.budget.reservation import shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
@@ -21,10 +22,10 @@ from kairos_mcp.store.accounts import (
     read_branch_accounts,
     unit_columns,
 )
-from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.commit import AnsweredStep, DroppedStep, StepResult
+from kairos_mcp.store.inbox import insert_answer
 from kairos_mcp.store.queries import RunRow, StepRow, read_record
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 _ADD_SPENT = ", ".join(f"{name} = {name} + ?" for name in unit_columns("spent"))
 _END_ACCOUNT = (

@@ -9,29 +9,27 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import client_requests, codec
+from kairos_mcp.store import client_requests, rows
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
-from kairos_mcp.store.apply_commit import insert_answer
-from kairos_mcp.store.codec import decode, encode, encode_answer
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.report_queries import exceeded_cap_notes
 from kairos_mcp.store.reservations import ReservationBatch
+from kairos_mcp.store.rows import Session, decode, encode, encode_answer, encode_units, placeholders
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
-from kairos_mcp.store.session import Session, placeholders
 
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
+_INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def record_answers(
         client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
         record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
-            codec.keep_texts(session, (submitted.text,))
+            rows.keep_texts(session, (submitted.text,))
     batch.write()
     _resume_if_by_itself(session, run)
     notes = [text for _, submitted in new for text in submitted.notes]
@@ -294,3 +292,9 @@ def _is_from_person(session: Session, run: RunRow, request: ControlRequest) -> b
             return session.row(approved, (run.n, key)) is not None
         case _:
             return False
+
+
+def insert_answer(session: Session, step_id: int, result: StepResult, by_route: str, at: int) -> None:
+    """Insert the answer of a step. A second one fails on the primary key."""
+    figures = encode_units(result.spent), result.cached, result.exactness
+    session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route))

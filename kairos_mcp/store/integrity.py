@@ -11,15 +11,23 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store import accounts, rules, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
-from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 from kairos_mcp.store.queries import IS_OPEN, run_by_number
-from kairos_mcp.store.session import LISTED_ID, Session, json_or_null
+from kairos_mcp.store.rows import (
+    LISTED_ID,
+    Session,
+    decode,
+    decode_answer,
+    decode_sent,
+    decode_shared,
+    decode_texts,
+    decode_units,
+    json_or_null,
+)
 
 MAX_LISTED = 5  # runs named in one sentence
 STORE_DAMAGE = "The store is damaged"  # how a text begins that concerns more than some rows

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.steps import Sent
-from kairos_mcp.store import apply_commit, client_requests
+from kairos_mcp.store import client_requests
 from kairos_mcp.store.asks import consume_ask
-from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Row, Session
+from kairos_mcp.store.rows import Row, Session, encode
 
 _IS_PARKED = """
     select 1 from run where n = ? and fence = ? and route = ?
@@ -71,12 +68,3 @@ class ParkedRun(NamedTuple):
             sent = self.sent.get(step_id)
             if sent is not None and not session.change(_CHANGE_SENT, (encode(sent), step_id)):
                 session.rows(_CHANGE_SENT_AGAIN, (encode(sent), step_id))
-
-
-def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:
-    """Take a parked run, and write the commit that begins with the answers brought for it. Raises FenceLost, before
-    anything is written, where the run is not as it was known."""
-    if session.row(*parked.condition) is None:
-        raise FenceLost(commit.run_id)
-    parked.take(session, commit.owner, commit.at)
-    return apply_commit.apply_run_commit(session, commit)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kairos_mcp.store.ownership import Ownership, ServedRuns
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 LOCK_FOLDER = "owners"
 

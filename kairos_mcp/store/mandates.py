@@ -13,9 +13,8 @@ from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.queries import RunRow, run_by_number
-from kairos_mcp.store.session import Session, json_or_null, placeholders
+from kairos_mcp.store.rows import Session, decode_fields, json_or_null, placeholders
 
 
 @dataclass(frozen=True, slots=True)

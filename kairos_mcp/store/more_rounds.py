@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kairos_mcp.budget.more_rounds import MadeCall, Progress, RoundsGrant, grant_rounds, measure_progress
-from kairos_mcp.budget.units import Account
+from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import task_of
-from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.report_queries import insert_note
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode, decode_answer, encode
 
 GRANT_KIND = "grant"
 BY_BUDGET = "budget"  # who answers such a request, as the answer's row has it

@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.session import Row, Session, json_or_null
+from kairos_mcp.store.rows import Row, Session, decode, encode, json_or_null
 
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
 

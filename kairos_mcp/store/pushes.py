@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kairos_mcp.store.ownership import Owners, is_owner_alive
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 OLD_MS = 600_000  # after which a push counts for nothing: its end may not have been written
 _HOLD = (

@@ -10,15 +10,24 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import UnknownRun, Unreadable
+from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import Exactness, JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import SharedAccountIds
-from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
-from kairos_mcp.store.session import Row, Session, placeholders, read_each
+from kairos_mcp.store.rows import (
+    Row,
+    Session,
+    decode_answer,
+    decode_fields,
+    decode_sent,
+    decode_shared,
+    decode_units,
+    placeholders,
+    read_each,
+)
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"

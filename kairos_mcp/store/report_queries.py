@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import WHOLE_PREFIX, ReservationRequest, minimum_hold
-from kairos_mcp.budget.units import Account, Units
+from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
+from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
-from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import LISTED_ID, Session, decode_answer, decode_units, json_or_null, placeholders
 from kairos_mcp.store.schema import OF_PROVIDER, UNPRICED
-from kairos_mcp.store.session import LISTED_ID, Session, json_or_null, placeholders
 
 
 @dataclass(frozen=True, slots=True)

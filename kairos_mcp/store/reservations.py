@@ -11,9 +11,9 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
-from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
+from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, reserve, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.steps import Refused, enclosing_paths
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
@@ -27,7 +27,7 @@ from kairos_mcp.store.accounts import (
     read_branch,
     unit_columns,
 )
-from kairos_mcp.store.session import CorruptRows, Session
+from kairos_mcp.store.rows import CorruptRows, Session
 
 UPDATE_AMOUNTS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
 _shared_amounts: Callable[[Units], tuple[int, ...]] = itemgetter(slice(1, 6))  # see budget.shared_part

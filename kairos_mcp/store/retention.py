@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kairos_mcp.store import schema
-from kairos_mcp.store.session import Session, json_or_null, placeholders
+from kairos_mcp.store.rows import Session, json_or_null, placeholders
 
 Key = TypeVar("Key", int, str)
 

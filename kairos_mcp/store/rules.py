@@ -18,9 +18,8 @@ from typing import Literal
 from kairos_mcp.core.command_patterns import check_pattern, fits_pattern, format_pattern, literal_glob
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import BadArguments, NotFound, Unreadable
-from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Row, Session, placeholders
+from kairos_mcp.store.rows import Row, Session, decode, encode, placeholders
 
 RuleScope = Literal["run", "project"]
 """For how long a rule holds: for the run alone (with its branches), or for all runs in its workspace."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kairos_mcp.store.session import Session, json_or_null, placeholders
+from kairos_mcp.store.rows import Session, json_or_null, placeholders
 
 
 class RunChange(NamedTuple):

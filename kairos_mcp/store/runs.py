@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kairos_mcp.budget.units import caps_by_unit
+from kairos_mcp.budget.reservation import caps_by_unit
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.store import codec, mandates
+from kairos_mcp.store import mandates, rows
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 from kairos_mcp.store.report_queries import insert_note
-from kairos_mcp.store.session import Session, placeholders
+from kairos_mcp.store.rows import Session, placeholders
 
 FIRST_FENCE = 1  # of a run: its fence when it is created
 ATTACH_MS = (
@@ -83,7 +83,7 @@ def draft_run(new: NewRun, owner: int) -> RunRow:
 
 def insert_run(session: Session, new: NewRun, draft: RunRow) -> RunRow:
     """Create the run as it was drafted, where `find_same_start` finds none, and return its row."""
-    codec.keep_texts(session, new.texts)
+    rows.keep_texts(session, new.texts)
     caps = dict(zip(unit_columns("cap"), caps_by_unit(new.limits), strict=True))
     session.rows(_insert("account", caps, scope="'run'"), list(caps.values()))
     if new.mandate is not None and new.due is not None:

@@ -62,10 +62,10 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt, StoreTooNew
+from kairos_mcp.core.limits import Units
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
 _UNIT_COLUMNS = ", ".join(

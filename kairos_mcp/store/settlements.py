@@ -14,9 +14,8 @@ from hashlib import sha256
 from kairos_mcp.core.decision_rights import Actor, Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode, encode
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
 DEPOSIT_KIND = "settle"

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from kairos_mcp.store.ownership import ANY_SERVER
-from kairos_mcp.store.session import Session, placeholders
+from kairos_mcp.store.rows import Session, placeholders
 
 
 class AttemptRow(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Row, Session
+from kairos_mcp.store.rows import Row, Session
 
 TaskEnding = Literal["completed", "failed", "cancelled"]
 

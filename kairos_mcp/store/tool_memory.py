@@ -7,7 +7,7 @@ were, including any secrets. `check_owner` tells a call right before it is made 
 from __future__ import annotations
 
 from kairos_mcp.core.errors import FenceLost, Stale
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (

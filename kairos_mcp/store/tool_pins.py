@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from kairos_mcp.core.errors import ApprovalsFull, NotFound
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import Units
+from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.run_spec import CLIENT_ROUTES
 from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
-from kairos_mcp.store.codec import decode_sent
 from kairos_mcp.store.queries import UNKNOWN, StepRow
+from kairos_mcp.store.rows import decode_sent
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.names import Attribute
 from kairos_mcp.telemetry.recorder import Value

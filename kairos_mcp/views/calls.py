@@ -10,9 +10,8 @@ from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
 from kairos_mcp.core.steps import Outcome, round_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, report_queries
-from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session, read_each
+from kairos_mcp.store.rows import Session, decode, decode_answer, read_each
 from kairos_mcp.views import mandate_view
 
 PREVIEW_CHARS = 160

@@ -10,7 +10,7 @@ from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import integrity, ownership, retention
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import Owners
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.rows import Session, json_or_null
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
 

@@ -15,11 +15,10 @@ from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs.load import read_mandate
-from kairos_mcp.store import codec, mandates, report_queries
+from kairos_mcp.store import mandates, report_queries, rows
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode, decode_fields
 from kairos_mcp.views.waiting import OpenStep
 
 MAX_TOLD_CYCLES = 3  # in a checkpoint's next call: as many as may pass between two checkpoints
@@ -177,7 +176,7 @@ _EDIT_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_fil
 def _decided_tool(session: Session, run: RunRow, spec: Spec, path: str) -> str | None:
     """Return the tool of an act, from the decision that the phase was given or that was made before it."""
     if spec.given_text is not None:
-        decision = decode_fields(codec.read_text(session, spec.given_text) or "")
+        decision = decode_fields(rows.read_text(session, spec.given_text) or "")
     else:
         turn = report_queries.find_turn_before(session, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
@@ -189,7 +188,7 @@ def _decided_tool(session: Session, run: RunRow, spec: Spec, path: str) -> str |
 
 
 def _mandate(session: Session, spec: Spec) -> Mandate:
-    return read_mandate(codec.read_text(session, spec.mandate_text or "") or "")
+    return read_mandate(rows.read_text(session, spec.mandate_text or "") or "")
 
 
 def _awaited_act(waits: WaitingItems) -> JsonObject | None:

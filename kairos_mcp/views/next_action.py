@@ -13,9 +13,8 @@ from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.team_view import TaskView, TeamView
 from kairos_mcp.views.waiting import (

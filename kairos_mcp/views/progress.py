@@ -13,9 +13,8 @@ from kairos_mcp.core.steps import loop_of, round_of
 from kairos_mcp.core.text import count_of
 from kairos_mcp.store import report_queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session, read_each, read_together
+from kairos_mcp.store.rows import Session, decode_answer, read_each, read_together
 from kairos_mcp.views.calls import call_entries, newest_calls
 from kairos_mcp.views.team_view import TeamView
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kairos_mcp.budget.units import Account
+from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
@@ -23,9 +23,8 @@ from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.client_requests import WITHDRAWN
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.run_report import GOAL_CHARS
 from kairos_mcp.views.waiting import decision_command
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
-from kairos_mcp.core.limits import UNLIMITED, limits_to_json
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, Spec, outdated_notes, phase_of
@@ -23,9 +23,8 @@ from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session, read_together
+from kairos_mcp.store.rows import Session, decode, read_together
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import newest_calls, single_call_output
 from kairos_mcp.views.next_action import Decides, next_call

@@ -15,9 +15,8 @@ from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.run_spec import OODA_FLOWS, SERVER_ROUTE, Spec
 from kairos_mcp.core.steps import Outcome, Sent, turn_of
 from kairos_mcp.store import accounts, queries, span_rows
-from kairos_mcp.store.codec import decode, decode_sent
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode, decode_sent
 from kairos_mcp.store.span_rows import ApprovalTimes, AttemptRow
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.names import Attribute, Metric, SpanForm

@@ -15,10 +15,9 @@ from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
 from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, report_queries
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.run_report import RunReport
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.reservation import Account
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, Outcome, RecordedStep, enclosing_paths, loop_of
@@ -18,9 +19,8 @@ from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.team import TaskState, TeamState
 from kairos_mcp.specs.load import LoadedTeam
 from kairos_mcp.store import accounts, approvals, queries
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session, read_together
+from kairos_mcp.store.rows import Session, decode, read_together
 from kairos_mcp.views.waiting import waiting_items
 
 DESCRIPTION_CHARS = 160

@@ -13,9 +13,9 @@ from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.core.steps import Answer, Failure, Outcome, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
-from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
+from kairos_mcp.store.rows import decode
 from kairos_mcp.views.file_diffs import list_call_diffs
 from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.transcript import Transcript, answers_by_path, calls_by_path, list_messages

@@ -18,8 +18,8 @@ from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
 from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import StepRow
+from kairos_mcp.store.rows import decode_answer
 
 CONVERSATION_KINDS = ("round", "repair", "closing")  # the purposes whose completions are turns of the conversation
 

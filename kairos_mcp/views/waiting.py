@@ -17,7 +17,7 @@ from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, StepRow, WaitingRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from support.app import PERSON, Place, law
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING, Units, branch_caps
+from kairos_mcp.budget.reservation import branch_caps
 from kairos_mcp.core.agent_record import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
-from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store import agent_records, runs
 from kairos_mcp.store.accounts import NewBranch, insert_branch_account, read_account, read_branch
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.store.session import Session
 
 pytestmark = pytest.mark.unreplayed  # the runs are rows without steps
 

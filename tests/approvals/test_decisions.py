@@ -43,7 +43,7 @@ from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.waiting import decision_command
 
 UNDECIDED = [(None, None, None, None)]

@@ -13,8 +13,8 @@ from support.sampling_clients import MODERN, ConnectedClient
 
 from approvals.test_rights import LOST, a_lost_call
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING
-from kairos_mcp.store.codec import encode_units
+from kairos_mcp.core.limits import NOTHING
+from kairos_mcp.store.rows import encode_units
 
 SETTLED = "select json_extract(body, '$.settlement'), principal, via, client from deposit where kind = 'settle'"
 

@@ -20,8 +20,8 @@ from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.sibling_changes import SHOWN_CHARS, SiblingChanges
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store.codec import encode_answer
 from kairos_mcp.store.queries import StepRow
+from kairos_mcp.store.rows import encode_answer
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

@@ -8,7 +8,7 @@ import pytest
 from support.empty_store import open_empty_store
 from support.provider_server import Standin, standin
 
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 
 @pytest.fixture

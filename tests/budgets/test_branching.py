@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.budget.units import NOTHING, Account, Units, branch_caps
-from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
+from kairos_mcp.budget.reservation import Account, branch_caps
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

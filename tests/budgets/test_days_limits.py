@@ -42,7 +42,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import accounts
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 LINES = (
     reads("a.txt", **usage_of(20_000)),

@@ -11,15 +11,13 @@ from support.empty_store import empty_tables
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
-from kairos_mcp.budget.units import counts_of
-from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.limits import BranchShare, Limits, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import task_of
 from kairos_mcp.store.accounts import NewBranch, read_account
-from kairos_mcp.store.codec import encode_answer, encode_units
 from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, encode_answer, encode_units
 
 SAMPLE, WHOLE_SWEEP = 100, 100_000
 OWN = 1

@@ -9,8 +9,8 @@ from support.daily_accounts import ZONE
 from support.provider_server import Standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING, Account, Units, format_status_line
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.budget.reservation import Account, format_status_line
+from kairos_mcp.core.limits import NOTHING, Limits, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.steps import RequestCompletion
 from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, InputEstimator

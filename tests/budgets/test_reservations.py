@@ -13,16 +13,17 @@ from kairos_mcp.budget.reservation import (
     SHARED_SCOPES,
     USEFUL_TOKENS,
     WHOLE_PREFIX,
+    Account,
     Reservation,
     ReservationRequest,
     reserve,
+    shared_part,
 )
-from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Price, Units, counts_of
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.session import CorruptRows, Session
+from kairos_mcp.store.rows import CorruptRows, Session
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
 SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")

@@ -20,11 +20,10 @@ from test_reservations import (
     some_request,
 )
 
-from kairos_mcp.budget.units import NOTHING, Units
-from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store.accounts import NewBranch, read_account
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 SAMPLE, WHOLE_SWEEP, PARTS = 200, 100_000, 20
 TASKS, DAYS = 16, (2, 3)

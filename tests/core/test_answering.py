@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers
-from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
+from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Pause, RequestCompletion, Step
 from kairos_mcp.store.approvals import ApprovalRow

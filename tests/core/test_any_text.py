@@ -14,8 +14,8 @@ from support.postgres import both_stores
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Outcome
-from kairos_mcp.store import codec
-from kairos_mcp.store.session import LISTED_ID
+from kairos_mcp.store import rows
+from kairos_mcp.store.rows import LISTED_ID
 from kairos_mcp.views.trace import TraceQuery, View
 
 MARK = "\ufdd0"  # what stands for NUL in a database begins with it
@@ -69,8 +69,8 @@ async def test_what_is_stored_is_what_is_read(place: Place) -> None:
         for text in TEXTS:
             content_hash = sha256(text.encode()).hexdigest()
             session.rows("delete from text")
-            codec.keep_texts(session, [(content_hash, text)])
-            assert codec.read_text(session, content_hash) == text  # from its bytes
+            rows.keep_texts(session, [(content_hash, text)])
+            assert rows.read_text(session, content_hash) == text  # from its bytes
             assert session.rows("select body from text where body = ?", (text,)) == [(text,)]
             assert list(session.stream("select body from text")) == [(text,)]
             body = json.dumps({"text": text, "list": [text], text: 1, "ids": [1, 2]}, ensure_ascii=False)

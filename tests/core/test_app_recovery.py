@@ -27,15 +27,14 @@ from support.commits import call_before_commits, leave_commits, make_full_disk_e
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import NOTHING, Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
 from kairos_mcp.store.commit import RunCommit, StepResult
-from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_answer, insert_submitted_answers, submit_request
+from kairos_mcp.store.rows import Session
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -427,7 +426,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         ((mark,),) = place.rows("select id from mark")
 
         def answer(session: Session) -> None:
-            apply_commit.insert_answer(session, mark, StepResult(Completion("x"), NOTHING), "caller", 1)
+            insert_answer(session, mark, StepResult(Completion("x"), NOTHING), "caller", 1)
 
         await app._store.submit(answer)
         with pytest.raises(KairosError):

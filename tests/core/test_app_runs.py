@@ -42,7 +42,7 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}

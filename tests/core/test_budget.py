@@ -13,12 +13,13 @@ from kairos_mcp.budget.reservation import (
     CLOSING_MS,
     CLOSING_TOKENS,
     USEFUL_TOKENS,
+    Account,
     Reservation,
     ReservationRequest,
+    format_status_line,
     reserve,
 )
-from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of, format_status_line
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.steps import Refused
 
 COMPLETIONS = ("round", "repair", "compact", "closing")

@@ -6,7 +6,7 @@ import pytest
 from support.app import ME, Place, rests, says, start_run
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.store import client_requests, queries
 from kairos_mcp.store.client_requests import NewRequest

@@ -23,18 +23,16 @@ from support.app import (
 from support.commits import call_after_commits
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import Limits, counts_of
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import make_outcome
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
-from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import DroppedStep, RunCommit
 from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, encode
 
 
 async def start_owned_run(app: App) -> tuple[queries.RunRow, int, int]:

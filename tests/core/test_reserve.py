@@ -9,9 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED_SCOPES, Reservation, ReservationRequest, minimum_hold, reserve
-from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.budget.reservation import (
+    SHARED_SCOPES,
+    Account,
+    Reservation,
+    ReservationRequest,
+    minimum_hold,
+    reserve,
+    shared_part,
+)
+from kairos_mcp.core.limits import FREE, NOTHING, Limits, Price, Units, counts_of
 from kairos_mcp.core.steps import Refused
 
 ROUND = ReservationRequest(

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.app import Books, place_in
 from support.forked_apps import Apart, Forks
 
-from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import ownership, queries

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.file_store import FileStore
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.state_file("it is about the file itself")
 
@@ -72,7 +72,7 @@ MIGRATES = """
 import sys
 from pathlib import Path
 from kairos_mcp.store.file_store import FileStore
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 sys.stdin.read(1)
 FileStore(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
 """

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import Place, law
 
-from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import (
@@ -27,7 +26,7 @@ from kairos_mcp.core.steps import (
     Unknown,
     make_outcome,
 )
-from kairos_mcp.store.codec import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
+from kairos_mcp.store.rows import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(odd)

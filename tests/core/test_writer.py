@@ -14,7 +14,7 @@ from support.postgres import both_stores
 
 from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 Job = Callable[[Session], Any]
 

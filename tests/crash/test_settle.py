@@ -22,14 +22,14 @@ from support.stdio_server import StdioClient
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
+from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import unit_columns
-from kairos_mcp.store.codec import encode_units
+from kairos_mcp.store.rows import encode_units
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.diff import hash_of
 

@@ -250,19 +250,19 @@ ONE_OWNER = (
         JOINED + "nothing_is_written_where_the_ask_was_answered_before",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         'f"{condition} and {_NOTHING_CAME}" if hands_out else condition',
         "condition",
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "            if exceeds_held(held, spent):\n",
         "            if False:\n",
         AT_LIMIT + "[above a limit of the day]",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "limits = _LIMITS_HANDED_OUT if new.request.external else new.held",
         "limits = NOTHING if new.request.external else new.held",
         AT_LIMIT + "[the last call of the day]",
@@ -601,32 +601,32 @@ SPENDING = (
         "core/test_abandoned_calls.py::test_a_run_moves_whose_start_was_given_up",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "f'{name} = ?' for name in unit_columns",
         "f'{name} is not ? + 0.5' for name in unit_columns",
         USUAL + "an_account_that_somebody_else_has_written_is_read_again",
         quick=True,
     ),
     Guard(
-        "store/apply_usual_commit.py",
-        "and owner = ? and fence = ?",
-        "and (owner = ? or 1) and (fence = ? or 1)",
+        "store/apply_commit.py",
+        '_OWNED = "select 1 from run where n = ? and owner = ? and fence = ?',
+        '_OWNED = "select 1 from run where n = ? and (owner = ? or 1) and (fence = ? or 1)',
         USUAL + "a_run_that_has_another_owner_is_written_no_more",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "elif not change.write_if_room(session, number, limited[number], spare=spare):",
         "elif change.write(session, number):",
         USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "                done.undone().write(session, earlier)",
         "                pass",
         USUAL + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
     ),
     Guard(
-        "store/apply_usual_commit.py",
+        "store/apply_commit.py",
         "        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))",
         "        pass",
         USUAL + "an_unusual_commit_goes_the_general_way",
@@ -1826,14 +1826,14 @@ DAMAGED = (
         UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
     ),
     Guard(
-        "store/codec.py",
+        "store/rows.py",
         "    if sha256(body).hexdigest() != content_hash:\n        raise DamagedText(content_hash, body)\n",
         "",
         "records/test_damaged_texts.py::test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other"
         "[a wrong but valid byte]",
     ),
     Guard(
-        "store/codec.py",
+        "store/rows.py",
         " on conflict(hash) do update set body = excluded.body",
         " on conflict(hash) do update set body = body",
         "records/test_damaged_texts.py::test_a_shared_text_is_put_back_by_whoever_reads_it"
@@ -2921,7 +2921,7 @@ SIDE_BY_SIDE = (
         COMMITS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",
     ),
     Guard(
-        "store/session.py",
+        "store/rows.py",
         "sorted(self._writes.items(), key=itemgetter(0))",
         "self._writes.items()",
         COMMITS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",

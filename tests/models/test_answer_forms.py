@@ -9,7 +9,7 @@ import pytest
 from support.app import ASK, ME, Place, open_checked_app, place_in, start_run
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.models.answer_forms import to_stored_form
+from kairos_mcp.models.answers import to_stored_form
 
 OURS = {"name": "read_file", "arguments": {"path": "a.txt"}}
 OPENAI = {"type": "function", "id": "call_1", "function": OURS}

@@ -6,7 +6,7 @@ import pytest
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.models.answer_parsing import parse_caller_completion, parse_completion, parse_tool_result
+from kairos_mcp.models.answers import parse_caller_completion, parse_completion, parse_tool_result
 
 CALL = {"name": "look", "arguments": {"n": 1}}
 

@@ -5,7 +5,7 @@ import pytest
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, Conversation, ToolCall
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.models.scripted import Script, ScriptedAnswer
+from kairos_mcp.models.answers import Script, ScriptedAnswer
 
 SCRIPT = """
 {"tool_calls": [{"name": "look", "arguments": {}}]}

@@ -11,8 +11,7 @@ _GATE = (
 LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/input_checks.py": ("flows/test_decoding.py",),
     "core/replay.py": ("core/test_runner.py",),
-    "budget/units.py": ("core/test_reserve.py",),
-    "budget/reservation.py": ("core/test_reserve.py",),
+    "budget/reservation.py": ("core/test_reserve.py", "budgets/test_meter.py"),
     "budget/more_rounds.py": ("budgets/test_more_rounds.py",),
     "store/reservations.py": ("budgets/test_reservations.py",),
     "gate.py": _GATE,

@@ -16,11 +16,10 @@ from support.database_trips import count_trips
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import Units
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store.reservations import SharedChange
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.postgres
 WITHIN_S = 10.0

@@ -13,7 +13,7 @@ import pytest
 from support import postgres
 
 from kairos_mcp.core.errors import StoreUnavailable, UnknownRun
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.postgres
 INSERT = "insert into owner(lock, pid, via, started_at) values (?, ?, 'test', 1)"

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.session import Session, read_each, read_together
+from kairos_mcp.store.rows import Session, read_each, read_together
 
 pytestmark = pytest.mark.postgres
 ADD = "insert into owner(lock, pid, via, started_at) values (?, ?, 'test', 0)"

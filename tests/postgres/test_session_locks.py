@@ -21,7 +21,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreUnavailable
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store.database import News
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.postgres
 LEASE_S = 2.0

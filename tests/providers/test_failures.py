@@ -29,7 +29,7 @@ from support.provider_server import (
 from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.provider_errors import redact_keys
-from kairos_mcp.store.codec import decode_answer, encode_answer
+from kairos_mcp.store.rows import decode_answer, encode_answer
 
 WELL_FORMED = json.dumps(chat("hello")).encode()
 

@@ -10,7 +10,7 @@ from kairos_mcp.app import start
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.specs.goal_lines import (
+from kairos_mcp.specs.short_prompts import (
     MAX_FILE_LINES,
     MAX_LINES_CHARS,
     FoundLines,

@@ -9,9 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.budget.reservation import CLOSING_TOKENS, Reservation, ReservationRequest, reserve
-from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.budget.reservation import CLOSING_TOKENS, Account, Reservation, ReservationRequest, reserve
+from kairos_mcp.core.limits import NOTHING, Limits, Price, Units, counts_of
 from kairos_mcp.core.messages import Usage
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.models.pricing import Tariff

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.provider_calls import step_of
 
-from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS, PendingStep, retry_delay_s
 from kairos_mcp.store.commit import StepResult

@@ -18,7 +18,7 @@ from kairos_mcp.core.messages import Completion, Private
 from kairos_mcp.core.redaction import MASK
 from kairos_mcp.history.format import FORMAT, ExportedMessage, read_lines
 from kairos_mcp.history.verify import verify
-from kairos_mcp.store.codec import decode_answer, encode_answer
+from kairos_mcp.store.rows import decode_answer, encode_answer
 from kairos_mcp.views.trace import TraceQuery
 
 LONG = "line\n" * 6_000

@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import Message, ToolCall
 from kairos_mcp.core.steps import CallTool, Flow, Gather, Outcome, Step
 from kairos_mcp.history.replay_check import Difference, RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.store import queries
-from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.rows import decode_answer
 
 LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))
 

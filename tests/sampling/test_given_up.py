@@ -28,7 +28,7 @@ from support.sampling_clients import (
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 WITHIN_S = 15.0
 

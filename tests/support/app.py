@@ -16,16 +16,16 @@ from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from kairos_mcp.app.app import App, make_store
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
 from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import migrate
-from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import RunReport
 from support import postgres
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.budget.units import Units
-from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.limits import UNLIMITED, Limits, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.steps import Branch, Flow, Gather, Outcome, RequestCompletion, make_outcome
 from kairos_mcp.flows.planner import planner

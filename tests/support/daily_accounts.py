@@ -13,7 +13,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.units import Units, counts_of, shared_part
+from kairos_mcp.budget.reservation import shared_part
+from kairos_mcp.core.limits import Units, counts_of
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
 from support.app import ME, WITHIN_S, Place, assert_all_lawful, total

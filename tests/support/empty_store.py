@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 from support import postgres
 
 

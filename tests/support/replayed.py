@@ -8,10 +8,9 @@ from pathlib import Path
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
 from kairos_mcp.specs.load import VERSIONS, load_spec
-from kairos_mcp.store import codec, integrity, queries, schema
-from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store import integrity, queries, rows, schema
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session, decode_answer
 from support import postgres
 from support.run_locks import find_unlocked
 
@@ -52,7 +51,7 @@ def _difference(session: Session, n: int) -> str | None:
         for row in queries.read_record(session, n)
     ]
     try:
-        loaded = load_spec(run.spec, lambda content_hash: codec.read_text(session, content_hash) or "")
+        loaded = load_spec(run.spec, lambda content_hash: rows.read_text(session, content_hash) or "")
         found = replay(Recording(run.id, loaded, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"

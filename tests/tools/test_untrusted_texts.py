@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.units import Account
+from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.text import show_with_note, spell_hidden, unspell
 from kairos_mcp.settings.settings import packaged_config
@@ -91,8 +91,8 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
 
 
 def _standing_lines() -> list[str]:
-    from kairos_mcp.budget.units import NOTHING, format_status_line
-    from kairos_mcp.core.limits import Limits
+    from kairos_mcp.budget.reservation import format_status_line
+    from kairos_mcp.core.limits import NOTHING, Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]
     lines = [format_status_line(Account(1, each, NOTHING, NOTHING)) for each in caps]

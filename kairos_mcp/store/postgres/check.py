@@ -10,8 +10,8 @@ from typing import NamedTuple
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.schema import OWN_TABLES, list_statements
 from kairos_mcp.store.postgres.session import PostgresSession
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import list_tables
-from kairos_mcp.store.session import Session
 
 LEAST_VERSION = 160_000  # of PostgreSQL: aliases of subqueries
 _LOOK = """

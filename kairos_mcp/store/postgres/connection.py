@@ -16,7 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
-from kairos_mcp.store.session import CorruptRows, Row
+from kairos_mcp.store.rows import CorruptRows, Row
 
 Connection: TypeAlias = psycopg.Connection[Row]
 

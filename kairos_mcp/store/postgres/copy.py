@@ -15,8 +15,8 @@ from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.schema import SEALING_KEY
 from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.postgres.writer import begin, commit, undo
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import Table
-from kairos_mcp.store.session import Session
 
 LEFT_OUT = ("owner",)  # servers of the folder, which have ended
 

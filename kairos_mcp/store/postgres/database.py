@@ -28,7 +28,7 @@ from kairos_mcp.store.postgres.copy import Copied, copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
 from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from kairos_mcp.store.postgres.connection import Connection
 from kairos_mcp.store.postgres.locks import WRITERS_LOCK
 from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.postgres.statements import number_places, only_writes, order_bindings
-from kairos_mcp.store.session import Bindings, LastWrites, NotAlone, Row
+from kairos_mcp.store.rows import Bindings, LastWrites, NotAlone, Row
 
 _BEGIN = "begin"
 _LOCK_ALONE = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"

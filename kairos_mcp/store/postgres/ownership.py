@@ -25,7 +25,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.locks import CHANNEL, SERVERS_LOCK
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 LEASE_S = 10.0
 BEATS = 4  # renewals in the time of a lease

@@ -16,7 +16,7 @@ from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.postgres.locks import MIGRATION_LOCK, WRITERS_LOCK
 from kairos_mcp.store.postgres.nul_characters import READABLE_JSON
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.rows import Session
 
 if TYPE_CHECKING:  # the statements are of use without a driver
     from kairos_mcp.store.postgres.session import PostgresSession

@@ -11,7 +11,7 @@ from psycopg.pq import TransactionStatus
 
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
-from kairos_mcp.store.session import Bindings, LastWrites, Row, Session
+from kairos_mcp.store.rows import Bindings, LastWrites, Row, Session
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from kairos_mcp.store.session import Bindings
+from kairos_mcp.store.rows import Bindings
 
 _PLACE = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")  # a quoted text is passed over
 

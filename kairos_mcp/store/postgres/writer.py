@@ -22,7 +22,7 @@ from kairos_mcp.store.postgres.connection import Connection, as_store_error, bou
 from kairos_mcp.store.postgres.group_session import GroupSession, Undone
 from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
 from kairos_mcp.store.postgres.session import PostgresSession
-from kairos_mcp.store.session import Row
+from kairos_mcp.store.rows import Row
 
 T = TypeVar("T")
 
