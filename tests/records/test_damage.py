@@ -188,14 +188,14 @@ def test_old_runs_are_named_as_room_that_could_be_made(filled_place: Place, kair
     filled_place.rows("update run set ended_at = ended_at - 3456000000 where ended_at is not null")
     with_room = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
     assert with_room == []  # one small run is not worth a word
-    for number in range(1_000):
-        columns = (
-            "flow, version, spec, principal, via, client, start_digest, workspace, account, created_at, owner, fence,"
-            " route, paused, outcome, ended_at"
-        )
-        filled_place.rows(
-            f"insert into run(id, {columns}) select ?, {columns} from run where key = 'end'", f"old-{number}"
-        )
+    columns = (
+        "flow, version, spec, principal, via, client, start_digest, workspace, account, created_at, owner, fence,"
+        " route, paused, outcome, ended_at"
+    )
+    again = f"insert into run(id, {columns}) select ?, {columns} from run where key = 'end'"
+    with filled_place.session() as session:
+        for number in range(1_000):
+            session.rows(again, (f"old-{number}",))
     (room,) = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
     assert "1001 runs" in room["text"]
     assert "runs --prune --older-than 30d" in room["cure"]

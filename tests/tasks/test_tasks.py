@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -248,6 +249,13 @@ async def test_a_user_approves_through_a_task_and_the_file_is_written(place):
     assert place.rows("select verdict, through, client from approval") == [("approve", "elicitation", "a client 1")]
 
 
+def without_age(question: Any) -> str:
+    """The question without how old its run was then."""
+    text, ages = re.subn(r"\d+ \w+ old", "", json.dumps(question))
+    assert ages == 1, text
+    return text
+
+
 async def test_of_two_questions_side_by_side_each_is_answered_when_its_answer_is_there(place):
     """The agents of a team write a file each; the task stays with what is left, under the same key."""
     writes = [
@@ -266,7 +274,7 @@ async def test_of_two_questions_side_by_side_each_is_answered_when_its_answer_is
         await client.update(task, {first: APPROVE})
         left = await client.get(task)
         assert (left["status"], list(left["inputRequests"])) == ("input_required", [second])
-        assert left["inputRequests"][second] == asked[second]
+        assert without_age(left["inputRequests"][second]) == without_age(asked[second])
         await client.update(task, {second: APPROVE})
         assert (await client.wait_for_result(task))["status"] == "completed"
     assert place.rows("select count(*) from approval where verdict = 'approve'") == [(2,)]
