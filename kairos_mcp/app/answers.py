@@ -153,7 +153,7 @@ class Answers(Operations):
     ) -> None:
         """Store answers and decisions, all or none, and make sure that somebody goes on with the run.
 
-        Every decision passes here, whether a command or a tool brings it; those of dialogs pass
+        Every decision that a command, the page or a tool brings passes here; those of dialogs pass
         `Dialogs.decide`.
         """
         self._check_may_decide(run, decided, settled, caller)

@@ -1,7 +1,8 @@
 """What a run is started with, as values: a caller's request, the spec that is built from it, its route to a model.
 
 The spec is a small JSON object; its long texts (prompts, tools, conversation, schema, script) are referred to by
-content hash and stored once. Only this file knows which route `auto` takes, and which comes next.
+content hash and stored once. This file knows which route `auto` takes, and which comes next; where dollars are
+limited, `specs/build.py` leaves out routes without a price.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def prompt_field(*placeholders: str) -> str:
     return text
 
 
-def _later_prompt_field(*placeholders: str) -> str:
+def later_prompt_field(*placeholders: str) -> str:
     """Declare a text that older specs lack: it is empty there, and changes nothing in their runs."""
     text: str = field(default="", metadata={"placeholders": placeholders})
     return text
@@ -48,9 +48,9 @@ class Prompts:
     shrunk: str = prompt_field("chars", "ref")  # in place of an older result
     shrunk_earlier: str = prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
     outside: str = prompt_field("tool", "call")  # the one line above each result
-    quoted: str = _later_prompt_field("text")  # what a model wrote in an earlier step
-    look_first: str = _later_prompt_field()  # an answer without any look at a file is asked back
-    goal_again: str = _later_prompt_field("goal")  # reminder after results, for a small model
+    quoted: str = later_prompt_field("text")  # what a model wrote in an earlier step
+    look_first: str = later_prompt_field()  # an answer without any look at a file is asked back
+    goal_again: str = later_prompt_field("goal")  # reminder after results, for a small model
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> Prompts:

@@ -1,6 +1,6 @@
 """Write one commit of a run: answers, their charges, the next steps with their reservations or refusals, the outcome.
 
-All of it runs inside one transaction. The fence is checked first, and nothing is refused after a write, so that the
+All of it runs inside one transaction. The fence is checked first, and nothing raises after a write, so that the
 commits of many runs can share one transaction.
 
 The usual commit is written in the fewest statements. It was decided before its transaction, on the run's accounts as

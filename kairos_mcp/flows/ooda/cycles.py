@@ -69,7 +69,7 @@ class FailedPhase:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """The outputs of a cycle's phases, up to the one that failed, if one did."""
+    """What a cycle reports of its phases, up to the one that failed, if one did; the decision is part of the act."""
 
     number: int
     orientation: Orientation | None = None
