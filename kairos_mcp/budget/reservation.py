@@ -170,9 +170,9 @@ class ReservationRequest(NamedTuple):
     """What a step would use. `counts` are exact; the other fields bound a completion that this server makes.
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
-    it may take. `shares`: how many steps of this commit divide the time that is left. `external`: it holds its counts alone,
-    since somebody outside completes or decides, or nothing begins now. `price`: None where this server pays and does
-    not know how much.
+    it may take. `shares`: how many steps of this commit divide the time that is left. `external`: it holds its counts
+    alone, since somebody outside completes or decides, or nothing begins now. `price`: None where this server pays and
+    does not know how much.
     """
 
     counts: Units

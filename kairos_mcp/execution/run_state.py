@@ -275,8 +275,8 @@ class RunState:
                 step.apply_approval(row)
 
     def _apply_verdicts(self, newest: Mapping[str, ApprovalRow]) -> None:
-        """Apply what people decided: let an approved call of this server's tools begin, answer a denied one, and ask anew
-        where an approval has expired and the run was resumed since."""
+        """Apply what people decided: let an approved call of this server's tools begin, answer a denied one, and ask
+        anew where an approval has expired and the run was resumed since."""
         if not self._awaits_approval:
             return
         for path, row in newest.items():
