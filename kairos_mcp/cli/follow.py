@@ -261,6 +261,7 @@ class ProgressScreen:
         self._status: Status | None = None
         self.is_quiet = quiet
         self._is_speaking = False
+        self._after_speech: list[str] = []  # what is to be printed once nothing is being said
 
     def __enter__(self) -> Self:
         return self
@@ -269,6 +270,7 @@ class ProgressScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.pause()
+        self._end_speech()
 
     @property
     def columns(self) -> int | None:
@@ -282,8 +284,11 @@ class ProgressScreen:
             self._status = None
 
     def print(self, text: str) -> None:
-        """Print a text that stays."""
-        self._console.print(fold(escape_control(text), self.columns))
+        """Print a text that stays; while a model says something, as soon as that ends."""
+        if self._is_speaking:
+            self._after_speech.append(text)
+        else:
+            self._console.print(fold(escape_control(text), self.columns))
 
     def speak(self, piece: str, *, ends: bool) -> None:
         """Print a piece of a text to stdout, at once; `ends`: nothing more of it comes."""
@@ -293,8 +298,15 @@ class ProgressScreen:
             self._is_speaking = True
         if ends and self._is_speaking:
             sys.stdout.write("\n")
-            self._is_speaking = False
         sys.stdout.flush()
+        if ends:
+            self._end_speech()
+
+    def _end_speech(self) -> None:
+        self._is_speaking = False
+        later, self._after_speech = self._after_speech, []
+        for text in later:
+            self.print(text)
 
     def show_beat(self, beat: Heartbeat) -> None:
         """Show in the moving line what the run is doing."""

@@ -16,6 +16,8 @@ from support.script_lines import looks, says
 from support.terminal import Terminal
 from support.waiting import wait_until
 
+from kairos_mcp.cli.follow import ProgressScreen
+
 TALK = ("run", "-i", "--tools", "write_file", "--tools", "list_files")
 PROMPT = "\n> "
 
@@ -263,6 +265,18 @@ async def test_a_providers_words_are_shown_as_they_come_and_no_secret_among_them
             assert person.text.count("First words") == 1
             assert person.text.count("I look around.") == 1
     assert [bool(body["stream"]) for body in provider.bodies] == [True, True]
+
+
+def test_what_was_done_is_not_printed_into_what_is_being_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressScreen(quiet=False) as screen:
+        screen.speak("First words, ", ends=False)
+        screen.print("+ list_files")
+        assert capsys.readouterr() == ("\nFirst words, ", "")
+        screen.speak("then the end.", ends=True)
+        assert capsys.readouterr() == ("then the end.\n", "+ list_files\n")
+        screen.speak("Left in the mid", ends=False)
+        screen.print("+ read_file")
+    assert capsys.readouterr().err == "+ read_file\n"
 
 
 async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: Shell) -> None:

@@ -216,6 +216,12 @@ IN_THE_TERMINAL = (
         IN_PLACE + "what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question_counts_for_nothing",
     ),
     Guard(
+        "cli/follow.py",
+        "        if self._is_speaking:\n            self._after_speech",
+        "        if False:\n            self._after_speech",
+        "commands/test_conversation.py::test_what_was_done_is_not_printed_into_what_is_being_said",
+    ),
+    Guard(
         "app/inbox.py",
         "if not found or (principal is not None and found[0].principal != principal):",
         "if not found:",
