@@ -170,18 +170,18 @@ class ReservationRequest(NamedTuple):
     """What a step would use. `counts` are exact; the other fields bound a completion that this server makes.
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
-    it may take. `shares`: how many steps of this commit divide the time that is left. `external`: it holds its counts
-    alone, since somebody outside completes or decides, or nothing begins now. `price`: None where this server pays and
-    does not know how much.
+    it may take. `time_shares`: how many steps of this commit divide the time that is left. `counts_only`: it holds no
+    tokens and no time, since somebody outside completes or decides, or nothing begins now. `price`: None where this
+    server pays and does not know how much.
     """
 
     counts: Units
     purpose: str
-    external: bool = False
+    counts_only: bool = False
     input_bound: int = 0
     wanted_tokens: int = 0
     timeout_ms: int = 0
-    shares: int = 1
+    time_shares: int = 1
     price: Price | None = FREE
 
 
@@ -231,9 +231,9 @@ def _reserve_in_enclosing(
     remaining = account.remaining
     if (unit := _exhausted_unit(remaining, request.counts)) is not None:
         return account.refuse(unit)
-    if request.external:
+    if request.counts_only:
         return _reserve_external(account, remaining, request)
-    timeout = _grant_time(account, remaining, request._replace(timeout_ms=reservation.timeout_ms, shares=1))
+    timeout = _grant_time(account, remaining, request._replace(timeout_ms=reservation.timeout_ms, time_shares=1))
     if isinstance(timeout, Refused):
         return timeout
     if not request.wanted_tokens:
@@ -260,7 +260,7 @@ def _reserve_in_account(
     remaining = account.remaining
     if remaining.model_calls is not None and request.counts.model_calls > remaining.model_calls:
         return account.refuse("model_calls")
-    if request.external:
+    if request.counts_only:
         return _reserve_external(account, remaining, request)
     return _limit_tokens(account, remaining, request, reservation)
 
@@ -296,7 +296,7 @@ def _reserve_in_nearest(account: Account, request: ReservationRequest) -> Reserv
         return account.refuse(unit)
     if counts.rounds and remaining.model_calls == 1 and account.spent.rounds:
         return account.refuse("model_calls")  # the last call is kept for the closing
-    if request.external:
+    if request.counts_only:
         return _reserve_external(account, remaining, request)
     timeout = _grant_time(account, remaining, request)
     if isinstance(timeout, Refused):
@@ -333,9 +333,9 @@ def _grant_time(account: Account, remaining: Remaining, request: ReservationRequ
     if remaining.milliseconds is None:
         return request.timeout_ms
     if request.purpose == "closing":
-        spare = account.remaining_with_overtime(CLOSING_MS) // max(1, request.shares)
+        spare = account.remaining_with_overtime(CLOSING_MS) // max(1, request.time_shares)
         return min(request.timeout_ms, spare) if spare >= USEFUL_MS else account.refuse("milliseconds")
-    share = remaining.milliseconds // max(1, request.shares)
+    share = remaining.milliseconds // max(1, request.time_shares)
     if share < USEFUL_MS:
         return account.refuse("milliseconds")
     return min(request.timeout_ms, share)

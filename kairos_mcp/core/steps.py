@@ -96,12 +96,13 @@ CallAnswer = ToolResult | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the executor added to a request: never digested, stored with the attempt.
+    """How an attempt is made, as the executor decides it: never digested, stored with the attempt.
 
-    `tail` is the status line shown to the model; `line` the line of a script that answers this step; `temperature` what
-    the caller asked for. `dialect` is how the request was worded: None for a script, in older rows, and for a client's
-    model until it has answered, since another client may be asked in another dialect. `agent`: whose step it is, for
-    the spending report. `unpriced`: this server pays for the model, and its price is not known.
+    `max_tokens` are the tokens that were granted, of those that the step wants; `tail` is the status line shown to the
+    model; `line` the line of a script that answers this step; `temperature` what the caller asked for. `dialect` is
+    how the request was worded: None for a script, in older rows, and for a client's model until it has answered, since
+    another client may be asked in another dialect. `agent`: whose step it is, for the spending report. `unpriced`:
+    this server pays for the model, and its price is not known.
     """
 
     route: str | None = None

@@ -19,7 +19,7 @@ from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
-from kairos_mcp.store.commit import ChargedAccounts, Paused, StepResult
+from kairos_mcp.store.commit import AccountsToCharge, Paused, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.queries import RunRow
@@ -181,15 +181,15 @@ class DailyAccounts:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        self._known: dict[tuple[str, str, str | None], tuple[Day, ChargedAccounts]] = {}
+        self._known: dict[tuple[str, str, str | None], tuple[Day, AccountsToCharge]] = {}
         self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def known_accounts(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts | None:
+    def known_accounts(self, run: RunRow, mandate: str | None, at: int) -> AccountsToCharge | None:
         """Return what `find_accounts` would, where no row has to be read for it; else None."""
         known = self._known.get((run.principal, run.workspace or "", mandate))
         return known[1] if known is not None and known[0].begins <= at < known[0].ends else None
 
-    async def find_accounts(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts:
+    async def find_accounts(self, run: RunRow, mandate: str | None, at: int) -> AccountsToCharge:
         """Return the account of the day of this moment, and that of the mandate (its id, in the run's workspace) on it.
 
         Raises StoreCorrupt where an account is not the sum of its rows, or is missing although something was charged to
@@ -202,7 +202,7 @@ class DailyAccounts:
                 return known[1]
             return await self._find_and_check(*key, at)
 
-    async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> ChargedAccounts:
+    async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> AccountsToCharge:
         time_zone, caps = self._settings.time_zone, self._settings.day
 
         def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
@@ -217,7 +217,7 @@ class DailyAccounts:
 
         day_found, shared = await self._store.submit(find_or_open)
         if day_found.is_barred:
-            return ChargedAccounts(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
+            return AccountsToCharge(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
         day = day_found.day
 
         def check_accounts(session: Session) -> None:
@@ -228,7 +228,7 @@ class DailyAccounts:
             )
 
         await self._store.read(check_accounts, one_state=True)
-        charged_accounts = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
+        charged_accounts = AccountsToCharge(shared, Paused(USED_UP_REASONS["day"], day.ends))
         self._known[principal, workspace, mandate] = day, charged_accounts
         return charged_accounts
 

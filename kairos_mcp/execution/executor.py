@@ -86,25 +86,31 @@ class StepExecutor:
     )
 
     def plan(
-        self, path: str, step: Step, route: str, at: int, shares: int = 1, authorization: Authorization | None = None
+        self,
+        path: str,
+        step: Step,
+        route: str,
+        at: int,
+        time_shares: int = 1,
+        authorization: Authorization | None = None,
     ) -> NewStep:
         """Plan the step's row: begun, open, or answered at once because its result is known.
 
-        `authorization`: of a call that had to be looked at first. `shares`: among how many steps the time that is left
-        is divided.
+        `authorization`: of a call that had to be looked at first. `time_shares`: among how many steps the time that
+        is left is divided.
         """
         match step:
             case RequestCompletion():
-                return self._plan_completion(path, step, route, shares)
+                return self._plan_completion(path, step, route, time_shares)
             case CallTool():
-                return self._plan_call(path, step, at, shares, authorization)
+                return self._plan_call(path, step, at, time_shares, authorization)
             case Pause():
                 return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
 
-    def _plan_completion(self, path: str, step: RequestCompletion, route: str, shares: int) -> NewStep:
+    def _plan_completion(self, path: str, step: RequestCompletion, route: str, time_shares: int) -> NewStep:
         if step.purpose == "compact" and route == "caller":
             return NewStep(path, "compact", step.digest, _COMPACT_REQUEST, Sent(), Mechanical())
-        request = self.reservation_request(path, step, route, counts_of(step.purpose), shares)
+        request = self.reservation_request(path, step, route, counts_of(step.purpose), time_shares)
         return NewStep(path, step.purpose, step.digest, request, self.completion_sent(path, route))
 
     def completion_sent(self, path: str, route: str, tail: str | None = None, max_tokens: int | None = None) -> Sent:
@@ -119,7 +125,7 @@ class StepExecutor:
         return Sent(route, model, max_tokens, tail, line, self.temperature, dialect, agent, unpriced)
 
     def reservation_request(
-        self, path: str, step: Step, route: str, counts: Units, shares: int = 1
+        self, path: str, step: Step, route: str, counts: Units, time_shares: int = 1
     ) -> ReservationRequest:
         """What to reserve for the step. `counts`: rounds and calls, which a further attempt does not count again."""
         match step:
@@ -130,12 +136,12 @@ class StepExecutor:
                 price = paid.price if paid is not None else FREE
                 bound, max_tokens = estimator.bound(step), step.max_tokens
                 return ReservationRequest(
-                    counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, shares, price
+                    counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, time_shares, price
                 )
             case CallTool():
                 tool = self.tool_access.find_tool(step.call.name)
                 timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
-                return ReservationRequest(counts, "call", timeout_ms=timeout_ms, shares=shares)
+                return ReservationRequest(counts, "call", timeout_ms=timeout_ms, time_shares=time_shares)
             case Pause():
                 return _PAUSE_REQUEST
 
@@ -160,7 +166,7 @@ class StepExecutor:
         return RoundsRequest(asked, refusal, self.most_rounds, share, tuple(open_branches))
 
     def _plan_call(
-        self, path: str, step: CallTool, at: int, shares: int, authorization: Authorization | None
+        self, path: str, step: CallTool, at: int, time_shares: int, authorization: Authorization | None
     ) -> NewStep:
         spec = self.tool_access.find_offered(path, step.call.name)
         error = self.tool_access.check_call(path, step.call, spec, at)
@@ -181,7 +187,7 @@ class StepExecutor:
         reused = authorization.reused if isinstance(authorization, Allowed) else None
         if spec.source == "caller":
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent, reused_approval=reused)
-        request = self.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
+        request = self.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), time_shares)
         return NewStep(path, "call", step.digest, request, sent, reused_approval=reused)
 
     def _next_line(self, path: str) -> int | None:
@@ -285,9 +291,9 @@ class StepExecutor:
         return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=notes)
 
 
-_PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", external=True)
-_COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", external=True)
-_OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", external=True)
+_PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", counts_only=True)
+_COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", counts_only=True)
+_OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", counts_only=True)
 _SENT_NOWHERE, _SENT_TO_CALLER, SENT_TO_SERVER = Sent(), Sent("caller"), Sent(SERVER_ROUTE)
 
 

@@ -25,8 +25,8 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import AccountChange, NewBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.commit import (
+    AccountsToCharge,
     AnsweredStep,
-    ChargedAccounts,
     EndedAttempt,
     NewAttempt,
     NewStep,
@@ -49,7 +49,7 @@ def plan_commit(
     owner: int,
     fence: int,
     at: int,
-    charged: ChargedAccounts,
+    charged: AccountsToCharge,
     *,
     no_new_steps: bool,
     steps_running: bool,
@@ -228,7 +228,7 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
     is_same_route = route == step.sent.route
     sent = step.sent if is_same_route else state.executor.completion_sent(path, route or "", step.sent.tail)
     if step.is_backing_off or stays_open or _must_ask_person(state, step):
-        request = request._replace(external=True)
+        request = request._replace(counts_only=True)
     never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
     ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
     return NewAttempt(
@@ -322,21 +322,23 @@ class _Plan:
             for each, account in zip(charged, own, strict=True):
                 self.accounts[each] = account.hold(found.held)
             begun.append(found)
-        handed_out = sum(each.request.external for each in begun)
+        handed_out = sum(each.request.counts_only for each in begun)
         if handed_out and (handed_out < len(begun) or self.state.pending):
             return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
         return begun
 
-    def _begin_step(self, path: str, step: Step, own: list[Account], shares: int) -> NewStep | None:
+    def _begin_step(self, path: str, step: Step, own: list[Account], time_shares: int) -> NewStep | None:
         match step:
             case RequestCompletion():
-                return self._begin_completion(path, step, own, shares)
+                return self._begin_completion(path, step, own, time_shares)
             case CallTool():
-                return self._begin_call(path, step, own, shares)
+                return self._begin_call(path, step, own, time_shares)
             case _:
                 return None
 
-    def _begin_completion(self, path: str, step: RequestCompletion, own: list[Account], shares: int) -> NewStep | None:
+    def _begin_completion(
+        self, path: str, step: RequestCompletion, own: list[Account], time_shares: int
+    ) -> NewStep | None:
         """Begin a completion that this server performs, or hand it out; its price and its day are known."""
         state, executor, purpose = self.state, self.state.executor, step.purpose
         route = state.run.route
@@ -345,7 +347,7 @@ class _Plan:
         charged = self.daily_accounts.known_accounts(state.run, executor.tool_access.mandate, self.at)
         if charged is None:
             return None
-        request = executor.reservation_request(path, step, route, counts_of(purpose), shares)
+        request = executor.reservation_request(path, step, route, counts_of(purpose), time_shares)
         nearest, *enclosing = own
         reservation = reserve(nearest, request, (), enclosing)
         if request.price is None or isinstance(reservation, Refused):
@@ -354,7 +356,7 @@ class _Plan:
         sent = executor.completion_sent(path, route, status, reservation.max_tokens)
         return NewStep(path, purpose, step.digest, request, sent, reservation=reservation, shared=charged.shared)
 
-    def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> NewStep | None:
+    def _begin_call(self, path: str, step: CallTool, own: list[Account], time_shares: int) -> NewStep | None:
         """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
         executor, call = self.state.executor, step.call
         access = executor.tool_access
@@ -369,7 +371,7 @@ class _Plan:
         if not access.allows_at_once(path, step, spec):
             return None
         nearest, *enclosing = own
-        request = executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
+        request = executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), time_shares)
         reservation = reserve(nearest, request, (), enclosing)
         if isinstance(reservation, Refused):
             return None

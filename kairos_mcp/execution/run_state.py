@@ -333,7 +333,7 @@ class RunState:
             self.accounts[path] = change.changed
         steps = []
         for step_id, new in zip(step_ids, commit.begun, strict=True):
-            waiting, is_open = self.runner.waiting[new.path], new.request.external
+            waiting, is_open = self.runner.waiting[new.path], new.request.counts_only
             reservation = None if is_open else new.reservation
             step = self.pending[new.path] = PendingStep(
                 step_id, waiting, is_open, new.held, new.sent, reservation, new.shared
@@ -360,7 +360,7 @@ class RunState:
         self.branches = result.branches
         self.accounts.update(result.accounts)
         for new in commit.new_steps:
-            step = PendingStep(0, self.runner.waiting[new.path], new.request.external, NOTHING, new.sent)
+            step = PendingStep(0, self.runner.waiting[new.path], new.request.counts_only, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None
             step.approved_base = new.reused_approval.request.base_hashes if new.reused_approval is not None else None
             self.pending[new.path] = step

@@ -30,8 +30,8 @@ from kairos_mcp.tools.touched_paths import read_named_paths
 SHOWN_CHARS = 2_000  # of what others have changed
 CHANGED_BY = "changed_by"  # in the data of a result: the calls whose changes it shows
 
-CHANGING_TOOLS = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
-_NOTED_TOOLS = CHANGING_TOOLS | {READ_SPEC.name, PLAN_SPEC.name}
+TRACKED_EDIT_TOOLS = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
+_NOTED_TOOLS = TRACKED_EDIT_TOOLS | {READ_SPEC.name, PLAN_SPEC.name}
 
 
 class _Look(NamedTuple):
@@ -86,7 +86,7 @@ class SiblingChanges:
 
     def may_change(self, path: str, call: ToolCall) -> bool:
         """Whether the call at this path may change files that other tasks know of."""
-        return call.name in CHANGING_TOOLS and bool(task_of(path))
+        return call.name in TRACKED_EDIT_TOOLS and bool(task_of(path))
 
     def begin(self, path: str, call: ToolCall) -> None:
         """Note that the call at this path begins."""
@@ -117,7 +117,7 @@ class SiblingChanges:
 
     def refusal(self, path: str, call: ToolCall) -> ToolResult | None:
         """Return the answer of a call that would change what another task has changed unseen; None if it may go on."""
-        if not (task := task_of(path)) or call.name not in CHANGING_TOOLS:
+        if not (task := task_of(path)) or call.name not in TRACKED_EDIT_TOOLS:
             return None
         turn = turn_of(path)[0]
         unseen = {

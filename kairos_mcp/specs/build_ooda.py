@@ -24,7 +24,7 @@ from kairos_mcp.core.run_spec import (
     UnattendedAllowance,
 )
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CarryOver
+from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES, ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -120,10 +120,12 @@ def _build_ooda_spec(
     """Build what the specs of all OODA flows have in common, and notes about tools that were left out."""
     settings, registry = sources.settings, sources.registry
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
-    reads = [spec for spec in registry.select(None) if spec.name not in EDITING_TOOLS]
+    reads = [spec for spec in registry.select(None) if spec.name not in TOOLS_CLOSED_TO_MANDATES]
     wanted = registry.select(mandate.tools)
-    may = [spec for spec in wanted if spec.name not in EDITING_TOOLS]
-    left_out = [spec.name for spec in wanted if spec.name in EDITING_TOOLS] if mandate.tools is not None else []
+    may = [spec for spec in wanted if spec.name not in TOOLS_CLOSED_TO_MANDATES]
+    left_out = (
+        [spec.name for spec in wanted if spec.name in TOOLS_CLOSED_TO_MANDATES] if mandate.tools is not None else []
+    )
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
     offer = offer_tools(_decide_tools(mandate, reads, may), tuple(coming))
     search = [offer.search] if offer.search is not None else []

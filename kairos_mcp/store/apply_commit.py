@@ -216,7 +216,7 @@ def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: Reserv
         approvals.record_reused(session, commit.run, step_id, new.reused_approval, commit.at)
     if answer is not None:
         return _answer_at_once(session, step_id, commit, answer, sent, reserved, spent, by_route)
-    return StartedStep(step_id, reserved, None, sent, new.request.external, shared)
+    return StartedStep(step_id, reserved, None, sent, new.request.counts_only, shared)
 
 
 def _answer_rounds_request(
@@ -257,7 +257,7 @@ def insert_step(
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
 ) -> int:
     """Insert the row of a step and return its id. `held` None: it is answered at once."""
-    begun = None if held is None or new.request.external else encode_units(held)
+    begun = None if held is None or new.request.counts_only else encode_units(held)
     step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
     return session.insert(_INSERT_MARK, (*step, begun, _encode_sent(sent), encode_shared(shared)))
 
@@ -293,7 +293,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     if attempt.withdrawn_requests:
         lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous.charge, attempt.shared)
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
-    if not attempt.request.external:
+    if not attempt.request.counts_only:
         tool_memory.forget_call(session, commit.run, attempt.path)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
     refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None
@@ -307,7 +307,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
         return StartedStep(attempt.step_id, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
-    is_open = attempt.request.external or refusal is not None
+    is_open = attempt.request.counts_only or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
     bindings = (
         attempt.step_id,
@@ -361,11 +361,11 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
         known, changed = change
         amounts = *changed.held, *changed.spent, changed.id, *known.held, *known.spent
         if not session.change(update, (*amounts, *bindings)):
-            _restore(session, written)
+            _undo_account_writes(session, written)
             return None
         written.append(change)
     if not _charge_shared(session, commit):
-        _restore(session, written)
+        _undo_account_writes(session, written)
         return None
     if parked is not None:
         parked.take(session, commit.owner, at)
@@ -397,7 +397,7 @@ def _update_while(condition: str) -> str:
     return f"{_UPDATE_IF_KNOWN} and exists ({condition})"
 
 
-def _restore(session: Session, written: Iterable[AccountChange]) -> None:
+def _undo_account_writes(session: Session, written: Iterable[AccountChange]) -> None:
     """Write the amounts of these accounts back, within the transaction that changed them."""
     for known, _ in written:
         session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
@@ -416,7 +416,7 @@ def _charge_shared(session: Session, commit: UsualCommit) -> bool:
     for new in commit.begun:
         for number in new.shared:
             changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(new.held))
-            limits = _LIMITS_HANDED_OUT if new.request.external else new.held
+            limits = _LIMITS_HANDED_OUT if new.request.counts_only else new.held
             limited[number] = limited.get(number, NOTHING).plus(limits)
     spare = 1 if commit.hands_out else 0  # what is handed out holds no tokens, but needs that some are left
     written: list[tuple[int, SharedChange]] = []

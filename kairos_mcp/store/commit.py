@@ -116,7 +116,7 @@ class Paused(NamedTuple):
     resume_at: int | None
 
 
-class ChargedAccounts(NamedTuple):
+class AccountsToCharge(NamedTuple):
     """The accounts that new model calls are charged to besides the run's own.
 
     Where nothing is left there, the step gets no row and the run is paused as `pause_when_used_up` says; with
@@ -166,7 +166,7 @@ class RunCommit(NamedTuple):
     open_step_ids: Sequence[int] = ()
     branches: BranchAccountIds = NO_BRANCHES
     new_branches: Sequence[NewBranch] = ()
-    charged: ChargedAccounts = ChargedAccounts()
+    charged: AccountsToCharge = AccountsToCharge()
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
     renewed_approvals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]] = ()
@@ -199,7 +199,7 @@ class UsualCommit(NamedTuple):
     @property
     def hands_out(self) -> bool:
         """Whether its steps are handed out, and the run is let go of."""
-        return bool(self.begun) and self.begun[0].request.external
+        return bool(self.begun) and self.begun[0].request.counts_only
 
 
 class StartedStep(NamedTuple):

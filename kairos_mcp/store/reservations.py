@@ -239,7 +239,7 @@ class ReservationBatch:
 
     def _reserve_shared(self, request: ReservationRequest, reserved: Reservation, shared: SharedAccountIds) -> bool:
         """Reserve in the shared accounts without reading them; False if one has no room for all of it."""
-        if request.external or request.price is None:
+        if request.counts_only or request.price is None:
             return False
         new = SharedChange(shared_part(reserved.held))
         for nth, number in enumerate(shared):

@@ -26,7 +26,7 @@ INSERT_RUN = """
     insert into run(n, id, flow, version, spec, principal, via, client, start_digest, workspace, account, created_at,
         route) values (1, 'run-1', 'planner', 1, '{}', 'local', 'mcp', '', ?, '', 1, 0, 'scripted')
 """
-ROUND = ReservationRequest(counts_of("round"), "round", external=True)
+ROUND = ReservationRequest(counts_of("round"), "round", counts_only=True)
 
 
 @dataclass

@@ -65,7 +65,7 @@ def some_request(chance: random.Random) -> ReservationRequest:
     return ReservationRequest(
         counts_of(purpose),
         purpose,
-        external=chance.random() < 0.2,
+        counts_only=chance.random() < 0.2,
         input_bound=chance.randint(0, 6_000),
         wanted_tokens=chance.randint(1, 4_096),
         timeout_ms=300_000,
@@ -166,7 +166,7 @@ def hold(
         assert outcome.allowed is not None
         return
     assert 0 <= outcome.max_tokens <= request.wanted_tokens
-    if request.purpose == "round" and not request.external:
+    if request.purpose == "round" and not request.counts_only:
         assert outcome.max_tokens >= min(USEFUL_TOKENS, request.wanted_tokens)
     books.add(books.held, path, shared, outcome.held)
     closing = request.purpose == "closing"  # it has half a minute of its own
@@ -186,9 +186,9 @@ def settle(batch: ReservationBatch, each: Held, chance: random.Random, books: Bo
     """It cost at most what was held; a step of somebody else may cost anything."""
     held = each.units
     read, written = chance.randint(0, held.input_tokens), chance.randint(0, held.output_tokens)
-    if each.request.external:
+    if each.request.counts_only:
         read, written = chance.randint(0, 9_000), chance.randint(0, 9_000)
-    cost = 0 if each.request.external else (each.request.price or Price(0, 0)).cost(read, written)
+    cost = 0 if each.request.counts_only else (each.request.price or Price(0, 0)).cost(read, written)
     spent = held._replace(
         input_tokens=read, output_tokens=written, total_tokens=read + written, nano_usd=cost, milliseconds=0
     )

@@ -48,7 +48,7 @@ def completions(draw: Any, purposes: tuple[str, ...] = COMPLETIONS, **fixed: Any
 
 
 calls = st.builds(
-    lambda timeout, shares: ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares),
+    lambda timeout, shares: ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, time_shares=shares),
     st.integers(1, 60_000),
     st.integers(1, 12),
 )
@@ -148,7 +148,7 @@ def test_the_steps_of_a_commit_share_the_time_that_is_left(left: int, shares: in
     account = Account(1, Limits(milliseconds=left), NOTHING, NOTHING)
     begun = 0
     for nth in range(shares):
-        request = ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth)
+        request = ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, time_shares=shares - nth)
         outcome = reserve(account, request)
         if isinstance(outcome, Reservation):
             begun += 1
@@ -158,7 +158,7 @@ def test_the_steps_of_a_commit_share_the_time_that_is_left(left: int, shares: in
 
 
 @law
-@given(accounts, completions(external=True))
+@given(accounts, completions(counts_only=True))
 def test_an_open_step_holds_its_counts_alone(account: Account, request: ReservationRequest) -> None:
     outcome = reserve(account, request)
     assume(isinstance(outcome, Reservation))
@@ -170,7 +170,7 @@ def test_an_open_step_holds_its_counts_alone(account: Account, request: Reservat
 @pytest.mark.parametrize("unit", TOKENS)
 def test_a_completion_is_not_handed_out_where_a_token_limit_is_used_up(unit: str) -> None:
     account = Account(1, Limits(**{unit: 10}), NOTHING, Units(**{unit: 10}))
-    request = ReservationRequest(counts_of("round"), "round", external=True, wanted_tokens=100)
+    request = ReservationRequest(counts_of("round"), "round", counts_only=True, wanted_tokens=100)
     refused = reserve(account, request)
     assert isinstance(refused, Refused)
     assert refused.limit == unit

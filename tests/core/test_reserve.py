@@ -113,7 +113,7 @@ def test_steps_that_begin_in_one_commit_divide_the_time_that_is_left_of_the_near
         .hold(Units(milliseconds=4_000))
         .settle(NOTHING, Units(milliseconds=1_000))
     )
-    outcome = reserve(account, asked._replace(shares=shares))
+    outcome = reserve(account, asked._replace(time_shares=shares))
     assert isinstance(outcome, Reservation)
     assert (outcome.timeout_ms, outcome.held.milliseconds) == (5_000 // shares, 5_000 // shares)
 
@@ -122,7 +122,7 @@ def test_steps_that_begin_in_one_commit_divide_the_time_that_is_left_of_the_near
 def test_closing_calls_divide_what_is_left_of_the_half_minute_that_they_have_beyond_the_limit(shares: int) -> None:
     spent = Units(rounds=1, milliseconds=12_000)
     account = Account(1, Limits(milliseconds=10_000), NOTHING, spent)
-    closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", shares=shares)
+    closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", time_shares=shares)
     outcome = reserve(account, closing)
     assert isinstance(outcome, Reservation)
     assert outcome.timeout_ms == 28_000 // shares
@@ -136,10 +136,10 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
         Account(1, Limits(milliseconds=1_500), NOTHING, USED),
     )
     for asked in (CALL, ROUND):
-        outcome = reserve(nearest, asked._replace(shares=4), (), [run])
+        outcome = reserve(nearest, asked._replace(time_shares=4), (), [run])
         assert isinstance(outcome, Reservation)
         assert (outcome.timeout_ms, outcome.held.milliseconds) == (1_500, 1_500)
-        outcome = reserve(nearest, asked._replace(shares=8), (), [run])
+        outcome = reserve(nearest, asked._replace(time_shares=8), (), [run])
         assert isinstance(outcome, Reservation)
         assert (outcome.timeout_ms, outcome.held.milliseconds) == (1_000, 1_000)
     over = run.settle(NOTHING, Units(milliseconds=1_500))
@@ -149,7 +149,7 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
 def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
     free = Account(1, Limits(), NOTHING, USED)
     for asked in (CALL, ROUND):
-        outcome = reserve(free, asked._replace(shares=4), (), [free])
+        outcome = reserve(free, asked._replace(time_shares=4), (), [free])
         assert isinstance(outcome, Reservation)
         assert (outcome.timeout_ms, outcome.held.milliseconds) == (60_000, 60_000)
 
@@ -317,7 +317,7 @@ def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rou
     account = Account(1, Limits(model_calls=rounds + left), NOTHING, spent)
     free = Account(2, Limits(), NOTHING, USED)
     for open_step in (False, True):
-        asked = ROUND._replace(external=open_step)
+        asked = ROUND._replace(counts_only=open_step)
         is_granted = left > 1 or (left == 1 and not rounds)
         outcome = reserve(account, asked)
         assert isinstance(outcome, Reservation) if is_granted else outcome == account.refuse("model_calls")
@@ -332,9 +332,9 @@ def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rou
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "total_tokens", "milliseconds"])
 def test_what_is_handed_out_is_asked_for_while_anything_is_left_and_holds_its_counts_alone(unit: str) -> None:
     free = Account(2, Limits(), NOTHING, USED)
-    asked = ROUND._replace(external=True)
+    asked = ROUND._replace(counts_only=True)
     closing = asked._replace(counts=counts_of("closing"), purpose="closing")
-    call = CALL._replace(external=True)
+    call = CALL._replace(counts_only=True)
     for left in (0, 1):
         account = Account(1, Limits(**{unit: 9}), NOTHING, Units(rounds=1, **{unit: 9 - left}))
         for request in (asked, closing, call):
@@ -364,7 +364,9 @@ def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_al
 
 def test_time_that_can_not_be_divided_is_refused() -> None:
     account = account_with_cap("milliseconds", 3)
-    assert [isinstance(reserve(account, CALL._replace(shares=shares)), Reservation) for shares in (0, 1, 3, 4)] == [
+    assert [
+        isinstance(reserve(account, CALL._replace(time_shares=shares)), Reservation) for shares in (0, 1, 3, 4)
+    ] == [
         *(True, True, True),
         False,
     ]

@@ -76,7 +76,7 @@ async def test_a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came(
     written = worker.apply_usual_commit
 
     def leave_request_first(session: Any, commit: Any, *more: Any) -> list[int] | None:
-        if any(begun.path == "round-2" and begun.request.external for begun in commit.begun):
+        if any(begun.path == "round-2" and begun.request.counts_only for begun in commit.begun):
             session.rows(CONTROL, (commit.run, "pause"))
         return written(session, commit, *more)
 

@@ -269,8 +269,8 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "limits = _LIMITS_HANDED_OUT if new.request.external else new.held",
-        "limits = NOTHING if new.request.external else new.held",
+        "limits = _LIMITS_HANDED_OUT if new.request.counts_only else new.held",
+        "limits = NOTHING if new.request.counts_only else new.held",
         AT_LIMIT + "[the last call of the day]",
     ),
     Guard(
@@ -566,7 +566,7 @@ SPENDING = (
     ),
     Guard(
         "budget/reservation.py",
-        "share = remaining.milliseconds // max(1, request.shares)",
+        "share = remaining.milliseconds // max(1, request.time_shares)",
         "share = remaining.milliseconds",
         BUDGET + "the_steps_of_a_commit_share_the_time_that_is_left",
     ),
@@ -1182,7 +1182,7 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not attempt.request.external:\n        tool_memory.forget_call(session, commit.run, attempt.path)\n",
+        "    if not attempt.request.counts_only:\n        tool_memory.forget_call(session, commit.run, attempt.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),

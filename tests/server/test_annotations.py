@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
-from kairos_mcp.execution.sibling_changes import CHANGING_TOOLS
-from kairos_mcp.flows.ooda.context import EDITING_TOOLS
+from kairos_mcp.execution.sibling_changes import TRACKED_EDIT_TOOLS
+from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, WORKSPACE_CHANGES, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
@@ -68,8 +68,8 @@ def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Pa
     assert there.pop(MORE_ROUNDS_SPEC.name) == "idempotent"  # it changes its run, not the workspace
     assert {name: effect for name, effect in there.items() if effect != "read"} == dict(WORKSPACE_CHANGES)
     changes_files = {name for name, effect in there.items() if effect == "checked"}
-    assert changes_files | {PLAN_SPEC.name} == EDITING_TOOLS  # no mandate may call them by themselves
-    assert changes_files - {BOTH_SPEC.name} == CHANGING_TOOLS  # agents hear of each other's
+    assert changes_files | {PLAN_SPEC.name} == TOOLS_CLOSED_TO_MANDATES  # no mandate may call them by themselves
+    assert changes_files - {BOTH_SPEC.name} == TRACKED_EDIT_TOOLS  # agents hear of each other's
 
 
 RULES = [

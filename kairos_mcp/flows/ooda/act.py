@@ -17,7 +17,7 @@ from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical
 from kairos_mcp.core.paths import RISKS, Risk
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.text import truncate
-from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CycleContext
+from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES, ActEffect, CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
     CreateFile,
@@ -80,7 +80,7 @@ def act_status(result: ToolResult) -> ActStatus:
 def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
     """Return the files that a call changed, from its data. Only our own editing tools are believed."""
     match result.data:
-        case {"files": list(files)} if name in EDITING_TOOLS:
+        case {"files": list(files)} if name in TOOLS_CLOSED_TO_MANDATES:
             return tuple(ChangedFile(each["path"], each["before"], each["after"]) for each in files)
         case _:
             return ()
@@ -93,7 +93,7 @@ def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None
     """
     call = make_call(decision, "")
     name, arguments = (call.name, call.arguments) if call is not None else ("noop", {})
-    if name in EDITING_TOOLS:
+    if name in TOOLS_CLOSED_TO_MANDATES:
         arguments = {key: value for key, value in arguments.items() if key != "base"}
     after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
     digest = digest_of(name.encode(), canonical_json(arguments).encode(), after)
