@@ -21,7 +21,7 @@ from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
 
 if TYPE_CHECKING:
-    from kairos_mcp.core.agent_record import AgentRecord
+    from kairos_mcp.core.agent import AgentRecord
     from kairos_mcp.settings.agents import AgentFiles, DisabledAgent
 
 

@@ -24,13 +24,12 @@ from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import asks, client_requests, pushes, runs, settlements
+from kairos_mcp.store import asks, client_requests, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.asks import AskRow, NewAsk
+from kairos_mcp.store.asks import AskRow, NewAsk, NewPush
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, RequestRow
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.pushes import NewPush
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
 
@@ -208,12 +207,12 @@ class ClientRequests(Operations):
         client is connected to asks it already."""
         at, owners = self._clock(), self._store.owners
         new = NewPush(run.n, key, await self._store.register_owner(at), caller.client, at)
-        return await self._store.submit(lambda session: pushes.claim(session, owners, new), of_run=run.n)
+        return await self._store.submit(lambda session: asks.claim(session, owners, new), of_run=run.n)
 
     async def release_push(self, run: RunRow, key: str) -> None:
         """Give a claim up, so that others may ask."""
         mine = self._store.owner_number
-        await self._store.submit(lambda session: pushes.release(session, run.n, key, mine), of_run=run.n)
+        await self._store.submit(lambda session: asks.release(session, run.n, key, mine), of_run=run.n)
 
     async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
         """Withdraw a request; it is charged with its bound."""

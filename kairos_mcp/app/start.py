@@ -9,7 +9,7 @@ from dataclasses import replace
 from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.agent_record import AgentRecord
+from kairos_mcp.core.agent import AgentRecord
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.messages import JsonObject, digest_of

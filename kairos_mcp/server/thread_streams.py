@@ -7,6 +7,7 @@ make a task and two futures for each.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from queue import SimpleQueue
 from threading import Semaphore
@@ -21,11 +22,11 @@ MAX_UNWRITTEN = 128  # messages that may wait for a client that does not read, b
 UNWRITTEN_POLL_S = 0.05
 
 
-class _Stream:
+class _Stream(ABC):
     """What the SDK wants of either end: it is closed when its block ends."""
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     async def aclose(self) -> None:
         self.close()

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kairos_mcp.core.agent import PLANNER, Agent
-from kairos_mcp.core.agent_record import AgentRecord
+from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec

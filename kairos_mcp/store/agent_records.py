@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kairos_mcp.core.agent_record import MAX_TASKS, OTHER, AgentRecord, TriedTask, make_records
+from kairos_mcp.core.agent import MAX_TASKS, OTHER, AgentRecord, TriedTask, make_records
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.store.rows import Session, decode
 

@@ -13,7 +13,7 @@ from support.app import PERSON, Place, law
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.reservation import branch_caps
-from kairos_mcp.core.agent_record import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
+from kairos_mcp.core.agent import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store import agent_records, runs
 from kairos_mcp.store.accounts import NewBranch, insert_branch_account, read_account, read_branch

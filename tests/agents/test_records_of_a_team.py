@@ -8,7 +8,7 @@ from support.app import ME, PERSON, WITHIN_S, Place, reads, rests, says
 from support.branches import branches_of
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.agent_record import KindRecord
+from kairos_mcp.core.agent import KindRecord
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import TeamRequest
 

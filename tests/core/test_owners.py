@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from support.app import Place
 
-from kairos_mcp.store.lock_files import LOCK_FOLDER, LockFile, is_alive, remove_dead_locks
+from kairos_mcp.store.file_store import LOCK_FOLDER, LockFile, is_alive, remove_dead_locks
 
 OWNS = """
 import os, sys, time
 from pathlib import Path
-from kairos_mcp.store.lock_files import LockFile
+from kairos_mcp.store.file_store import LockFile
 mine = LockFile(Path(sys.argv[1]))
 if "child" in sys.argv:
     os.posix_spawn("/bin/sleep", ["sleep", "30"], {})

@@ -15,7 +15,7 @@ from support.forked_program import run_program
 from support.stdio_server import StdioClient
 from support.waiting import wait_until
 
-from kairos_mcp.store.lock_files import is_stopped
+from kairos_mcp.store.file_store import is_stopped
 
 WITHIN_S = 20.0
 

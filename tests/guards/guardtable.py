@@ -2822,13 +2822,13 @@ BY_ONE_SERVER = (
         ASKED_ONCE + "a_user_is_asked_by_one_server_at_a_time[file]",
     ),
     Guard(
-        "store/pushes.py",
+        "store/asks.py",
         "        if is_of_another and is_owner_alive(session, owners, owner):",
         "        if is_of_another:",
         ASKED_ONCE + "a_server_that_was_killed_while_it_asked_asks_no_more_and_another_one_does[file]",
     ),
     Guard(
-        "store/pushes.py",
+        "store/asks.py",
         " and client == new.client and ",
         " and ",
         ASKED_ONCE + "another_client_is_asked_by_its_own_call",

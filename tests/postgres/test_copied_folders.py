@@ -15,8 +15,8 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tokens import TokenStore, make_tokens
 from kairos_mcp.store import schema
+from kairos_mcp.store.file_store import LockFile
 from kairos_mcp.store.key_file import state_key
-from kairos_mcp.store.lock_files import LockFile
 
 pytestmark = pytest.mark.postgres
 ASK = {"name": "ask_person", "description": "Asks.", "parameters": {"type": "object"}, "effect": "irreversible"}

@@ -87,7 +87,7 @@ class PostgresSession:
             try:
                 return ahead.together(reads)
             except _NotFetched:
-                ahead.keep(self._fetch(ahead.wanted))
+                ahead.keep(self._fetch(ahead.pending_queries))
 
     def close(self) -> None:
         """Close the connection."""
@@ -198,7 +198,7 @@ class _SessionAhead(PostgresSession):
         self._wanted: dict[str, _Query] = {}
 
     @property
-    def wanted(self) -> Collection[_Query]:
+    def pending_queries(self) -> Collection[_Query]:
         """The queries whose rows are to be fetched."""
         return self._wanted.values()
 
