@@ -165,7 +165,7 @@ class Answers(Operations):
         try:
             with queries.name_run_in_errors(run):
                 only_answers = bool(new_answers) and not (decided or settled)
-                if only_answers and await self._context.joined_commits.commit_answers(run, new_answers, route, owner):
+                if only_answers and await self._context.pool.commit_answers(run, new_answers, route, owner):
                     return
                 fence = await self._store.submit(
                     lambda session: decisions.record_responses(

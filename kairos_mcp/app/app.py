@@ -8,7 +8,6 @@ cancels the waiting alone.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.cycles import Cycles
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
-from kairos_mcp.app.joined_commits import JoinedCommits
 from kairos_mcp.app.mandate_details import MandateDetails
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
@@ -49,6 +47,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings
+from kairos_mcp.store import runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.ownership import ServedRuns
@@ -83,8 +82,7 @@ class App:
         self._factory = make_factory(settings, self._store)
         teams = TeamViews(self._store, self._factory)
         self._pool = RunPool(self._store, self._factory, clock, teams, mode.finish_s)
-        self._watcher = StoreWatcher(self._store, self._factory, clock, self._pool, mode)
-        joined_commits = JoinedCommits(self._store, self._factory, clock, self._pool)
+        self.watcher = StoreWatcher(self._store, self._factory, clock, self._pool, mode)
         self._retention = Retention(settings, self._store, clock)
         by_hand = via == "command"
         self._context = context = AppContext(
@@ -93,8 +91,7 @@ class App:
             self._factory,
             teams,
             self._pool,
-            self._watcher,
-            joined_commits,
+            self.watcher,
             self._retention,
             clock,
             new_id,
@@ -133,7 +130,7 @@ class App:
         settings: Settings, *, via: str, salvage: bool = False, mode: DriveMode = DRIVES_ALL
     ) -> AsyncIterator[App]:
         """Open the application until the block ends. Runs that still move then are left to the next server."""
-        app = App(settings, via, None, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage, mode=mode)
+        app = App(settings, via, None, runs.make_run_id, salvage=salvage, mode=mode)
         try:
             yield app
         finally:
@@ -143,7 +140,7 @@ class App:
         self.watch.close()
         await self.scheduler.close()
         await self._retention.close()
-        self._watcher.close()
+        self.watcher.close()
         await self._pool.close()
         if self._factory.tracing is not None:
             await self._factory.tracing.close()
@@ -157,10 +154,6 @@ class App:
     def now(self) -> int:
         """Return the time, in milliseconds since 1970."""
         return self._context.clock()
-
-    def wake(self) -> None:
-        """Pick up runs without an owner from now on: a tool was called. Some hosts start servers only to probe them."""
-        self._watcher.wake()
 
     async def begin_work(self) -> None:
         """Take the runs that others left and start mandates that are due, from now on. Makes the store's file where

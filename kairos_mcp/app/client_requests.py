@@ -275,9 +275,9 @@ class ClientRequests(Operations):
         new_answers, at = await self._make_answers(run, replies, requests), self._clock()
         mine = await self._context.owner_for(run)
         answers = [each for each in new_answers if each.path in requests]
-        joined, nonce = self._context.joined_commits, ask.nonce
+        pool, nonce = self._context.pool, ask.nonce
         answers_all = len(answers) == len(requests)
-        if answers_all and await joined.commit_answers(run, answers, "sampling", mine, nonce=nonce):
+        if answers_all and await pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
             return
         fence = await self._store.submit(
             lambda session: asks.record_ask_answers(session, run, nonce, new_answers, owner=mine, at=at),
@@ -293,7 +293,7 @@ class ClientRequests(Operations):
         run = await self._context.find_run_to_move(run_id, caller)
         new_answers, at = await self._make_answers(run, {path: reply}, {path: reply.request}), self._clock()
         mine = await self._context.owner_for(run)
-        if await self._context.joined_commits.commit_answers(run, new_answers, "sampling", mine):
+        if await self._context.pool.commit_answers(run, new_answers, "sampling", mine):
             return
         recorded = await self._store.submit(
             lambda session: asks.record_still_open(session, run, new_answers, owner=mine, at=at),

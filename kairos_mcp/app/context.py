@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
-from kairos_mcp.app.joined_commits import JoinedCommits
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
@@ -118,7 +117,6 @@ class AppContext:
     teams: TeamViews
     pool: RunPool
     watcher: StoreWatcher
-    joined_commits: JoinedCommits
     retention: Retention
     clock: Callable[[], int]
     new_id: Callable[[], str]

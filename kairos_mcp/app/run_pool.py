@@ -10,18 +10,24 @@ from dataclasses import dataclass
 
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
+from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
+from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
 from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
-from kairos_mcp.store import ownership, queries
-from kairos_mcp.store.apply_commit import WrittenCommit
-from kairos_mcp.store.commit import StepResult
+from kairos_mcp.store import ownership, queries, runs
+from kairos_mcp.store.apply_commit import WrittenCommit, apply_first_commit, apply_usual_commit, commit_with_answers
+from kairos_mcp.store.commit import StepResult, UsualCommit
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, with_run_id
+from kairos_mcp.store.rows import Session
+from kairos_mcp.store.runs import NewRun
 from kairos_mcp.views import transcript
 from kairos_mcp.views.waiting import BackOff
 
@@ -77,8 +83,6 @@ class ChangeSignal:
 
 
 MAX_PARKED = 64  # runs at rest whose replayed flow is cached; others are replayed from their rows again
-POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
-IDLE_POLL_S = 1.0
 FINISH_S = 0.7  # how long running steps may take to end when the server stops
 
 log = logging.getLogger(__name__)
@@ -195,7 +199,7 @@ class RunPool:
         fence, state = self._parked.get(run.n, (None, None))
         return state if fence == run.fence and run.owner is None else None
 
-    def unpark(self, run: RunRow, state: RunState) -> bool:
+    def _unpark(self, run: RunRow, state: RunState) -> bool:
         """Give up this cached state; False where another one, or none, is cached for the run's row by now."""
         is_current = self.parked_state(run) is state
         if is_current:
@@ -318,6 +322,97 @@ class RunPool:
         self._parked[state.run.n] = fence, state
         while len(self._parked) > MAX_PARKED:
             self._parked.popitem(last=False)
+
+    # -- commits that are one transaction with what caused them ---------------------------------------------------
+
+    async def create_run(self, new: NewRun, spec: Spec, owner: int) -> RunRow | None:
+        """Create a run together with its first commit, where that is a usual one, and drive it; or return the run that
+        the same start has created before. Raises the store's errors."""
+        draft = runs.draft_run(new, owner)
+        try:
+            loaded = await self._factory.specs.load_new(new, spec)
+            state = self._factory.make_state(draft, loaded)
+            state.begin(new.limits)
+            first = plan_usual_commit(state, self.daily_accounts, owner, draft.fence, new.at)
+        except Exception:  # a damaged text of an earlier run, a bug of the flow: the run's worker meets it
+            loaded, state, first = None, None, None
+
+        def create(session: Session) -> tuple[RunRow, WrittenCommit | None] | RunRow:
+            before = runs.find_same_start(session, new)
+            if before is not None:
+                return before
+            run = runs.insert_run(session, new, draft)
+            return run, None if first is None else apply_first_commit(session, run, first)
+
+        created = await self._store.submit(create)
+        if isinstance(created, RunRow):
+            return created
+        run, written = created
+        if loaded is None or state is None:
+            await self.start(run, run.fence)
+            return None
+        self._factory.bind_state(state, run, loaded)
+        if written is None:
+            state.begin(new.limits)
+        self.go_on(state, run.fence, written)
+        return None
+
+    async def commit_answers(
+        self, run: RunRow, answers: Sequence[SubmittedAnswer], by_route: str, mine: int, *, nonce: str | None = None
+    ) -> bool:
+        """Write answers for a run that is parked here together with its next commit, and go on with it.
+
+        `nonce`: of the ask that is answered. False where that can't be, and nothing was written: the answers are then
+        to be recorded by themselves. Raises the store's errors.
+        """
+        state, fence, at = self.parked_state(run), run.fence + 1, self._clock()
+        if not answers or mine == ownership.ANY_SERVER or state is None or run.paused is not None:
+            return False
+        if not state.waits_only_for({each.path for each in answers}):
+            return False
+        accounts = await self.daily_accounts.find_accounts(run, state.executor.tool_access.mandate, at)
+        if not self._unpark(run, state):
+            return False
+        # From here on the state is given up, unless all of this is written.
+        state.take_row(run)
+        try:
+            parked_run = state.take_answers(answers, by_route, nonce)
+            state.run = state.run._replace(owner=mine, fence=fence)
+            usual = plan_usual_commit(state, self.daily_accounts, mine, fence, at)
+        except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
+            return False
+        if usual is not None and await self._commit_usual(state, usual, parked_run):
+            return True
+        try:
+            commit = plan_commit(state, mine, fence, at, accounts, no_new_steps=False, steps_running=False)
+        except Exception:
+            return False
+        try:
+            result = await self._store.submit(
+                lambda session: commit_with_answers(session, commit, parked_run), of_run=run.n
+            )
+        except (FenceLost, StoreCorrupt):
+            return False
+        state.apply_result(commit, result)
+        if result.paused is not None:
+            state.run = state.run._replace(paused=result.paused.reason, resume_at=result.paused.resume_at)
+        self.go_on(state, fence, is_released=result.released)
+        return True
+
+    async def _commit_usual(self, state: RunState, commit: UsualCommit, parked: ParkedRun) -> bool:
+        """Write a parked run's usual commit and go on with it; False, and nothing is written, where something is not as
+        it was known."""
+        try:
+            step_ids = await self._store.submit(
+                lambda session: apply_usual_commit(session, commit, parked), of_run=commit.run
+            )
+        except StoreCorrupt:  # the general way meets it too
+            step_ids = None
+        if step_ids is None:
+            state.return_lines(begun.sent.line for begun in commit.begun)
+            return False
+        self.go_on(state, commit.fence, (commit, step_ids))
+        return True
 
     async def close(self) -> None:
         """Wait for the running steps to end and be committed, then stop."""

@@ -83,7 +83,8 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     spec, texts = redact_values.redact_spec(built.spec, built.texts, context.factory.redactor)
     if context.factory.tracing is not None:
         spec = context.factory.tracing.mark_spec(spec)
-    context.retention.sweep_if_due()
+    if context.settings.keep_days is not None:
+        context.retention.sweep_if_due()
     at = context.clock()
     is_left = await context.leaves_start(plan.workspace, spec.route, caller)
     place = None if plan.workspace is None else context.settings.place
@@ -112,7 +113,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     if is_left:
         before = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     else:
-        before = await context.joined_commits.start_run(new, spec, owner)
+        before = await context.pool.create_run(new, spec, owner)
     return StartResult(new.id if before is None else before.id, before is not None)
 
 

@@ -137,7 +137,8 @@ class RunState:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
                     self.pending[row.path] = restore_step(row, step)
-        self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)
+        if calls_of_tasks:
+            self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)
         self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
@@ -170,7 +171,7 @@ class RunState:
     def _feed(self, path: str, step: PendingStep, answer: Answer) -> None:
         """Give the flow the answer of a step, and remember what it tells for later steps."""
         self.executor.record_answer(path, step.step, answer, step.sent.route)
-        if isinstance(step.step, CallTool):
+        if isinstance(step.step, CallTool) and task_of(path):
             self.executor.tool_caller.sibling_changes.end(path, step.step.call, answer)
         self.runner.answer(path, answer)
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from kairos_mcp.core.errors import StaleFile
@@ -60,10 +61,10 @@ class SiblingChanges:
     _now: int = 0
     _begun: dict[str, int] = field(default_factory=dict)  # calls under way
     _looks: dict[tuple[str, str], list[_Look]] = field(default_factory=dict)  # by task and file: of its last two turns
-    _changes: dict[str, list[_Change]] = field(default_factory=lambda: defaultdict(list))  # by file
+    _changes: dict[str, list[_Change]] = field(default_factory=partial(defaultdict, list))  # by file
     _told: dict[tuple[str, str], str] = field(default_factory=dict)  # by task and change: the turn
     _planned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # files by plan
-    _locks: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _locks: dict[str, asyncio.Lock] = field(default_factory=partial(defaultdict, asyncio.Lock))
 
     def rebuild(self, calls: Iterable[tuple[StepRow, CallTool]]) -> None:
         """Begin anew with the recorded calls of tasks.

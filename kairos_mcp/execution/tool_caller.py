@@ -23,7 +23,7 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNot
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.steps import CallTool
+from kairos_mcp.core.steps import CallTool, task_of
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.gate import Gate
@@ -271,9 +271,10 @@ class ToolCaller:
         that only reads may take before others have the event loop.
         """
         began = time.monotonic()
-        if self.sibling_changes.may_change(path, step.call):
-            return self._call_beside_others(path, step, reservation, began, base, in_place_s)
-        self.sibling_changes.begin(path, step.call)
+        if task_of(path):
+            if self.sibling_changes.may_change(path, step.call):
+                return self._call_beside_others(path, step, reservation, began, base, in_place_s)
+            self.sibling_changes.begin(path, step.call)
         return self._call(path, step, reservation, began, base, in_place_s)
 
     async def _call_beside_others(

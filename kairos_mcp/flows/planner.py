@@ -11,7 +11,6 @@ from itertools import count
 
 from kairos_mcp.core.messages import Completion, Message, add_discovered_tools
 from kairos_mcp.core.steps import Flow, Outcome, Predecessor, RequestCompletion
-from kairos_mcp.flows.compaction import ContextUsage, compact_conversation
 from kairos_mcp.flows.ending import (
     LoopGuards,
     LoopRecord,
@@ -20,7 +19,7 @@ from kairos_mcp.flows.ending import (
     deliver_answer,
     stop_early,
 )
-from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.flows.planner_input import ContextUsage, PlannerInput, compact_conversation
 from kairos_mcp.flows.tool_calls import execute_calls, first_stop, number_calls, reject_calls, turn_messages
 
 VERSION = 1

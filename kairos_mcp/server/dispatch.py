@@ -110,7 +110,7 @@ async def open_call(
     )
     call_log = await open_log(ctx, app, caller, run_ids) if wire.LOG_LEVEL_META_KEY in (ctx.meta or {}) else None
     skipped = set(() if resumed is None else resumed.skipped)
-    app.wake()
+    app.watcher.wake()
     async with nullcontext() if client.modern else session.open_tasks() as tasks:
         on_beat = _beat_reporter(ctx, call_log)
         yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped, call_log)

@@ -130,6 +130,8 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     released = is_idle and not inbox_changed
     if commit.outcome is not None:
         end_run(session, commit.run, commit.outcome, commit.at)
+        tool_memory.forget_calls(session, commit.run)
+        approvals.ask_queued(session, commit.run, commit.at)
     elif released:
         session.rows("update run set owner = null where n = ?", (commit.run,))
     ended = released or commit.outcome is not None
@@ -184,12 +186,9 @@ def release_run(session: Session, commit: RunCommit) -> bool:
     return True
 
 
-def end_run(session: Session, run: int, outcome: str | None, at: int, *, forgets: bool = True) -> None:
-    """Write the outcome of a run, which nobody owns from then on. `forgets`: its tools may have stored something."""
+def end_run(session: Session, run: int, outcome: str | None, at: int) -> None:
+    """Write the outcome of a run, which nobody owns from then on."""
     session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (outcome, at, run))
-    if forgets:
-        tool_memory.forget_calls(session, run)
-    approvals.ask_queued(session, run, at)
 
 
 def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StartedStep:
@@ -374,7 +373,9 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
         if commit.forgets and isinstance(answered.result.answer, ToolResult):
             tool_memory.forget_call(session, run, answered.path)
     if commit.outcome is not None:
-        end_run(session, run, commit.outcome, at, forgets=commit.forgets)
+        end_run(session, run, commit.outcome, at)  # none of its steps waits, so it has no place among the approvals
+        if commit.forgets:
+            tool_memory.forget_calls(session, run)
     step_ids = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
     if hands_out:
         session.rows(_RELEASE, (run,))

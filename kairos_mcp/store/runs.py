@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -49,6 +50,11 @@ class NewRun:
     due: int | None = None
     is_another: bool = False
     place: str | None = None
+
+
+def make_run_id() -> str:
+    """Make the id of a new run."""
+    return f"run-{secrets.token_hex(6)}"
 
 
 def draft_run(new: NewRun, owner: int) -> RunRow:

@@ -251,7 +251,7 @@ OWNS = """
 import sys, time
 from pathlib import Path
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.lock_files import LockFile
+from kairos_mcp.store.file_store import LockFile
 home = Path(sys.argv[1])
 ownership, connection = LockFile(home), SqliteSession(str(home / "kairos.db"))
 print(ownership.register(connection, "mcp", 0), flush=True)

@@ -117,7 +117,7 @@ async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
             assert (report.status, report.rounds) == ("paused", 2)
             assert place.rows("select resume_at from run") == [(MIDNIGHT,)]
         clock.now = MIDNIGHT - 1
-        await asyncio.gather(*(app._watcher.pick_up_runs() for _ in range(3)))
+        await asyncio.gather(*(app.watcher.pick_up_runs() for _ in range(3)))
         assert (await rests(app, run_id)).status == "paused"
 
 

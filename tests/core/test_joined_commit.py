@@ -38,9 +38,9 @@ def everything(place: Place) -> list[object]:
 async def test_it_is_written_at_once_where_nothing_has_changed(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine = await start_waiting_run(app)
-        assert await app._context.joined_commits.commit_answers(run, BROUGHT, "caller", mine)
+        assert await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert place.rows("select fence, owner, outcome is null from run") == [(run.fence + 1, None, False)]
-        assert not await app._context.joined_commits.commit_answers(run, BROUGHT, "caller", mine)
+        assert not await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert (await rests(app, run.id)).summary == "first"
 
 
@@ -51,7 +51,7 @@ async def test_nothing_is_written_where_another_process_has_changed_the_run(plac
         run, mine = await start_waiting_run(app)
         place.rows(CHANGED[change])
         before = everything(place)
-        assert not await app._context.joined_commits.commit_answers(run, BROUGHT, "caller", mine)
+        assert not await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert everything(place) == before
 
 
@@ -60,7 +60,7 @@ async def test_it_is_charged_to_the_account_as_it_is_though_another_process_has_
     async with App.open(place.settings(says("done")), via="mcp") as app:
         run, mine = await start_waiting_run(app)
         place.rows("update account set spent_rounds = spent_rounds + 7 where scope = 'run'")
-        assert await app._context.joined_commits.commit_answers(run, BROUGHT, "caller", mine)
+        assert await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert place.rows("select spent_rounds from account where scope = 'run'") == [(1 + 7,)]
 
 
@@ -71,7 +71,7 @@ async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place:
         new = [NewRequest("round-1", "somebody", NOTHING)]
         await app._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, 1))
         before = everything(place)
-        assert not await app._context.joined_commits.commit_answers(run, BROUGHT, "caller", mine)
+        assert not await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert everything(place) == before
         await app.answers.submit(run.id, {"round-1": says("first")}, ME)
         assert (await rests(app, run.id)).summary == "first"
@@ -83,5 +83,5 @@ async def test_nothing_is_written_where_the_ask_was_answered_before(place: Place
         run, mine = await start_waiting_run(app, "sampling")
         place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2, null)", run.n)
         before = everything(place)
-        assert not await app._context.joined_commits.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")
+        assert not await app._context.pool.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")
         assert everything(place) == before

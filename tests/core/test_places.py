@@ -41,7 +41,7 @@ def places(place: Place) -> list[Any]:
 async def has_ended(place: Place, at: str | None, run_id: str) -> bool:
     """Whether a server at this place goes on with a run that was left."""
     async with server(place, at, drives=True) as app:
-        app.wake()
+        app.watcher.wake()
         await app._context.watcher.pick_up_runs()
         if place.rows("select owner from run where id = ?", run_id) == [(0,)]:
             return False

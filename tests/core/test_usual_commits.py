@@ -17,7 +17,7 @@ from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place
 from support.branches import Team, open_team_app
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
-from kairos_mcp.app import joined_commits
+from kairos_mcp.app import run_pool
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
@@ -45,7 +45,7 @@ class Turns:
         self.way: Way = always
         self.usual = self.short = self.most_begun = 0
         monkeypatch.setattr(worker, "plan_usual_commit", self.plan)
-        monkeypatch.setattr(joined_commits, "plan_usual_commit", self.plan)
+        monkeypatch.setattr(run_pool, "plan_usual_commit", self.plan)
 
     def begin(self, way: Way) -> None:
         self.way, self.usual, self.short = way, 0, 0

@@ -7,9 +7,8 @@ from support.planner_inputs import brief, call, conversation_faults, says, turn
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
-from kairos_mcp.flows.compaction import ContextUsage, render_transcript
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.planner_input import normalize_history
+from kairos_mcp.flows.planner_input import ContextUsage, normalize_history, render_transcript
 
 LONG = "word " * 400  # 2,000 characters, some 500 tokens
 

@@ -374,7 +374,7 @@ ONE_OWNER = (
     ),
     Guard(
         "server/dispatch.py",
-        "    app.wake()\n",
+        "    app.watcher.wake()\n",
         "",
         "crash/test_left_behind.py::test_any_tool_that_is_called_makes_the_server_go_on_with_it",
     ),
@@ -745,7 +745,7 @@ APPROVALS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    approvals.ask_queued(session, run, at)\n",
+        "        approvals.ask_queued(session, commit.run, commit.at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
@@ -1175,7 +1175,7 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if forgets:\n        tool_memory.forget_calls(session, run)\n",
+        "        tool_memory.forget_calls(session, commit.run)\n",
         "",
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
@@ -1425,7 +1425,7 @@ OUTSIDE = (
         QUOTED + "no_text_from_outside_makes_a_section_either",
     ),
     Guard(
-        "flows/compaction.py",
+        "flows/planner_input.py",
         "quote_lines(body) if quoted else body",
         "body",
         QUOTED + "no_part_of_a_transcript_passes_for_another",

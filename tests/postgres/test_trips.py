@@ -70,8 +70,8 @@ async def list_runs(app: App) -> None:
 
 
 async def look_at_store(app: App) -> None:
-    app._watcher._picks_up_runs = True
-    await app._watcher._check_store()
+    app.watcher._picks_up_runs = True
+    await app.watcher._check_store()
 
 
 async def check_accounts(app: App) -> None:
@@ -94,7 +94,7 @@ async def test_what_is_read_together_takes_one_trip(place: Place) -> None:
     async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
         ended = [await start_run(app, f"end {number}") for number in range(4)]
         waiting = [await start_run(app, f"wait {number}", route="caller") for number in range(4)]
-        app._watcher.close()  # it looks at the store meanwhile
+        app.watcher.close()  # it looks at the store meanwhile
         trips = {name: await count(app, act) for name, (act, _) in ACTS.items()}
         assert trips == {name: expected for name, (_, expected) in ACTS.items()}
 

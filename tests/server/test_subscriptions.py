@@ -183,7 +183,7 @@ async def test_what_is_committed_during_a_look_brings_the_next_one(place: Place)
 
         async def answer_unnoticed() -> None:
             await answer_run(app, run_id, round_1=DONE)
-            await app._watcher._check_store()  # else the check for commits of other processes finds it a moment later
+            await app.watcher._check_store()  # else the check for commits of other processes finds it a moment later
 
         watch, topic = OvertakenWatch(app._context), Topic("run", run_id)
         with watch.watching(LOCAL) as watcher:
