@@ -195,6 +195,8 @@ class DailyAccounts:
         Raises StoreCorrupt where an account is not the sum of its rows, or is missing although something was charged to
         it.
         """
+        if (charged := self.known_accounts(run, mandate, at)) is not None:
+            return charged
         key = run.principal, run.workspace or "", mandate
         async with self._finding[key]:  # a check reads all charges of the day, and many runs begin or are taken at once
             known = self._known.get(key)
