@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,6 +76,7 @@ class RunTracing:
         self._followed: OrderedDict[str, FollowedRun] = OrderedDict()  # by run id
         self._committed: set[str] = set()  # runs of which something is to be read
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
         self._counts: tuple[float, Mapping[str, int], int] = (-FRESH_S, OpenRuns(0, 0, 0, 0)._asdict(), 0)
         self._recorder.observe(names.OPEN_RUNS, lambda: self._read_counts()[1])
         self._recorder.observe(names.APPROVALS_WAITING, lambda: {"": self._read_counts()[2]})
@@ -108,8 +110,9 @@ class RunTracing:
 
     async def close(self) -> None:
         """Send what there is."""
+        self._closing.set()
         if self._task is not None:
-            self._task.cancel()
+            await self._task  # it may be reading what has ended
         await self._look()
         await asyncio.to_thread(self.providers.flush, with_metrics=self._recorder.has_measured)
 
@@ -158,8 +161,10 @@ class RunTracing:
     # -- looking -----------------------------------------------------------------------------------------------
 
     async def _look_soon(self) -> None:
-        while self._committed:
-            await asyncio.sleep(LOOK_S)
+        while self._committed and not self._closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._closing.wait()
             await self._look()
 
     async def _look(self) -> None:

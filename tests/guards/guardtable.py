@@ -2477,10 +2477,10 @@ LOGGED = (
         "return list(entries)",
         LOG_MESSAGES + "nothing_below_the_level_is_sent",
     ),
-    Guard(  # one of 2026-07-28 that named none gets none
+    Guard(  # up to 2025-11-25 a level is named for a session; that one of 2026-07-28 named it the SDK looks to
         "server/log_messages.py",
         "if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or level is None:",
-        'level = level or "debug"\n    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:',
+        "if level is None:",
         LOG_MESSAGES + "nothing_is_sent_that_nobody_asked_for",
     ),
     Guard(  # only who owns the state folder is told a command
@@ -2542,7 +2542,7 @@ TOLD_TO_SUBSCRIBERS = (
         "app/watch.py",
         "elif topic != LIST or now - self._listed_at.get(principal, 0.0) >= REST_S:",
         "else:",
-        SUBSCRIBED + "the_inbox_the_budget_the_runs_and_the_list_are_told[2025-11-25]",
+        SUBSCRIBED + "a_list_that_changes_again_is_told_after_a_pause",
     ),
     Guard(
         "app/watch.py",
@@ -2563,6 +2563,12 @@ TOLD_TO_SUBSCRIBERS = (
 )
 
 TELEMETRY = (
+    Guard(
+        "app/run_tracing.py",
+        "            await self._task  # it may be reading what has ended",
+        "            self._task.cancel()",
+        SPANS + "what_is_being_read_when_the_server_closes_is_sent",
+    ),
     Guard(
         "telemetry/recorder.py",
         " and (self.with_content or not attribute.is_content)",

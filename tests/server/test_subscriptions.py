@@ -16,7 +16,7 @@ from support.notified import Notified, subscribe
 from support.sampling_clients import ERAS, LEGACY, MODERN, provide_app
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.watch import REST_S, Topic, Versions, Watch
+from kairos_mcp.app.watch import LIST, REST_S, Topic, Versions, Watch
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import set_principal
@@ -83,10 +83,20 @@ async def test_the_inbox_the_budget_the_runs_and_the_list_are_told(place: Place,
             await start_run(app, tools=("edit_file",))
             await app.mandates.save({"id": "m", "goal": "two"}, Caller())
             await notified.until(*uris, None)
-            notified.told[:] = [None]
-            await start_run(app, "another", tools=("edit_file",))
-            await notified.until("kairos://runs")
-            assert notified.told.count(None) == 1  # at most one in five seconds
+
+
+async def test_a_list_that_changes_again_is_told_after_a_pause(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kairos_mcp.app.watch.REST_S", 3_600.0)
+    async with App.open(place.settings(), via="mcp") as app:
+        with app.watch.watching(LOCAL) as watcher:
+            await app.watch.add(watcher, [LIST, Topic("runs")])
+            await start_run(app, route="caller")
+            assert set(await watcher.take()) == {LIST, Topic("runs")}
+            await start_run(app, "another", route="caller")
+            assert await watcher.take() == [Topic("runs")]
+            monkeypatch.setattr("kairos_mcp.app.watch.REST_S", 0.0)
+            await start_run(app, "a third", route="caller")
+            assert set(await watcher.take()) == {LIST, Topic("runs")}
 
 
 async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> None:

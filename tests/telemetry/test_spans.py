@@ -24,6 +24,7 @@ from support.reviewers import connect_person
 from support.stdio_server import PLAN, TEAM_LINES
 from support.telemetry import CLIENT_SPAN, CLIENT_TRACE, SeenSpan, Telemetry
 
+from kairos_mcp.app.run_tracing import RunTracing
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.telemetry import names
@@ -153,6 +154,23 @@ async def test_an_error_is_a_span_with_its_code_and_no_words(place: Place, telem
     assert call.has_error
     assert call.attributes["error.type"] == json.loads(body)["code"]
     assert "nowhere" not in "".join(span.text() for span in telemetry.spans())
+
+
+async def test_what_is_being_read_when_the_server_closes_is_sent(
+    place: Place, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, send_spans = asyncio.Event(), RunTracing._send_spans
+
+    async def send_slowly(*what: Any) -> None:
+        reading.set()
+        await asyncio.sleep(0.1)
+        await send_spans(*what)
+
+    monkeypatch.setattr(RunTracing, "_send_spans", send_slowly)
+    async with telemetry.app(watched(place)) as app:
+        await start_run(app)
+        await asyncio.wait_for(reading.wait(), WITHIN_S)
+    assert len(telemetry.named("invoke_agent planner")) == 1
 
 
 def in_client_s_trace(flags: int = 1) -> Context:
