@@ -52,6 +52,8 @@ class ChangeSignal:
         """Wake everybody who waits for this run, or for any."""
         if self._on_commit is not None:
             self._on_commit(run_id)
+        if not self._waiting:
+            return
         for event in (*self._waiting.get(run_id, ()), *self._waiting.get(EVERY_RUN, ())):
             event.set()
 

@@ -10,12 +10,12 @@ in memory, with amounts that this transaction then compares. So two steps can ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Limits, Price, Units
+from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Cap, Limits, Price, Units
 from kairos_mcp.core.steps import Refused
 
 
@@ -33,6 +33,7 @@ class Remaining(NamedTuple):
 
 
 _remaining = partial(tuple.__new__, Remaining)
+_NO_LIMITS: tuple[int | None, ...] = (None,) * len(Units._fields)
 caps_by_unit: Callable[[Limits], tuple[int | None, ...]] = attrgetter(*Units._fields)
 
 
@@ -50,10 +51,10 @@ class Account(NamedTuple):
 
     @property
     def remaining(self) -> Remaining:
-        left = [
-            None if cap is None else cap - held - spent if cap > held + spent else 0
-            for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=True)
-        ]
+        left, held, spent = [*_NO_LIMITS], self.held, self.spent
+        for place, _, most in self.caps.caps:
+            used = held[place] + spent[place]
+            left[place] = most - used if most > used else 0
         return _remaining(left)
 
     def remaining_of(self, unit: str) -> int | None:
@@ -110,6 +111,7 @@ _NAMES = {  # in the order of the line
     "nano_usd": "$",
     "milliseconds": "s",
 }
+_ORDER = list(_NAMES)
 
 
 def format_status_line(account: Account, *, closing: bool = False) -> str | None:
@@ -117,41 +119,42 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
     The closing call is no further round, and its prompt already says that it is the last.
     """
-    capped = _capped_units(account.caps)
-    if not capped:
+    caps = _in_order_of_line(account.caps.caps)
+    if not caps:
         return None
-    parts = ", ".join([_format_unit(account, unit, cap, closing=closing) for unit, cap in capped])
-    return f"[{parts}{'' if closing else _warning(account)}]"
+    parts = ", ".join([_format_cap(account, cap, closing=closing) for cap in caps])
+    return f"[{parts}{'' if closing else _warning(account, caps)}]"
 
 
 @lru_cache(maxsize=256)  # most runs have the same limits, and their status is formatted every round
-def _capped_units(caps: Limits) -> tuple[tuple[str, int], ...]:
-    return tuple([(unit, cap) for unit in _NAMES if (cap := getattr(caps, unit)) is not None])
+def _in_order_of_line(caps: tuple[Cap, ...]) -> tuple[Cap, ...]:
+    return tuple(sorted(caps, key=lambda cap: _ORDER.index(cap.unit)))
 
 
-def _format_unit(account: Account, unit: str, cap: int, *, closing: bool) -> str:
-    spent: int = getattr(account.spent, unit)
+def _format_cap(account: Account, cap: Cap, *, closing: bool) -> str:
+    place, unit, most = cap
+    spent = account.spent[place]
     match unit:
         case "rounds":
-            return f"round {spent + account.held.rounds + (not closing)} of {cap}"
+            return f"round {spent + account.held.rounds + (not closing)} of {most}"
         case "model_calls" | "tool_calls":
-            return f"{spent} of {cap} {_NAMES[unit]}"
+            return f"{spent} of {most} {_NAMES[unit]}"
         case "nano_usd":
-            return f"${spent / 1e9:.2f} of ${cap / 1e9:.2f}"
+            return f"${spent / 1e9:.2f} of ${most / 1e9:.2f}"
         case "milliseconds":
-            return f"{spent / 1000:.0f} of {cap / 1000:.0f} s"
+            return f"{spent / 1000:.0f} of {most / 1000:.0f} s"
         case _:
-            return f"{_short_number(spent)} of {_short_number(cap)} {_NAMES[unit]}"
+            return f"{_short_number(spent)} of {_short_number(most)} {_NAMES[unit]}"
 
 
-def _warning(account: Account) -> str:
+def _warning(account: Account, caps: Iterable[Cap]) -> str:
     """Tell the model to finish, from 3 rounds of 10 left, or a quarter of any other limit."""
-    is_little = False
-    for unit, cap in _capped_units(account.caps):
-        left = max(0, cap - getattr(account.held, unit) - getattr(account.spent, unit))
+    held, spent, is_little = account.held, account.spent, False
+    for place, unit, most in caps:
+        left = max(0, most - held[place] - spent[place])
         if unit != "rounds":
-            is_little = is_little or left * 4 <= cap
-        elif cap and left * 10 <= cap * 3:
+            is_little = is_little or left * 4 <= most
+        elif most and left * 10 <= most * 3:
             return f"; {left} {'round' if left == 1 else 'rounds'} left: finish"
     return "; little is left: finish" if is_little else ""
 
@@ -237,7 +240,7 @@ def _reserve_in_enclosing(
     if isinstance(timeout, Refused):
         return timeout
     if not request.wanted_tokens:
-        return Reservation(request.counts._replace(milliseconds=timeout), 0, timeout)
+        return _reserve_time(request.counts, timeout)
     return _limit_tokens(account, remaining, request, reservation._replace(timeout_ms=timeout))
 
 
@@ -302,11 +305,16 @@ def _reserve_in_nearest(account: Account, request: ReservationRequest) -> Reserv
     if isinstance(timeout, Refused):
         return timeout
     if not request.wanted_tokens:
-        return Reservation(counts._replace(milliseconds=timeout), 0, timeout)
+        return _reserve_time(counts, timeout)
     tokens = _grant_tokens(account, remaining, request)
     if isinstance(tokens, Refused):
         return tokens
     return _make_reservation(request, tokens, timeout)
+
+
+@lru_cache(maxsize=256)  # calls of a tool have the same timeout, as long as so much is left
+def _reserve_time(counts: Units, timeout: int) -> Reservation:
+    return Reservation(counts._replace(milliseconds=timeout), 0, timeout)
 
 
 def _make_reservation(request: ReservationRequest, tokens: int, timeout: int) -> Reservation:

@@ -35,8 +35,10 @@ def compile_plain(schema: JsonObject) -> Test | None:
     properties = schema.get("properties", {})
     if rules is None or rules.keys() - {"properties", "required", "additionalProperties"}:
         return None
-    if rules.get("additionalProperties") is not False or len(properties) > MAX_PROPERTIES:
+    others = rules.get("additionalProperties", True)
+    if not isinstance(others, bool) or len(properties) > MAX_PROPERTIES:
         return None
+    fits_other: Test = _is_plain_value if others else _fits_nothing
     tests: dict[str, Test] = {}
     for name, inner in properties.items():
         test = _compile_part(inner) or _compile_list(inner)
@@ -46,18 +48,29 @@ def compile_plain(schema: JsonObject) -> Test | None:
     required = tuple(rules.get("required", ()))
 
     def fits(value: Any) -> bool:
-        if type(value) is not dict:
+        if type(value) is not dict or len(value) > MAX_PROPERTIES:
             return False
         for name in required:
             if name not in value:
                 return False
         for name, part in value.items():
-            test = tests.get(name)
-            if test is None or not test(part):
+            test = tests.get(name, fits_other)
+            if not test(part):
                 return False
         return True
 
     return fits
+
+
+def _is_plain_value(value: Any) -> bool:
+    """Whether a value is a short text, a number or a truth value that every JSON reader takes alike."""
+    if type(value) is str:
+        return len(value) <= MAX_CHARS and value.isascii()
+    return type(value) is bool or (type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER)
+
+
+def _fits_nothing(_value: Any) -> bool:
+    return False
 
 
 def _rules_of(schema: Any, kind: str) -> JsonObject | None:

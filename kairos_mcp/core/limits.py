@@ -42,8 +42,23 @@ CAPS = tuple(unit.name for unit in LIMITED_UNITS)
 DAY_CAPS = tuple(unit.name for unit in DAY_UNITS)
 
 
+class Cap(NamedTuple):
+    """A limit that is set: of the unit with this name, which stands at `place` in an amount."""
+
+    place: int
+    unit: str
+    most: int
+
+
+class _WithCaps:
+    """Room beside the eight fields for the caps among them, which are asked for at every step."""
+
+    __slots__ = ("_caps",)
+    _caps: tuple[Cap, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(_WithCaps):
     """What a run or a branch may use at most; None is no limit.
 
     Money in nano-dollars and time in milliseconds: integers alone, so that sums are exact.
@@ -57,6 +72,17 @@ class Limits:
     nano_usd: int | None = None
     tool_calls: int | None = None
     milliseconds: int | None = None
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        """The limits that are set, in the order of the units."""
+        try:
+            return self._caps
+        except AttributeError:
+            every = [(n, unit.field, getattr(self, unit.field)) for n, unit in enumerate(LIMITED_UNITS)]
+            caps = tuple([Cap(n, field, most) for n, field, most in every if most is not None])
+            object.__setattr__(self, "_caps", caps)
+            return caps
 
 
 UNLIMITED = Limits()

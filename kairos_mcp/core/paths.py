@@ -24,6 +24,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
+@lru_cache(maxsize=1_024)  # a call's path is made plain by the gate, by its scopes and by the tool
 def plain_path(text: str) -> str:
     """Return the path without `.`, `..` and doubled slashes; "." is the workspace itself.
 

@@ -23,12 +23,13 @@ from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact the result of a tool, or one that a caller brings for a tool."""
     content = redactor.redact_text(result.content)
-    has_some = result.data is not None and redactor.redact_text(json.dumps(result.data, ensure_ascii=False)).count
+    has_some = result.data is not None and redactor.redact_text(_JSON.encode(result.data)).count
     if not (content.count or has_some):
         return result  # as most do; one search of each text has shown it
     return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
@@ -36,6 +37,7 @@ from kairos_mcp.tools.tool import (
 )
 
 COMPLETION_TIMEOUT_MS = 300_000
+CALL_TIMEOUT_S = 60.0  # of a tool that is not there any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class StepExecutor:
     def completion_sent(self, path: str, route: str, tail: str | None = None, max_tokens: int | None = None) -> Sent:
         """What this server adds to a completion on this route; takes a script's next line."""
         agent = self.tool_access.agent_of(path)
-        paid, dialect = self._paid_model(route, agent), self.dialects.get(route)
+        paid, dialect = self._paid_model(route, agent) if self.paid_models else None, self.dialects.get(route)
         own = self.agent_models.get(agent or "")
         hint = self.model if own is None else own.name
         model = hint if paid is None else paid.model
@@ -128,22 +130,19 @@ class StepExecutor:
         self, path: str, step: Step, route: str, counts: Units, time_shares: int = 1
     ) -> ReservationRequest:
         """What to reserve for the step. `counts`: rounds and calls, which a further attempt does not count again."""
-        match step:
-            case RequestCompletion():
-                estimator = self._estimators[_conversation_of(path), route]
-                open_step = route not in self.models
-                paid = self._paid_model(route, self.tool_access.agent_of(path))
-                price = paid.price if paid is not None else FREE
-                bound, max_tokens = estimator.bound(step), step.max_tokens
-                return ReservationRequest(
-                    counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, time_shares, price
-                )
-            case CallTool():
-                tool = self.tool_access.find_tool(step.call.name)
-                timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
-                return ReservationRequest(counts, "call", timeout_ms=timeout_ms, time_shares=time_shares)
-            case Pause():
-                return _PAUSE_REQUEST
+        if step.kind == "tool_call":
+            tool = self.tool_access.find_tool(step.call.name)
+            return _call_request(counts, tool.timeout_s if tool else CALL_TIMEOUT_S, time_shares)
+        if step.kind == "pause":
+            return _PAUSE_REQUEST
+        estimator = self._estimators[_conversation_of(path), route]
+        open_step = route not in self.models
+        paid = self._paid_model(route, self.tool_access.agent_of(path)) if self.paid_models else None
+        price = paid.price if paid is not None else FREE
+        bound, max_tokens = estimator.bound(step), step.max_tokens
+        return ReservationRequest(
+            counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, time_shares, price
+        )
 
     def _paid_model(self, route: str, agent: str | None) -> PaidModel | None:
         """The model that this server pays for on this route, for this agent; None where it pays for none."""
@@ -241,17 +240,14 @@ class StepExecutor:
         `base`: the files as they were when a person was asked for the approval of this call. `in_place_s`: so many
         seconds a tool that only reads may take before others have the event loop.
         """
-        match step:
-            case RequestCompletion():
-                began = time.monotonic()
-                answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))
-                if isinstance(answer, Completion | Failure):
-                    return self._completion_result(path, step, answer, sent.route, reservation, began)
-                return self._await_completion(path, step, answer, sent.route, reservation, began)
-            case CallTool():
-                return self.tool_caller.call(path, step, reservation, base, in_place_s)
-            case Pause():
-                raise AssertionError("a pause is never performed")
+        if step.kind == "tool_call":
+            return self.tool_caller.call(path, step, reservation, base, in_place_s)
+        assert step.kind == "completion", "a pause is never performed"
+        began = time.monotonic()
+        answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))
+        if isinstance(answer, Completion | Failure):
+            return self._completion_result(path, step, answer, sent.route, reservation, began)
+        return self._await_completion(path, step, answer, sent.route, reservation, began)
 
     def _ask_model(self, model_input: ModelInput) -> Awaitable[Completion | Failure] | Completion | Failure:
         route, own = model_input.sent.route or "", self.agent_models.get(model_input.sent.agent or "")
@@ -289,6 +285,11 @@ class StepExecutor:
             answer, notes = drop_impossible_usage(path, answer)
         took_ms, paid = elapsed_ms(began, reservation), route in self.paid_models
         return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=notes)
+
+
+@lru_cache(maxsize=64)  # a run calls few tools, and often
+def _call_request(counts: Units, timeout_s: float, time_shares: int) -> ReservationRequest:
+    return ReservationRequest(counts, "call", timeout_ms=int(timeout_s * 1000), time_shares=time_shares)
 
 
 _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", counts_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kairos_mcp.budget.reservation import Account, caps_by_unit, format_status_line, reserve
+from kairos_mcp.budget.reservation import Account, format_status_line, reserve
 from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
@@ -265,18 +265,21 @@ def plan_usual_commit(
         outcome = encode(runner.outcome)
     plan = _Plan(state, daily_accounts, at, dict(state.accounts))
     answered = tuple(state.finished)
-    if not all(map(plan.settle, answered)):
-        return None
+    for each in answered:
+        if not plan.settle(each):
+            return None
     begun = plan.begin(new)
     if begun is None:
         return None
-    known, changed = state.accounts, plan.accounts
     changes = {
-        path: AccountChange(before, changed[path])
-        for path, before in known.items()
-        if changed[path] is not before or not path
+        path: AccountChange(before, plan.accounts[path])
+        for path, before in state.accounts.items()
+        if plan.accounts[path] is not before or not path
     }
-    return UsualCommit(state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, outcome)
+    hands_out = bool(begun) and begun[0].request.counts_only
+    return UsualCommit(
+        state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, hands_out, outcome
+    )
 
 
 @dataclass(slots=True)
@@ -293,9 +296,8 @@ class _Plan:
         note on a limit that it has exceeded."""
         if answered.result.text is not None or answered.result.notes:
             return False
-        charged = self.state.charged_accounts(answered.path)
         held, spent = answered.held, answered.result.spent
-        for path in charged:
+        for path in self.state.charged_accounts(answered.path):
             account = self.accounts.get(path)
             if account is None:
                 return False
@@ -308,33 +310,39 @@ class _Plan:
         """Begin these steps. None: one of them can't be begun in a usual commit."""
         begun: list[NewStep] = []
         shares = self.state.count_by_branch(new) if len(new) > 1 else None
+        handed_out = 0
         for path, step in new:
-            charged = self.state.charged_accounts(path)
-            own = [account for each in charged if (account := self.accounts.get(each)) is not None]
-            among = 1
+            time_shares = 1
             if shares is not None:
                 branch = self.state.runner.branch_of(path)
-                among, shares[branch] = shares[branch], shares[branch] - 1
-            found = self._begin_step(path, step, own, among) if len(own) == len(charged) else None
+                time_shares, shares[branch] = shares[branch], shares[branch] - 1
+            found = self._begin_step(path, step, time_shares)
             if found is None:
                 self.state.return_lines(each.sent.line for each in begun)
                 return None
-            for each, account in zip(charged, own, strict=True):
-                self.accounts[each] = account.hold(found.held)
             begun.append(found)
-        handed_out = sum(each.request.counts_only for each in begun)
+            handed_out += found.request.counts_only
         if handed_out and (handed_out < len(begun) or self.state.pending):
             return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
         return begun
 
-    def _begin_step(self, path: str, step: Step, own: list[Account], time_shares: int) -> NewStep | None:
-        match step:
-            case RequestCompletion():
-                return self._begin_completion(path, step, own, time_shares)
-            case CallTool():
-                return self._begin_call(path, step, own, time_shares)
-            case _:
-                return None
+    def _begin_step(self, path: str, step: Step, time_shares: int) -> NewStep | None:
+        """Begin a step, and hold what it reserves. None: it can't be begun in a usual commit."""
+        charged = self.state.charged_accounts(path)
+        own = [account for each in charged if (account := self.accounts.get(each)) is not None]
+        if len(own) < len(charged):
+            return None
+        if step.kind == "completion":
+            found = self._begin_completion(path, step, own, time_shares)
+        elif step.kind == "tool_call":
+            found = self._begin_call(path, step, own, time_shares)
+        else:
+            return None
+        if found is not None:
+            held = found.held
+            for each, account in zip(charged, own, strict=True):
+                self.accounts[each] = account.hold(held)
+        return found
 
     def _begin_completion(
         self, path: str, step: RequestCompletion, own: list[Account], time_shares: int
@@ -380,5 +388,5 @@ class _Plan:
 
 def _is_over_cap(account: Account) -> bool:
     """Whether more is used than a cap allows."""
-    used = zip(caps_by_unit(account.caps), account.held, account.spent, strict=True)
-    return any(cap is not None and held + spent > cap for cap, held, spent in used)
+    held, spent = account.held, account.spent
+    return any(held[cap.place] + spent[cap.place] > cap.most for cap in account.caps.caps)

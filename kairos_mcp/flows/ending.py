@@ -118,12 +118,13 @@ class LoopGuards:
 
         A call counts once a turn, so that the model always had a chance to read the warning before the end.
         """
-        latest = {item.call.digest: item for item in answered}
-        self.failed_turns = 0 if any(item.is_success for item in latest.values()) else self.failed_turns + 1
-        worst: tuple[int, str] = (0, "")
-        for digest, item in latest.items():
-            if isinstance(item.answer, ToolResult):
-                worst = max(worst, (self._count_repeats(digest, item.answer.digest), item.call.name))
+        has_success, worst = False, (0, "")
+        for digest, item in {item.call.digest: item for item in answered}.items():
+            answer = item.answer
+            if isinstance(answer, ToolResult):
+                has_success = has_success or not answer.is_error
+                worst = max(worst, (self._count_repeats(digest, answer.digest), item.call.name))
+        self.failed_turns = 0 if has_success else self.failed_turns + 1
         times, tool = worst
         if times >= WARN_AFTER_REPEATS:
             self.warning = render_prompt(self.prompts.stall, tool=tool, times=times)

@@ -52,11 +52,12 @@ class AnsweredCall:
 
 def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     """Give the turn's calls the ids `NAME/call-N`: the name of a call's step is also its id."""
-    ids = [call_path(name, n) for n in range(1, len(turn.tool_calls) + 1)]
-    if ids == [call.id for call in turn.tool_calls]:
-        return turn.tool_calls
-    pairs = zip(ids, turn.tool_calls, strict=True)
-    return tuple([ToolCall(call_id, call.name, call.arguments, call.unreadable) for call_id, call in pairs])
+    numbered: list[ToolCall] = []
+    for n, call in enumerate(turn.tool_calls, 1):
+        call_id = call_path(name, n)
+        has_it = call.id == call_id
+        numbered.append(call if has_it else ToolCall(call_id, call.name, call.arguments, call.unreadable))
+    return tuple(numbered)
 
 
 def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
@@ -66,6 +67,8 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
     error, so that each call has its row. Once a limit refuses a call, or the outcome of one is unknown, no further
     call of the turn is started.
     """
+    if len(calls) == 1:  # as in most turns
+        return (AnsweredCall(calls[0], (yield from CallTool(calls[0].id, calls[0]))),)
     answered: list[AnsweredCall] = []
     stopped: CallAnswer | None = None
     for group in _group_calls(calls[:MAX_CALLS_PER_TURN], offered):
@@ -105,11 +108,8 @@ def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ..
 def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
     """Return the answer after which no further call of the turn was started, if there is one."""
     for item in answered:
-        match item.answer:
-            case Refused() | Unknown() as stop:
-                return stop
-            case ToolResult():
-                pass
+        if not isinstance(item.answer, ToolResult):
+            return item.answer
     return None
 
 

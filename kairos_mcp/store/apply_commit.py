@@ -61,7 +61,7 @@ from kairos_mcp.store.report_queries import (
     too_small_notes,
     unpriced_notes,
 )
-from kairos_mcp.store.reservations import NO_CHANGE, UPDATE_AMOUNTS, ReservationBatch, SharedChange, exceeds_held
+from kairos_mcp.store.reservations import UPDATE_AMOUNTS, ReservationBatch, SharedChange, exceeds_held
 from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
@@ -199,7 +199,7 @@ def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: Reserv
         if reserved.scope in SHARED_SCOPES:
             return StartedStep(0, None, None, new.sent, is_open=True, refusal=reserved)
         sent = replace(new.sent, tail=status, line=None)
-        step_id = insert_step(session, commit, new, None, sent)
+        step_id = _insert_step(session, commit, new, None, sent)
         return _answer_at_once(session, step_id, commit, reserved, sent)
     sent = _with_reservation(new.sent, reserved, status)
     answer, by_route = new.answer, SERVER_ROUTE
@@ -208,7 +208,7 @@ def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: Reserv
     spent = reserved.held._replace(milliseconds=0)
     if answer is not None:
         batch.settle(new.path, reserved.held, spent, shared)
-    step_id = insert_step(session, commit, new, None if answer is not None else reserved.held, sent, shared)
+    step_id = _insert_step(session, commit, new, None if answer is not None else reserved.held, sent, shared)
     if new.approval_request is not None:
         approvals.add_approval(session, commit.run, step_id, new.approval_request, commit.at)
     elif new.reused_approval is not None:
@@ -247,9 +247,9 @@ def _format_status(new: NewStep, batch: ReservationBatch) -> str | None:
     return format_status_line(batch.nearest_account(new.path), closing=new.kind == "closing")
 
 
-def insert_step(
+def _insert_step(
     session: Session,
-    commit: RunCommit | UsualCommit,
+    commit: RunCommit,
     new: NewStep,
     held: Units | None,
     sent: Sent,
@@ -259,6 +259,14 @@ def insert_step(
     begun = None if held is None or new.request.counts_only else encode_units(held)
     step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
     return session.insert(_INSERT_MARK, (*step, begun, _encode_sent(sent), encode_shared(shared)))
+
+
+def _insert_begun(session: Session, commit: UsualCommit, new: NewStep) -> int:
+    """Insert the row of a step that a usual commit begins or hands out, and return its id."""
+    begun = None if commit.hands_out else encode_units(new.held)
+    sent = _encode_sent(new.sent) if new.kind == "call" else encode(new.sent)
+    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
+    return session.insert(_INSERT_MARK, (*step, begun, sent, encode_shared(new.shared)))
 
 
 @lru_cache(maxsize=16)  # those of calls are all alike
@@ -376,7 +384,7 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
         end_run(session, run, commit.outcome, at)  # none of its steps waits, so it has no place among the approvals
         if commit.forgets:
             tool_memory.forget_calls(session, run)
-    step_ids = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
+    step_ids = [_insert_begun(session, commit, new) for new in commit.begun]
     if hands_out:
         session.rows(_RELEASE, (run,))
     return step_ids
@@ -406,27 +414,35 @@ def _undo_account_writes(session: Session, written: Iterable[AccountChange]) -> 
 
 def _charge_shared(session: Session, commit: UsualCommit) -> bool:
     """Settle and reserve in the accounts that runs share. False: one of them has no room, and all are as they were."""
-    changes: dict[int, SharedChange] = {}
-    limited: dict[int, Units] = {}
+    due: dict[int, tuple[SharedChange, Units]] = {}  # by account, with the amounts that its caps limit
     for answered in commit.answered:
-        held, spent = answered.held, answered.result.spent
-        for number in answered.shared:
-            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(NOTHING.minus(held), spent))
-            if exceeds_held(held, spent):
-                limited[number] = limited.get(number, NOTHING).plus(_TOKENS_AND_MONEY)
+        if answered.shared:
+            held, spent = answered.held, answered.result.spent
+            limited = _TOKENS_AND_MONEY if exceeds_held(held, spent) else NOTHING
+            _add_due(due, answered.shared, SharedChange(NOTHING.minus(held), spent), limited)
     for new in commit.begun:
-        for number in new.shared:
-            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(new.held))
-            limits = _LIMITS_HANDED_OUT if new.request.counts_only else new.held
-            limited[number] = limited.get(number, NOTHING).plus(limits)
+        if new.shared:
+            held = new.held
+            _add_due(due, new.shared, SharedChange(held), _LIMITS_HANDED_OUT if commit.hands_out else held)
     spare = 1 if commit.hands_out else 0  # what is handed out holds no tokens, but needs that some are left
     written: list[tuple[int, SharedChange]] = []
-    for number, change in sorted(changes.items()):
-        if number not in limited:
+    for number, (change, limited) in sorted(due.items()):
+        if limited is NOTHING:
             change.write(session, number)
-        elif not change.write_if_room(session, number, limited[number], spare=spare):
+        elif not change.write_if_room(session, number, limited, spare=spare):
             for earlier, done in written:
                 done.undone().write(session, earlier)
             return False
         written.append((number, change))
     return True
+
+
+def _add_due(
+    due: dict[int, tuple[SharedChange, Units]], shared: SharedAccountIds, change: SharedChange, limited: Units
+) -> None:
+    """Add a change to what is due in each of these accounts."""
+    for number in shared:
+        if (before := due.get(number)) is None:
+            due[number] = change, limited
+        else:
+            due[number] = before[0].plus(change), limited if before[1] is NOTHING else before[1].plus(limited)

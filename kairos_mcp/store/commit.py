@@ -183,7 +183,8 @@ class UsualCommit(NamedTuple):
     run. All of it is decided already.
 
     `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
-    `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none.
+    `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none;
+    `hands_out`: they are, and the run is let go of.
     """
 
     run: int
@@ -194,12 +195,8 @@ class UsualCommit(NamedTuple):
     answered: Sequence[AnsweredStep]
     forgets: bool
     begun: Sequence[NewStep]
+    hands_out: bool
     outcome: str | None = None
-
-    @property
-    def hands_out(self) -> bool:
-        """Whether its steps are handed out, and the run is let go of."""
-        return bool(self.begun) and self.begun[0].request.counts_only
 
 
 class StartedStep(NamedTuple):

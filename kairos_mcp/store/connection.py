@@ -230,12 +230,25 @@ class Writer(GroupWriter):
 
     def commit_at_once(self, job: Job[T]) -> tuple[T] | None:
         """As in GroupWriter: None while several runs are active or somebody else writes."""
-        queued = QueuedJob(job)
-        if self._active_runs > 1 or self._is_committing or self._queue or not self._commit_here([queued]):
+        if self._active_runs > 1 or self._is_committing or self._queue:
             return None
-        if queued.error is not None:
-            raise queued.error
-        return (queued.value,)
+        self._may_wait = False
+        try:
+            self._connection.execute("begin immediate")
+            value = job(self._connection)
+            self._connection.execute("commit")
+        except apsw.BusyError:
+            self._roll_back()
+            return None
+        except BaseException as error:
+            self._roll_back()  # also what a job wrote before it refused
+            if (translated := as_store_error(error)) is error:
+                raise
+            raise translated from error
+        finally:
+            self._may_wait = True
+        self._count_commit()
+        return (value,)
 
     def _commit_queued(self, group: list[QueuedJob]) -> None:
         if self._durability == "process" and self._commit_here(group):
@@ -272,9 +285,12 @@ class Writer(GroupWriter):
                 queued.run(self._connection)
             self._connection.execute("commit")
         except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("rollback")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
 
     def _translate(self, error: BaseException) -> BaseException:
         return as_store_error(error)

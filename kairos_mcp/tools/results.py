@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.core.text import show_with_note, spell_hidden
+from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -30,7 +30,9 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     Invisible characters, and what imitates a role in the conversation, are spelled out. Secrets are redacted before
     (`call_redacted` in tool.py).
     """
-    text, data = show_with_note(result.content), _spell_out_json(result.data)
+    text, data = show_with_note(result.content), result.data
+    if data is not None and not shows_all(data):
+        data = _spell_out_json(data)
     if text is not result.content or data is not result.data:
         result = replace(result, content=text, data=data)
     allowed = max(shown_chars, MIN_SHOWN_CHARS)

@@ -80,6 +80,8 @@ class RegisteredSource:
 
     @property
     def version(self) -> int:
+        if not self._servers:
+            return self._changes
         return self._changes + sum(server.version for _, server in tuple(self._servers.values()))
 
     def tools(self) -> tuple[Tool, ...]:

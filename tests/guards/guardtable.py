@@ -263,14 +263,14 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "            if exceeds_held(held, spent):\n",
-        "            if False:\n",
+        "limited = _TOKENS_AND_MONEY if exceeds_held(held, spent) else NOTHING",
+        "limited = NOTHING",
         AT_LIMIT + "[above a limit of the day]",
     ),
     Guard(
         "store/apply_commit.py",
-        "limits = _LIMITS_HANDED_OUT if new.request.counts_only else new.held",
-        "limits = NOTHING if new.request.counts_only else new.held",
+        "_LIMITS_HANDED_OUT if commit.hands_out else held)",
+        "NOTHING if commit.hands_out else held)",
         AT_LIMIT + "[the last call of the day]",
     ),
     Guard(
@@ -621,7 +621,7 @@ SPENDING = (
     ),
     Guard(
         "store/apply_commit.py",
-        "elif not change.write_if_room(session, number, limited[number], spare=spare):",
+        "elif not change.write_if_room(session, number, limited, spare=spare):",
         "elif change.write(session, number):",
         USUAL + "an_unusual_commit_goes_the_general_way",
     ),

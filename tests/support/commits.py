@@ -32,13 +32,19 @@ def call_before_commits(app: App, call: Call) -> None:
 def call_after_commits(app: App, call: Call) -> None:
     """Call it in the thread that commits, before whoever asked for the commit is told."""
     writer: Any = app._store.writer
-    commit = writer._commit
+    commit, commit_at_once = writer._commit, writer.commit_at_once
 
     def commit_and_call(group: Any) -> None:
         commit(group)
         call()
 
-    writer._commit = commit_and_call
+    def commit_at_once_and_call(job: Any) -> Any:
+        done = commit_at_once(job)
+        if done is not None:
+            call()
+        return done
+
+    writer._commit, writer.commit_at_once = commit_and_call, commit_at_once_and_call
 
 
 def leave_commits(app: App) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.text import show_with_note, spell_hidden, unspell
+from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden, unspell
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools.results import shorten
 
@@ -124,6 +124,20 @@ _texts = st.lists(
 def test_twice_is_once(text: str) -> None:
     assert spell_hidden(spell_hidden(text)) == spell_hidden(text)
     assert show_with_note(show_with_note(text)) == show_with_note(text)
+
+
+@examples(max_examples=300, deadline=None)
+@given(_texts)
+def test_a_value_that_shows_all_at_one_look_has_nothing_to_spell(text: str) -> None:
+    if shows_all({"line": text}):
+        assert spell_hidden(text) == text
+    if shows_all({text: [1]}):
+        assert spell_hidden(text) == text
+
+
+def test_one_look_is_enough_for_a_path_a_number_and_a_time() -> None:
+    assert shows_all({"path": "src/a.py", "lines": 8, "at": "12:30", "whole": True, "next": None})
+    assert not any(shows_all({"text": text}) for text, _ in SPELLED)
 
 
 @examples(max_examples=150, deadline=None)
