@@ -7,6 +7,7 @@ typing mistake, goes to typer, whose `serve` ends in the same functions.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -43,6 +44,7 @@ def serve_stdio(flags: Flags) -> None:
         print_note("kairos-mcp: waiting for an MCP host; try `kairos-mcp demo`")
     from kairos_mcp.server import stdio
 
+    spare_loaded_modules()
     stdio.serve(settings)
 
 
@@ -59,7 +61,14 @@ def serve_http(
     settings = settings_for_server(flags)
     from kairos_mcp.server import http
 
+    spare_loaded_modules()
     http.serve(settings, http.ListenOptions(transport, host, port, allowed_hosts, drives))
+
+
+def spare_loaded_modules() -> None:
+    """Have the garbage collector pass over everything that is loaded by now. It stays until the process ends, and going
+    through it again and again takes a ninth of the time of a long run."""
+    gc.freeze()
 
 
 def _last(values: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags
+from kairos_mcp.cli.serve import spare_loaded_modules
 from kairos_mcp.cli.settings import settings_for_server
 from kairos_mcp.settings.settings import Settings
 
@@ -45,6 +46,7 @@ async def _work(settings: Settings, slots: int, grace_s: float) -> None:
 
     if settings.telemetry:
         start_telemetry(with_content=settings.telemetry_content)
+    spare_loaded_modules()
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with App.open(settings, via="work", mode=DriveMode(slots=slots, finish_s=grace_s)) as app:
             await app.begin_work()

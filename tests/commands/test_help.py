@@ -104,3 +104,12 @@ def test_the_server_module_imports_nothing_heavy_either() -> None:
     code = "import sys; import kairos_mcp.server.stdio\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typer", "rich", "re2"} & set(done.stdout.split())
+
+
+def test_the_garbage_collector_passes_over_what_a_server_has_loaded(tmp_path: Path) -> None:
+    program = (
+        "import gc; from kairos_mcp.cli import serve\n"
+        f"serve.serve_stdio(serve.plain_serve(['serve', '--home', {str(tmp_path)!r}]))\n"
+        "assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, check=True, timeout=60)
