@@ -205,6 +205,21 @@ class Gate:
         rules = [rule for rule in self._rules if rule.applies_to(tool)]
         return all(rule.is_by_name_alone for rule in rules) and self.judge(GatedCall(tool, {})).decision == "allow"
 
+    def secret_file_test(self, tool: ToolSpec) -> Callable[[str], bool] | None:
+        """Return the test for the files that alone keep a call of this tool from being allowed, and from showing all
+        that it finds: those like `.env`. None: its calls have to be judged one by one.
+
+        It is for a built-in tool that reads what its `path` names, where no rule is about it.
+        """
+        is_alike = (
+            tool.effect == "read"
+            and _reads_at_paths(tool)
+            and tool.name not in self._defaults
+            and tool.name not in DENIED_BY_DEFAULT
+            and not any(rule.applies_to(tool) for rule in self._rules)
+        )
+        return is_env_file if is_alike else None
+
     def hidden_path_test(self, call: GatedCall) -> Callable[[str], bool] | None:
         """Return a test for the paths that a call on a folder must not show; None if it may show all.
 

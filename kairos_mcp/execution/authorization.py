@@ -36,7 +36,7 @@ from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, asks_more_rounds, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
-from kairos_mcp.tools.touched_paths import TouchedSet
+from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
 EXACT_CHARS = 20_000  # of arguments that a remembered approval may hold
@@ -230,6 +230,7 @@ class ToolAccess:
     agent_of: Callable[[str], str | None] = lambda _path: None
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
+    _secret_file_tests: dict[str, Callable[[str], bool] | None] = field(default_factory=dict)
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def __post_init__(self) -> None:
@@ -261,11 +262,11 @@ class ToolAccess:
     def hidden_filter(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """Whether a path must not be shown to this call, by the rules of the gate; None: they hide nothing from it."""
         spec = self.find_offered(path, step.call.name)
-        return (
-            None
-            if spec is None or self._is_always_allowed(spec)
-            else self.gate.hidden_path_test(self.gate_call(path, step))
-        )
+        if spec is None or self._is_always_allowed(spec):
+            return None
+        if (is_secret := self._secret_file_test(spec)) is not None:
+            return is_secret
+        return self.gate.hidden_path_test(self.gate_call(path, step))
 
     def needs_preview(self, path: str, step: CallTool) -> bool:
         """Whether files have to be read before it is known if this call may be made."""
@@ -317,6 +318,9 @@ class ToolAccess:
         self._calls.clear()
 
     def _authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
+        is_secret = self._secret_file_test(spec)
+        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
+            return Allowed()
         return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
 
     def _is_always_allowed(self, spec: ToolSpec) -> bool:
@@ -324,6 +328,12 @@ class ToolAccess:
         if (known := self._always_allowed.get(spec.name)) is None:
             known = self._always_allowed[spec.name] = self.gate.allows_every_read(spec)
         return known
+
+    def _secret_file_test(self, spec: ToolSpec) -> Callable[[str], bool] | None:
+        """As `Gate.secret_file_test`. Cached for the run as well."""
+        if spec.name not in self._secret_file_tests:
+            self._secret_file_tests[spec.name] = self.gate.secret_file_test(spec)
+        return self._secret_file_tests[spec.name]
 
     def _missing_tool(self, spec: ToolSpec) -> ToolNotOffered | None:
         """Why an offered tool can't be called: it was removed, waits for a person's approval, or has changed."""

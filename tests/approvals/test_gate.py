@@ -256,6 +256,30 @@ def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], 
     assert (Gate(table, Scopes().scope_of).judge(wanted).decision == "deny") == denied
 
 
+SEARCH = tool("search_files", "read", path={"type": "string"})
+READ_AT = tool("read_file", "read", path={"type": "string"})
+PATHS = ["docs/a", "src/a", ".git/a", ".env", "src/.env.local", ".env.example", "..", "", 3, None]
+
+
+@given(st.lists(rules, max_size=3), st.sampled_from([READ_AT, SEARCH, LIST, EDIT, RUN, FETCH]), st.sampled_from(PATHS))
+def test_law_a_call_that_is_let_through_by_its_paths_alone_is_one_that_the_table_allows(
+    table: list[GateRule], spec: ToolSpec, path: Any
+) -> None:
+    gate, arguments = Gate(table, Scopes().scope_of), {"path": path}
+    is_secret = gate.secret_file_test(spec)
+    if is_secret is not None:
+        assert gate.hidden_path_test(GatedCall(spec, arguments)) is is_secret
+        if not any(map(is_secret, read_named_paths(spec, arguments))):
+            assert gate.judge(GatedCall(spec, arguments)).decision == "allow"
+
+
+def test_files_of_secrets_are_hidden_where_the_rules_for_a_tool_are_for_others() -> None:
+    gate = Gate([GateRule("search_files", "allow", agent="somebody")], Scopes().scope_of)
+    is_hidden = gate.hidden_path_test(GatedCall(SEARCH, {"path": "."}, "somebody else"))
+    assert is_hidden is not None
+    assert is_hidden("src/.env")
+
+
 # -- how it is configured --------------------------------------------------------------------------------------
 
 

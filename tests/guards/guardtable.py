@@ -1001,9 +1001,21 @@ APPROVALS = (
     ),
     Guard(
         "gate.py",
+        "return is_env_file if is_alike else None",
+        "return (lambda _path: False) if is_alike else None",
+        ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
+    ),
+    Guard(
+        "gate.py",
         "            return is_env_file\n",
         "            return None\n",
-        ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
+        GATE + "files_of_secrets_are_hidden_where_the_rules_for_a_tool_are_for_others",
+    ),
+    Guard(
+        "gate.py",
+        "            and not any(rule.applies_to(tool) for rule in self._rules)\n        )",
+        "        )",
+        GATE + "law_a_call_that_is_let_through_by_its_paths_alone_is_one_that_the_table_allows",
     ),
     Guard(
         "tools/files/read_tools.py",
