@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
+# Of a new file. A commit of a round writes six or seven pages, of each of them a few hundred new bytes: with SQLite's
+# usual 4,096 it takes half as long again. Smaller ones make long texts slower.
+PAGE_BYTES = 2_048
 PREPARED_STATEMENTS = 500  # more than there are: apsw lets go of the oldest first, however often it is used
 
 
@@ -109,6 +112,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
             # Else SQLite plans each join, and each `exists`, anew whenever it is given other values.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.set_busy_handler(make_busy_handler())
+            connection.execute(f"pragma page_size = {PAGE_BYTES}")  # of a new file; another one keeps its own
             _use_wal(connection)
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
             connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
@@ -210,8 +214,8 @@ def as_store_error(error: BaseException) -> BaseException:
             return error
 
 
-CHECKPOINT_PAGES = 1_000  # a passive checkpoint each time the log has grown by this much
-RESTART_PAGES = 10_000  # from here on a checkpoint waits for readers, so that the log starts again from its beginning
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # a passive checkpoint each time the log has grown by so many bytes of pages
+RESTART_BYTES = 40 * 1024 * 1024  # from here on a checkpoint waits for readers, so that the log starts again
 
 
 class Writer(GroupWriter):
@@ -225,6 +229,8 @@ class Writer(GroupWriter):
         self._may_wait = True  # for the lock: in the event loop it may not
         connection.set_busy_handler(make_busy_handler(lambda: self._may_wait))
         self._log_pages = self._checkpointed_pages = 0
+        page_bytes = int(connection.pragma("page_size"))
+        self._checkpoint_pages, self._restart_pages = CHECKPOINT_BYTES // page_bytes, RESTART_BYTES // page_bytes
         self._is_checkpointing = False
         connection.set_wal_hook(self._on_wal_written)
 
@@ -313,10 +319,10 @@ class Writer(GroupWriter):
     def _checkpoint_if_grown(self) -> None:
         if self._log_pages < self._checkpointed_pages:
             self._checkpointed_pages = 0  # the log has started again from its beginning
-        if self._is_checkpointing or self._log_pages - self._checkpointed_pages < CHECKPOINT_PAGES:
+        if self._is_checkpointing or self._log_pages - self._checkpointed_pages < self._checkpoint_pages:
             return
         self._is_checkpointing, self._checkpointed_pages = True, self._log_pages
-        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._log_pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._log_pages > self._restart_pages else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._checkpoint_thread.submit(self._checkpoint, mode)
 
     @cached_property
