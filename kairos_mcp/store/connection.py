@@ -142,9 +142,11 @@ def _use_wal(connection: apsw.Connection) -> None:
             return
 
 
-def make_busy_handler(may_wait: Callable[[], bool] = lambda: True) -> Callable[[int], bool]:
-    """Make a busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S, or at
-    once where it may not wait."""
+def make_busy_handler(
+    may_wait: Callable[[], bool] = lambda: True, limit_s: float = BUSY_LIMIT_S
+) -> Callable[[int], bool]:
+    """Make a busy handler for one connection: it sleeps in small, even steps and gives up after `limit_s` seconds, or
+    at once where it may not wait."""
     since = 0.0
 
     def wait(tries: int) -> bool:
@@ -155,7 +157,7 @@ def make_busy_handler(may_wait: Callable[[], bool] = lambda: True) -> Callable[[
         if tries == 0:
             since = now
         time.sleep(BUSY_STEP_S)  # nothing signals that another process has released its lock
-        return now - since < BUSY_LIMIT_S
+        return now - since < limit_s
 
     return wait
 
@@ -214,8 +216,9 @@ def as_store_error(error: BaseException) -> BaseException:
             return error
 
 
-CHECKPOINT_BYTES = 4 * 1024 * 1024  # a passive checkpoint each time the log has grown by so many bytes of pages
-RESTART_BYTES = 40 * 1024 * 1024  # from here on a checkpoint waits for readers, so that the log starts again
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # a checkpoint each time the log has grown by so many bytes of pages
+RESTART_WAIT_S = 0.003  # so long a checkpoint waits for readers, while it keeps others from writing
+MUST_RESTART_BYTES = 40 * 1024 * 1024  # from here on it waits as long as any writer does
 
 
 class Writer(GroupWriter):
@@ -230,7 +233,8 @@ class Writer(GroupWriter):
         connection.set_busy_handler(make_busy_handler(lambda: self._may_wait))
         self._log_pages = self._checkpointed_pages = 0
         page_bytes = int(connection.pragma("page_size"))
-        self._checkpoint_pages, self._restart_pages = CHECKPOINT_BYTES // page_bytes, RESTART_BYTES // page_bytes
+        self._checkpoint_pages = CHECKPOINT_BYTES // page_bytes
+        self._must_restart_pages = MUST_RESTART_BYTES // page_bytes
         self._is_checkpointing = False
         connection.set_wal_hook(self._on_wal_written)
 
@@ -322,8 +326,8 @@ class Writer(GroupWriter):
         if self._is_checkpointing or self._log_pages - self._checkpointed_pages < self._checkpoint_pages:
             return
         self._is_checkpointing, self._checkpointed_pages = True, self._log_pages
-        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._log_pages > self._restart_pages else apsw.SQLITE_CHECKPOINT_PASSIVE
-        self._checkpoint_thread.submit(self._checkpoint, mode)
+        wait_s = BUSY_LIMIT_S if self._log_pages > self._must_restart_pages else RESTART_WAIT_S
+        self._checkpoint_thread.submit(self._checkpoint, wait_s)
 
     @cached_property
     def _checkpoint_thread(self) -> ThreadPoolExecutor:
@@ -334,9 +338,13 @@ class Writer(GroupWriter):
         """The connection of that thread, kept: to open one takes as long as many a checkpoint."""
         return connect(self._path, self._durability)
 
-    def _checkpoint(self, mode: int) -> None:
+    def _checkpoint(self, wait_s: float) -> None:
+        """Write the pages of the log to the file, and have the next commit begin the log anew: to write over it takes
+        less than to make it longer."""
         try:
-            self._checkpointer.wal_checkpoint(mode=mode)
+            self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # while others write
+            self._checkpointer.set_busy_handler(make_busy_handler(limit_s=wait_s))
+            self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)  # what they wrote meanwhile
         except (apsw.Error, KairosError):
             pass  # a failed checkpoint costs only space; the next one tries again
         finally:

@@ -2824,6 +2824,18 @@ READS_AND_PLANS = (
         "",
         "records/test_statements.py::test_what_was_executed_before_is_not_planned_again",
     ),
+    Guard(
+        "store/connection.py",
+        "self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)",
+        "pass",
+        "records/test_state_file.py::test_the_log_of_a_long_run_is_written_over_again_and_again",
+    ),
+    Guard(
+        "store/connection.py",
+        "wait_s = BUSY_LIMIT_S if self._log_pages > self._must_restart_pages else RESTART_WAIT_S",
+        "wait_s = BUSY_LIMIT_S",
+        "records/test_state_file.py::test_a_reader_who_takes_his_time_keeps_nobody_from_writing",
+    ),
 )
 
 BY_ONE_SERVER = (
