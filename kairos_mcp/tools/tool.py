@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
+from kairos_mcp.core.errors import BadArguments, ConfigError, FenceLost, KairosError
 from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -25,7 +25,8 @@ class ToolMemory:
     """Stores texts for a run, by name, in its rows. `keep` returns once the text would survive a crash.
 
     A name is kept once: keeping the same text again does nothing, keeping another one raises ValueError. `check_owner`
-    raises if another server has taken over the run. All three are called in a worker thread.
+    raises FenceLost if another server has taken over the run, as `keep` does. All three are called in a worker
+    thread.
     """
 
     keep: Callable[[str, str], None]
@@ -126,8 +127,11 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a probe found after a crash: the call was carried out (`result` is what it returned), it was not, or that
-    can't be determined and a person has to settle it."""
+    """What a probe found or did after a crash.
+
+    `done`: the call has its result now, be it finished or reverted (`result`: its answer, an error if it was reverted).
+    `not_done`: it changed nothing. `unclear`: a person has to settle it (`result`: why, or None).
+    """
 
     state: Literal["done", "not_done", "unclear"]
     result: ToolResult | None = None
@@ -147,8 +151,9 @@ class Tool:
     """A tool and the function behind it. `run` blocks and is called in a worker thread.
 
     `run` raises a subclass of KairosError for what the model can act on. `preview` returns what an approver is shown
-    before the call (raising as `run` would); without it the arguments are shown. `probe` finishes, reverts or reports
-    a call of effect `checked` that a crash interrupted. `internal`: called by our own flows only; it is offered to no
+    before the call (raising as `run` would); without it the arguments are shown. `probe` is called after a crash
+    interrupted a call of effect `checked`, and may write: it finishes or reverts what that call began, or finds that
+    only a person can tell. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
     only reads. `exact_only`: matched by no glob, only by its whole name.
     """
@@ -169,12 +174,12 @@ class Tool:
 
 
 def call_tool(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-    """Check the arguments and run the tool; return every failure as a result. Never raises."""
+    """Check the arguments and run the tool; return every failure as a result. Raises FenceLost alone."""
     return _run_checked(tool, arguments, lambda checked: tool.run(checked, ctx))
 
 
 def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview | ToolResult:
-    """Return what a person is shown of a call before it is made, or the failure that it would end in. Never raises."""
+    """Return what a person is shown of a call before it is made, or the failure that it would end in."""
     if tool.preview is None:
         return _run_checked(tool, arguments, lambda checked: Preview(format_call(tool.spec, checked)))
     preview = tool.preview
@@ -182,7 +187,10 @@ def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview
 
 
 def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
-    """Find out after a crash whether a call was carried out. Never raises: a probe that fails is `unclear`."""
+    """Have the tool finish, revert or report a call that a crash interrupted; a probe that fails is `unclear`.
+
+    Raises FenceLost if another server has taken over the run.
+    """
     probe = tool.probe
     if probe is None:
         return ProbeResult("unclear")
@@ -212,6 +220,8 @@ def _run_checked(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], 
         return act(checked)
     except KairosError as error:
         return error_result(error)
+    except FenceLost:
+        raise  # else the result would be that nothing is known to have changed, while the run's new owner completes it
     except Exception as error:  # a tool's bug must not take the run with it
         # Only the type's name: the text of a foreign exception may hold paths of this machine, or secrets.
         kind = type(error).__name__
@@ -259,8 +269,9 @@ def _argument_types(schema: JsonObject) -> dict[str, str]:
 def call_redacted(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
     """Call the tool as `call_tool` does, and redact its result in the same thread, before anything stores it.
 
-    Raises, without calling a tool that does more than read, if another server has taken over the run. A call whose
-    paths lead elsewhere than when it was authorized is not made either, and ends in an error result.
+    Raises FenceLost if another server has taken over the run: before a tool that does more than read is called, or
+    where the tool itself checks. A call whose paths lead elsewhere than when it was authorized is not made either, and
+    ends in an error result.
     """
     # The call may have waited for a thread, or this process may have been suspended. Tools that reach the outside
     # check again at the moment they do (ToolContext.recheck_for).

@@ -100,7 +100,8 @@ def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(d
         raise FenceLost("run-1")
 
     memory = replace(ToolMemory.in_process(), check_owner=raise_fence_lost)
-    assert call_server(server, "echo", text="now", memory=memory).is_error
+    with pytest.raises(FenceLost):
+        call_server(server, "echo", text="now", memory=memory)
     assert len(downstream.log_lines("start")) == 2
     assert downstream.log_lines("call") == []
     assert not call_server(server, "env", memory=memory).is_error  # to read does no harm

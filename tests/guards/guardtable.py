@@ -43,6 +43,7 @@ ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
 EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
+RELEASED_EDITS = "tools/test_writing_released.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
@@ -364,7 +365,31 @@ ONE_OWNER = (
         "tools/files/transaction.py",
         "            if done:\n                ctx.memory.check_owner()\n            _check_deadline(ctx)",
         "            _check_deadline(ctx)",
-        "tools/test_writing_released.py::test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
+        RELEASED_EDITS + "no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
+    ),
+    Guard(
+        "tools/files/transaction.py",
+        "    ctx.memory.check_owner()  # a staging file may",
+        "    # a staging file may",
+        RELEASED_EDITS + "a_recovery_removes_no_staging_file_once_the_run_is_anothers",
+    ),
+    Guard(
+        "tools/files/transaction.py",
+        "                    ctx.memory.check_owner()\n                    _apply_change(",
+        "                    _apply_change(",
+        RELEASED_EDITS + "a_recovery_changes_no_file_once_the_run_is_anothers",
+    ),
+    Guard(
+        "tools/files/transaction.py",
+        "    if cause is not None:\n        ctx.memory.check_owner()\n",
+        "    if cause is not None:\n",
+        RELEASED_EDITS + "a_recovery_takes_no_file_back_once_the_run_is_anothers",
+    ),
+    Guard(
+        "tools/tool.py",
+        "    except FenceLost:\n        raise  #",
+        "    except ZeroDivisionError:\n        raise  #",
+        RELEASED_EDITS + "no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
     ),
     Guard(
         "app/run_factory.py",

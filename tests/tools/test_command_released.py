@@ -26,5 +26,6 @@ def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Pa
             raise FenceLost("run-1")
 
         tools.memory = replace(tools.memory, check_owner=raise_fence_lost)
-        assert tools.call("run_command", argv=["touch", "second"]).is_error
+        with pytest.raises(FenceLost):
+            tools.call("run_command", argv=["touch", "second"])
     assert sorted(path.name for path in tools.workspace.iterdir()) == ["first"]

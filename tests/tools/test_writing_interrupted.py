@@ -18,7 +18,7 @@ import pytest
 from support.interruptions import in_a_child, kill, memory_in, struck
 from support.tools import READ_BYTES, WorkspaceTools
 
-from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call_tool
@@ -61,8 +61,11 @@ class Stage:
     tools: WorkspaceTools
     arguments: JsonObject
 
+    def call(self) -> ToolResult:
+        return call_tool(self.tools.tool(self.scene.tool), self.arguments, self.tools.context(step=STEP))
+
     def act(self) -> str | None:
-        return call_tool(self.tools.tool(self.scene.tool), self.arguments, self.tools.context(step=STEP)).code
+        return self.call().code
 
     def die(self, line: int, first: dict[int, Callable[[], None]] | None = None) -> bool:
         """Whether a child died before this line of the call, and did not end before."""
@@ -221,6 +224,30 @@ def test_what_can_not_be_told_is_left_for_a_person(stage: Callable[[Scene], Stag
 def _is_displaced(tried: Stage, line: int) -> bool:
     """Whether what another one writes before this line is noticed."""
     return struck(tried.act, {line: partial(tried.others_write, "theirs")})[0] == "stale_file"
+
+
+def test_a_displaced_version_that_can_not_be_put_back_is_not_said_to_stand_in_the_file(
+    stage: Callable[[Scene], Stage],
+) -> None:
+    """Somebody writes before the exchange, and what they wrote is moved away before it is put back."""
+    scene = SCENES["edit"]
+    total = lines_of(stage, scene)
+    exchange = max(line for line in range(1, total + 1) if _is_displaced(stage(scene), line))
+    moved = 0
+    for line in range(exchange + 1, total + 60):
+        raced = stage(scene)
+
+        def move_away(root: Path = raced.tools.workspace) -> None:
+            for path in root.glob(".kairos-*.swap"):
+                path.rename(root / "moved")
+
+        blows = {exchange: partial(raced.others_write, "theirs"), line: move_away}
+        result, _ = struck(raced.call, blows)
+        if raced.tools.content() == {"t": "b", "moved": "theirs"}:
+            moved += 1
+            assert result.code == "stale_file"
+            assert "nothing of it was replaced" not in result.content
+    assert moved  # else the case was not met
 
 
 def test_a_plan_that_its_memory_lost_is_for_a_person(stage: Callable[[Scene], Stage], tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ class FileSlot:
         """Replace the content `before` by `after`. Returns False where it could only be renamed over.
 
         Raises StaleFile if the file holds anything else, also if it was changed meanwhile; PathDenied if the folder was
-        moved meanwhile. In both cases the file keeps what the other program wrote.
+        moved meanwhile. In both cases the file keeps what the other program wrote; if that can't be put back, the
+        StaleFile names the file that holds it.
         """
         try:
             half = self._stage(before, after)
@@ -122,8 +123,10 @@ class FileSlot:
             os.close(current_fd)
 
     def _exchange(self, swap: str, before: bytes) -> bool:
-        """Exchange `swap` with the file here, and drop that if it holds `before`. Return False if exchanging is not
-        possible here."""
+        """Exchange `swap` with the file here, then remove what the file held if that is `before`, else put it back.
+
+        Returns False, and changes nothing, where the file system can't exchange.
+        """
         if self.workspace.rename is None:
             return False
         with self._pin(swap) as staged_fd:
@@ -206,13 +209,11 @@ class FileSlot:
                     return os.unlink(swap, dir_fd=self.folder)
         except OSError as error:
             error_name = errno.errorcode.get(error.errno or 0, "unknown error")
-            raise self._stale_error(
-                f"was changed at the same moment and can't be put back ({error_name}): see {swap}"
-            ) from None
+            raise self._displaced_error(swap, f"could not be put back ({error_name})") from None
         finally:
             for pin in pins:
                 os.close(pin)
-        raise self._stale_error(f"is changed all the time; what stood there last is in {swap}")
+        raise self._displaced_error(swap, "could not be put back, since the file was changed again and again")
 
     def _rename_to_absent(self, old: str, new: str) -> None:
         """Rename without replacing anything. Raises FileExistsError if the new name exists."""
@@ -256,6 +257,16 @@ class FileSlot:
 
     def _stale_error(self, what: str, hint: str = READ_AGAIN) -> StaleFile:
         return StaleFile(f"{shorten_path(self.path)} {what}; nothing of it was replaced.", hint)
+
+    def _displaced_error(self, swap: str, why: str) -> StaleFile:
+        """Return the error of a file that holds another text than before, although nothing was to be replaced."""
+        path, folder = shorten_path(self.path), self.path.rpartition("/")[0]
+        kept = shorten_path(f"{folder}/{swap}" if folder else swap)
+        return StaleFile(
+            f"{path} was changed by another program at the same moment, and what that program wrote {why}: it is in "
+            f"{kept} now, unless somebody removed it, and {path} may hold the text of this call.",
+            "Read both files; a person may have to decide which text stays.",
+        )
 
     def _moved_error(self) -> PathDenied:
         return PathDenied(f"The folder of {shorten_path(self.path)} was moved at the same moment.", "Try again.")

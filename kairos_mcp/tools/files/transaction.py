@@ -4,6 +4,9 @@ First an intent is stored with the original content of every file, then the file
 after a crash finds the intent, and each file in its old or its new state, and completes the change. If a file is in
 neither state, because another program wrote it, that file is left alone and the others are reverted. The intent is
 deleted with the call's answer.
+
+Before each of these writes, recovery's too, the run's owner is checked again (`ctx.memory.check_owner`): a server that
+was stopped meanwhile must not touch the files of a call that another server now completes.
 """
 
 from __future__ import annotations
@@ -56,8 +59,8 @@ class FileChange:
 def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:
     """Apply every change; or none, and raise the cause. Returns False if a file could only be renamed, not exchanged.
 
-    Another server may take over the run between two files. It then completes the call, so nothing more is changed here,
-    not even to revert.
+    Raises FenceLost if another server has taken over the run between two files. That server completes the call, so
+    nothing more is changed here, not even to revert.
     """
     ctx.memory.keep(_intent_name(ctx), _format_intent(changes))
     exchanged = True
@@ -94,10 +97,12 @@ def read_originals(ctx: ToolContext) -> ReadContent | None:
 def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> KairosError | None:
     """Complete a call that a crash interrupted. Returns None if all changes are made; if all are reverted, the error.
 
-    Raises UnclearState if a person has to look. If this crashes too, it can be called again.
+    Raises UnclearState if a person has to look, and FenceLost, before the next write, if another server has taken over
+    the run. If this crashes too, it can be called again.
     """
     if _format_intent(changes) != ctx.memory.recall(_intent_name(ctx)):
         raise UnclearState("What was to be changed can't be told any more.")
+    ctx.memory.check_owner()  # a staging file may be the one that the run's new owner writes through
     _clear_staging(workspace, changes, ctx)
     states = {change.path: _file_state(workspace, change) for change in changes}
     made = [change for change in changes if states[change.path] == "after"]
@@ -110,14 +115,17 @@ def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContex
         try:
             for change in changes:
                 if states[change.path] != "after":
+                    ctx.memory.check_owner()
                     _apply_change(workspace, change, ctx)
                     made.append(change)
         except KairosError as error:
             cause = error
-    if cause is not None and (unreverted := _revert_changes(workspace, made, ctx)):
-        raise UnclearState(
-            f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back."
-        )
+    if cause is not None:
+        ctx.memory.check_owner()
+        if unreverted := _revert_changes(workspace, made, ctx):
+            raise UnclearState(
+                f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back."
+            )
     return cause
 
 
@@ -156,8 +164,7 @@ def _revert_change(workspace: Workspace, change: FileChange, ctx: ToolContext) -
 def _revert_or_raise(workspace: Workspace, done: Sequence[FileChange], ctx: ToolContext, cause: KairosError) -> None:
     if unreverted := _revert_changes(workspace, done, ctx):
         raise StaleFile(
-            f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back, since it was "
-            "changed again.",
+            f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back.",
             "Read these files before anything else.",
         ) from None
 
@@ -200,7 +207,8 @@ def _file_state(workspace: Workspace, change: FileChange) -> Literal["before", "
 
 def _check_deadline(ctx: ToolContext) -> None:
     if ctx.stop.is_set or time.monotonic() >= ctx.deadline:
-        raise Timeout("The call was to end before all was written; nothing was changed.", "Try again.")
+        # What became of the files is said by the hint, which is replaced where one of them could not go back.
+        raise Timeout("The call had to end before all files were written.", "Nothing was changed: try again.")
 
 
 def _format_paths(changes: Sequence[FileChange]) -> str:
