@@ -3,8 +3,10 @@
 For the author of a tool:
 
 - A built-in tool (`source` "builtin") is protected by the names of its arguments: only `path` and `edits[].path` count
-  (of a program its `cwd`), relative to the workspace. A path in any other argument is seen by no rule. They are judged
-  as text, since a Workspace follows no link and opens nothing outside.
+  (of a program its `cwd`), relative to the workspace. They are judged as text, since a Workspace follows no link and
+  opens nothing outside. A path in any other argument is not found here. The gate judges the call a second time by the
+  files that its preview names (`GatedCall.preview_paths`): so the files of a plan are judged, of which the call has
+  only the id.
 - For any other tool (of a downstream server, of an installed package, a request over HTTP, one of the caller's) there
   is nothing to declare, but names help: every text in the arguments is searched, at any depth, in lists and in keys
   of objects. A text that may name a file is resolved against the workspace, links are followed, and the gate judges
