@@ -44,7 +44,7 @@ MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  
 WORKSPACE_TOOLS = (
     NAME_LISTING_TOOLS | MULTI_FILE_EDITS | {"read_file", "search_files", "edit_file", "write_file", RUN_COMMAND}
 )
-"""The built-in tools that are there only with a workspace."""
+"""The built-in tools that are there only with a workspace: rules that name them draw no warning where there is none."""
 
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
@@ -178,7 +178,8 @@ class Gate:
     def recheck(self, call: GatedCall, approved: Mapping[str, str | None] | None) -> None:
         """Check right before a call that it still touches the paths it was judged by. Raises Denied, StaleFile.
 
-        `approved` has the paths that a person was shown; None if nobody was asked.
+        `approved`: the paths that a person was shown (none: {}), of which the call must touch all and no others. None:
+        nobody was asked, and the rules must allow the call with the paths that it touches now.
         """
         tool = call.tool
         if tool is None or not self.reads_file_system(tool):
@@ -187,8 +188,9 @@ class Gate:
         verdict = self.judge(call)
         if verdict.decision == "deny":
             raise Denied(f"{tool.name} was not run: {verdict.reason}.", "Go on without it.")
-        current_paths = set(call.touched.names) if call.touched is not None else set()
-        if verdict.decision == "allow" if approved is None else current_paths == set(approved):
+        touched_paths = set(call.touched.names) if call.touched is not None else set()
+        may_go_on = verdict.decision == "allow" if approved is None else touched_paths == set(approved)
+        if may_go_on:
             return
         raise StaleFile(
             f"{tool.name} was not run: its paths lead elsewhere now than when it was judged.",

@@ -38,7 +38,8 @@ NOTHING_TO_TAKE = RunsToTake(False, [], ())
 class StoreWatcher:
     """Looks at what others commit, while a run moves here or somebody waits, and tells the workers that it concerns.
 
-    Once `wake` was called it also picks up the runs that nobody drives.
+    Once `wake` was called it also takes over the runs whose server has ended or that are left to any, and those whose
+    pause is over.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class StoreWatcher:
             self._task = asyncio.create_task(self._watch_store())
 
     def wake(self) -> None:
-        """Pick up runs without an owner from now on, where this process drives runs: a tool was called."""
+        """Take over runs of dead owners and of ANY_SERVER from now on, where this process drives runs: a tool was
+        called. Nobody looks for a parked run, whose owner is null."""
         self._picks_up_runs = self._mode.drives
         self.watch()
 

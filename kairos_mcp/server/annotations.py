@@ -1,8 +1,9 @@
 """The four hints of a listed tool: the most that it may do, by its effect class and the settings.
 
-A tool that moves runs may do whatever a run may do without an approval: what the gate's rules allow, and with
-`approvals = "host"` also what the gate asks about, since then the caller approves. Only settings decide, so the list is
-always the same and nothing is started for it. A rule that may or may not match counts as matching.
+A tool that moves a run may do whatever that run may do without an approval. That is what the gate's rules allow; with
+`approvals = "host"` also what the gate asks about, since the caller itself then approves. The settings alone decide: so
+the hints don't change while a server runs, and no downstream server is started to find them. A rule that matches some
+calls and not others counts as matching.
 """
 
 from __future__ import annotations
@@ -82,8 +83,11 @@ def possible_effect(settings: Settings, called: Collection[str] | None = None) -
 
 
 def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
-    """Name and effect of each tool that does more than read. Those of a server are named `SERVER__*`, since their names
-    are known only once it was started, with every effect that they may have."""
+    """Yield name and effect of each tool that does more than read.
+
+    For a downstream server, `SERVER__*` and each effect that one of its tools may have: the names of its tools are not
+    known before it was started.
+    """
     if settings.workspaces:
         yield from (
             (name, effect) for name, effect in WORKSPACE_CHANGES if name != "run_command" or settings.commands != "off"

@@ -54,7 +54,11 @@ MANDATE_SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool of this server. `effect` is its effect class, from which its hints follow."""
+    """A tool of this server.
+
+    `effect`: its effect class, from which its hints follow; those of tools that move runs also depend on the settings
+    (`annotate_tool` in annotations.py).
+    """
 
     name: str
     title: str

@@ -335,7 +335,7 @@ def find_own_route(settings: Settings) -> str | None:
 
 def narrow_limits(asked: Limits, settings: Settings, rounds: int | None = None) -> tuple[Limits, tuple[str, ...]]:
     """Return the requested limits within those of the configuration, and a note for each that was lowered. `rounds`:
-    for who asks for none, in place of the setting."""
+    the limit on rounds where the request sets none, in place of the setting."""
     return _narrow(asked, settings.limits, settings.default_rounds if rounds is None else rounds)
 
 

@@ -234,7 +234,8 @@ LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the lon
 
 def is_due(resume_at: int, at: int) -> bool:
     """Whether a pause is over. One that ends too far ahead is over too: it began before the clock was set back."""
-    return not at < resume_at <= at + LONGEST_PAUSE_MS
+    is_reached, is_too_far = resume_at <= at, resume_at > at + LONGEST_PAUSE_MS
+    return is_reached or is_too_far
 
 
 _MAY_BE_TAKEN = """
