@@ -7,6 +7,7 @@ so that many commits are one change, and comes every few seconds in any case.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -137,7 +138,7 @@ class Watch(Operations):
             for topic, version in versions.items():
                 if self._seen.get((principal, topic), version) == version:
                     self._seen[principal, topic] = version
-                elif topic != LIST or now - self._listed_at.get(principal, 0.0) >= REST_S:
+                elif topic != LIST or now - self._listed_at.get(principal, -math.inf) >= REST_S:
                     self._seen[principal, topic] = version
                     changed.setdefault(principal, []).append(topic)
             if LIST in changed.get(principal, ()):
