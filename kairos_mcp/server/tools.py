@@ -43,10 +43,10 @@ def _phase_result(**keys: str) -> JsonObject:
 
 
 MANDATE_SHAPE = (
-    "{goal, id?, observe?: [tool | {tool, args}], max_cycles?, checkpoint_every?, risk_budget?: low | medium, "
-    "allowed_actions?: [code_edit | edit_plan | create_file | run_tool | noop], "
+    "{goal, id?, observe?: [tool|{tool, args}], max_cycles?, checkpoint_every?, risk_budget?: low|medium, "
+    "allowed_actions?: [code_edit|edit_plan|create_file|run_tool|noop], "
     "decide_hints?: {prefer_scope?, max_edit_bytes?}, "
-    "acceptance?: [{check: file_exists | file_contains | command_succeeds, path?, text?, argv?, cwd?}], "
+    "acceptance?: [{check: file_exists|file_contains|command_succeeds, path?, text?, argv?, cwd?}], "
     "tools?: [glob], workspace?, limits?, day?, schedule?: {rule, time_zone?, catch_up?, bound?}}; "
     "all of it: kairos://schema/mandate"
 )
@@ -111,7 +111,7 @@ TOOLS = (
     ServerTool(
         "planner_plan",
         "Plan",
-        "Split a goal into tasks for agents, and carry out none. output is the plan, for team_run.",
+        "Split a goal into tasks for agents. None is carried out: `output` is the plan, which team_run takes.",
         "idempotent",
         planner.PlannerPlan,
         handlers.team_run,
@@ -120,8 +120,8 @@ TOOLS = (
     ServerTool(
         "team_run",
         "Run a team",
-        "Several agents work on a goal: plan, tasks side by side, one answer. For goals of several "
-        "parts; else planner_run.",
+        "Several agents work on a goal: plan, tasks side by side, one answer. For goals of several parts; else "
+        "planner_run.",
         "idempotent",
         planner.TeamRun,
         handlers.team_run,
@@ -130,8 +130,8 @@ TOOLS = (
     ServerTool(
         "ooda_run",
         "Run a mandate",
-        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A second "
-        "call attaches.",
+        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person, unless a rule "
+        "allows them. A second call returns the open run.",
         "idempotent",
         ooda.OodaRun,
         handlers.ooda_run,
@@ -140,7 +140,7 @@ TOOLS = (
     ServerTool(
         "ooda_observe",
         "Observe",
-        "One phase alone: look, with tools that only read.",
+        "Run one phase alone: look, with tools that only read.",
         "idempotent",
         ooda.OodaObserve,
         handlers.phase_handler("observe"),
@@ -149,7 +149,7 @@ TOOLS = (
     ServerTool(
         "ooda_orient",
         "Orient",
-        "One phase alone: weigh an observation against the goal.",
+        "Run one phase alone: weigh an observation against the goal.",
         "idempotent",
         ooda.OodaOrient,
         handlers.phase_handler("orient"),
@@ -158,7 +158,7 @@ TOOLS = (
     ServerTool(
         "ooda_decide",
         "Decide",
-        "One phase alone: choose one action. Nothing is changed yet.",
+        "Run one phase alone: choose one action. Nothing is changed yet.",
         "idempotent",
         ooda.OodaDecide,
         handlers.phase_handler("decide"),
@@ -167,7 +167,7 @@ TOOLS = (
     ServerTool(
         "ooda_act",
         "Act",
-        "One phase alone: carry out a decision; asks for approval if needed.",
+        "Run one phase alone: carry out a decision. A person is asked first, unless a rule allows it.",
         "irreversible",
         ooda.OodaAct,
         handlers.phase_handler("act"),
@@ -176,7 +176,7 @@ TOOLS = (
     ServerTool(
         "ooda_reflect",
         "Reflect",
-        "One phase alone: judge what an act came to.",
+        "Run one phase alone: judge the result of an act by the goal and the acceptance checks.",
         "idempotent",
         ooda.OodaReflect,
         handlers.phase_handler("reflect"),
@@ -194,7 +194,7 @@ TOOLS = (
     ServerTool(
         "mandate_list",
         "List mandates",
-        "Mandates, their status and newest run.",
+        "List the saved mandates, each with its status and newest run.",
         "read",
         ooda.MandateList,
         handlers.mandate_list,
@@ -203,7 +203,7 @@ TOOLS = (
     ServerTool(
         "run_status",
         "See runs",
-        "Where runs stand, what to call next. With until it blocks: no polling.",
+        "Show where runs stand, what to call next; wait with until.",
         "read",
         runs.RunStatus,
         handlers.run_status,
@@ -212,8 +212,7 @@ TOOLS = (
     ServerTool(
         "run_continue",
         "Answer a run",
-        "Answer waiting items; all are checked before any is stored. An item that has `after` shows only what is new "
-        "since you answered that key.",
+        "Answer what waits. An item with `after` has only what is new since you answered that key.",
         "idempotent",
         runs.RunContinue,
         handlers.run_continue,
@@ -222,7 +221,7 @@ TOOLS = (
     ServerTool(
         "run_control",
         "Steer a run",
-        "Pause, resume, cancel, extend or reroute a run.",
+        "Pause, resume, cancel, extend or reroute a run; settle a call.",
         "idempotent",
         runs.RunControl,
         handlers.run_control,
@@ -231,7 +230,7 @@ TOOLS = (
     ServerTool(
         "run_trace",
         "Look into a run",
-        "What happened in a run, or the whole text of a ref.",
+        "Show what happened in a run, or a ref's text.",
         "read",
         runs.RunTrace,
         handlers.run_trace,
@@ -249,7 +248,7 @@ TOOLS = (
     ServerTool(
         "registry_call",
         "Call one tool",
-        "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
+        "Call one tool without a loop; registry_search finds it. `output` is {content, is_error, data?}.",
         "irreversible",
         runs.RegistryCall,
         handlers.registry_call,
@@ -258,7 +257,7 @@ TOOLS = (
     ServerTool(
         "registry_register",
         "Propose a tool",
-        "Propose an HTTP tool or MCP server; a person approves it.",
+        "Propose an HTTP tool or an MCP server. It can be used once a person has approved it.",
         "idempotent",
         runs.RegistryRegister,
         handlers.registry_register,
@@ -267,7 +266,7 @@ TOOLS = (
     ServerTool(
         "budget_status",
         "See what is left",
-        "What is spent and left today, or of a run.",
+        "What is spent and left, today or of a run.",
         "read",
         runs.BudgetStatus,
         handlers.budget_status,

@@ -13,6 +13,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import refuse_placeholders
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
+from kairos_mcp.server.arguments.base import IN_LISTING
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -124,7 +125,8 @@ def flat_schema(model: type[Arguments]) -> JsonObject:
 
 
 def listed_schema(model: type[Arguments]) -> JsonObject:
-    """The schema as clients are sent it. The elements of an array are explained in its description."""
+    """The schema as clients are sent it, with the texts of `in_listing`. The elements of an array are explained in its
+    description."""
     return _shorten(flat_schema(model)) | {"additionalProperties": False}
 
 
@@ -144,6 +146,10 @@ def _replace_key(node: JsonObject, key: str, replacement: JsonObject) -> JsonObj
 
 def _shorten(node: JsonObject) -> JsonObject:
     kept = {key: value for key, value in node.items() if key in LISTED_KEYS}
+    if (text := node.get(IN_LISTING)) is not None:
+        kept["description"] = text
+    if not kept.get("description"):
+        kept.pop("description", None)
     if kept.get("items", {}).get("type") == "object":
         kept["items"] = {"type": "object"}
     return _map_children(kept, _shorten)

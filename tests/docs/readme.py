@@ -53,12 +53,14 @@ def server_table() -> str:
 
 TOOLS_INTRODUCTION = """# The tools of the server
 
-Made by `python tests/docs/readme.py` from the models of the arguments; do not edit. A `?` marks an argument that may be
-left out; null is the same as leaving it out, except in `limits`. Unknown arguments are refused.
+Made by `python tests/docs/readme.py` from the argument classes (`kairos_mcp/server/arguments`); do not edit. A `?`
+marks an argument that may be left out; null is the same as leaving it out, except in `limits`. Unknown arguments are
+refused. Where an argument takes several types, the type names the first, and the text the others. The listing that
+clients are sent has shorter texts.
 
-A result has structured content, and a text that says the same. What is cut, defaulted or done differently than asked is
-named in its `degraded`; `next` is the one call that makes sense now. An error is a result with `isError` and
-`{code, message, hint, retryable, run_id?}`: decide by the code; the hint says what to do next.
+A result has structured content, and a text that says the same. Whatever was cut, defaulted or done differently than
+asked is listed in the field `degraded`; `next` is the one call that makes sense now. An error is a result with
+`isError` and `{code, message, hint, retryable, run_id?}`: decide by the code; the hint says what to do next.
 """
 
 

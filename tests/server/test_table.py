@@ -20,6 +20,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.server.mcp_server import CORE, LEAN, LISTING, instructions, list_tools
 from kairos_mcp.server.tools import MANDATE_SHAPE, TOOLS, as_listed
+from kairos_mcp.server.validation import flat_schema
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")
 
@@ -110,6 +111,13 @@ def test_every_property_is_typed_and_every_keyword_plain(tool):
     if "outputSchema" in sent:
         Draft202012Validator.check_schema(sent["outputSchema"])
         check(sent["outputSchema"], {*plain, "anyOf"})
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_argument_is_described_where_there_is_room_for_it(tool):
+    """In the documentation; the listing leaves out what the argument's name says."""
+    described = flat_schema(tool.arguments)["properties"]
+    assert [name for name, schema in described.items() if not schema.get("description")] == []
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)

@@ -1,12 +1,13 @@
-"""What the arguments of all tools share: strict models, bounded texts, limits.
+"""What the arguments of all tools share: strict classes, bounded texts, limits.
 
-The input schemas that clients see are made from these models: a field's description is what a calling model reads.
+The input schemas that clients see are made from these classes. A field's description stands in docs/tools.md. In the
+listing, which every host reads in every session and which has little room, stands what `in_listing` says in its place.
 validation.py words the refusals.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +21,23 @@ LongText = Annotated[str, Field(max_length=LONG_TEXT_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Wait = Annotated[float, Field(ge=0, le=600)]
 DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
+
+
+IN_LISTING = "listed"  # the key of a schema under which the text is that the listing has for its description
+WAIT_TEXT = "Seconds to wait for the run before this call returns; the run goes on all the same. Default: 45."
+ROUTE_TEXT = (
+    "Who completes: `provider` (the model that this server is configured with), `sampling` (the model of your host), "
+    "`caller` (you, by run_continue), `scripted` (a file of answers), `auto` (the first of these that is there)."
+)
+
+CURSOR_TEXT = "The `cursor` of the result before, for its next page."
+WORKSPACE_TEXT = "One of the configured folders, by its path, or by its name if no other has it. Default: the first."
+KEY_TEXT = "A text of yours that names this start. A second start with the same key returns the run of the first."
+
+
+def in_listing(text: str) -> dict[str, Any]:
+    """Return what makes the listing say this of an argument, in place of its description; empty: nothing."""
+    return {IN_LISTING: text}
 
 
 class Arguments(BaseModel):

@@ -10,7 +10,18 @@ from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Route
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RunId, Wait
+from kairos_mcp.server.arguments.base import (
+    CURSOR_TEXT,
+    DEFAULT_WAIT_S,
+    ROUTE_TEXT,
+    WAIT_TEXT,
+    WORKSPACE_TEXT,
+    Arguments,
+    LimitsArgument,
+    RunId,
+    Wait,
+    in_listing,
+)
 
 if TYPE_CHECKING:
     from kairos_mcp.app.cycles import RunOptions
@@ -23,12 +34,25 @@ MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 class _MandateArguments(Arguments):
     """What all runs of OODA take. The mandate itself is checked when it is parsed."""
 
-    mandate_id: MandateId | None = None
-    mandate: JsonObject | None = None
-    route: Route | None = None
-    limits: LimitsArgument | None = None
-    workspace: Annotated[str, Field(max_length=4_096)] | None = None
-    wait_s: Wait | None = None
+    mandate_id: MandateId | None = Field(
+        None, description="The id of a saved mandate.", json_schema_extra=in_listing("")
+    )
+    mandate: JsonObject | None = Field(
+        None,
+        description="The mandate itself, in place of the id of a saved one; its form is that of mandate_save.",
+        json_schema_extra=in_listing(""),
+    )
+    route: Route | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
+    limits: LimitsArgument | None = Field(
+        None,
+        description="The most that the run may use, within the limits of the mandate and the configured ones. `rounds` "
+        "is refused: phases have none; use `model_calls`.",
+        json_schema_extra=in_listing(""),
+    )
+    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
+        None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("")
+    )
+    wait_s: Wait | None = Field(None, description=WAIT_TEXT, json_schema_extra=in_listing(""))
 
     @property
     def wait(self) -> float:
@@ -50,7 +74,11 @@ class _MandateArguments(Arguments):
 
 
 class OodaRun(_MandateArguments):
-    cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(None, description="Default: its max_cycles")
+    cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(
+        None,
+        description="The most cycles of this run. Default: `max_cycles` of the mandate.",
+        json_schema_extra=in_listing("Default: the mandate's max_cycles"),
+    )
 
     @property
     def options(self) -> RunOptions:
@@ -63,7 +91,7 @@ class OodaPhase(_MandateArguments):
     """A phase alone."""
 
     goal: Annotated[str, Field(min_length=1, max_length=8_000)] | None = Field(
-        None, description="In place of a mandate"
+        None, description="What to work towards, in place of a mandate.", json_schema_extra=in_listing("")
     )
 
     @property
@@ -83,7 +111,7 @@ class OodaObserve(OodaPhase):
 
 
 class OodaOrient(OodaPhase):
-    observation: PhaseInput = Field(description="Output of ooda_observe, or its run_id")
+    observation: PhaseInput = Field(description="The whole output of ooda_observe, or the id of its run as a string.")
 
     @property
     def phase_input(self) -> PhaseInput:
@@ -91,7 +119,7 @@ class OodaOrient(OodaPhase):
 
 
 class OodaDecide(OodaPhase):
-    orientation: PhaseInput = Field(description="Output of ooda_orient, or its run_id")
+    orientation: PhaseInput = Field(description="The whole output of ooda_orient, or the id of its run as a string.")
 
     @property
     def phase_input(self) -> PhaseInput:
@@ -99,7 +127,7 @@ class OodaDecide(OodaPhase):
 
 
 class OodaAct(OodaPhase):
-    decision: PhaseInput = Field(description="Output of ooda_decide, or its run_id")
+    decision: PhaseInput = Field(description="The whole output of ooda_decide, or the id of its run as a string.")
 
     @property
     def phase_input(self) -> PhaseInput:
@@ -107,7 +135,7 @@ class OodaAct(OodaPhase):
 
 
 class OodaReflect(OodaPhase):
-    act_result: PhaseInput = Field(description="Output of ooda_act, or its run_id")
+    act_result: PhaseInput = Field(description="The whole output of ooda_act, or the id of its run as a string.")
 
     @property
     def phase_input(self) -> PhaseInput:
@@ -115,10 +143,13 @@ class OodaReflect(OodaPhase):
 
 
 class MandateSave(Arguments):
-    mandate: JsonObject
+    mandate: JsonObject = Field(
+        description="The mandate, in the form above. One with the same id is replaced.",
+        json_schema_extra=in_listing(""),
+    )
 
 
 class MandateList(Arguments):
-    status: MandateStatus | None = None
-    all: bool | None = Field(None, description="Other workspaces' too")
-    cursor: str | None = None
+    status: MandateStatus | None = Field(None, description="List only mandates of this status.")
+    all: bool | None = Field(None, description="List also those of other workspaces.")
+    cursor: str | None = Field(None, description=CURSOR_TEXT)

@@ -12,13 +12,18 @@ from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, Tool
 from kairos_mcp.core.run_spec import Route
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
+    KEY_TEXT,
     LONG_TEXT_CHARS,
+    ROUTE_TEXT,
+    WAIT_TEXT,
+    WORKSPACE_TEXT,
     Arguments,
     LimitsArgument,
     LongText,
     Name,
     RunId,
     Wait,
+    in_listing,
 )
 
 if TYPE_CHECKING:
@@ -68,35 +73,79 @@ Goal = Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS), AfterVali
 
 
 class PlannerRun(Arguments):
-    goal: Goal
-    context: LongText | None = Field(None, description="Material for the goal")
-    system: LongText | None = Field(None, description="Replaces the system prompt")
-    agent: Name | None = Field(None, description="Its prompt, tools, model, rounds")
+    goal: Goal = Field(description="What the run is to achieve.", json_schema_extra=in_listing(""))
+    context: LongText | None = Field(
+        None,
+        description="Material for the goal, which the model is shown with it.",
+        json_schema_extra=in_listing("Material for the goal"),
+    )
+    system: LongText | None = Field(
+        None,
+        description="A system prompt in place of this server's own.",
+        json_schema_extra=in_listing("Replaces the system prompt"),
+    )
+    agent: Name | None = Field(
+        None,
+        description="The name of an agent: the run takes its prompt, tools, model and limit on rounds.",
+        json_schema_extra=in_listing("An agent's prompt, tools, model, rounds"),
+    )
     messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
         None,
-        description="Prior turns: {role: user|assistant|tool, content, tool_calls?, tool_call_id?}",
+        description="The earlier turns of a conversation that the run goes on from: {role: user|assistant|tool, "
+        "content, tool_calls?: [{id, name, arguments}], tool_call_id?}. Each call is followed by its result.",
+        json_schema_extra=in_listing("Prior turns: {role: user|assistant|tool, content, tool_calls?, tool_call_id?}"),
     )
-    continues: RunId | None = Field(None, description="An ended run; any, with from")
+    continues: RunId | None = Field(
+        None,
+        description="The id of the run whose conversation the new run goes on from. It has to have ended, unless "
+        "`from` says where to cut it.",
+        json_schema_extra=in_listing("Go on from this ended run; with from, any"),
+    )
     from_: RoundPath | None = Field(
         None,
         alias="from",
-        description="Cut it at this round, as round-3",
+        description="The path of a round of that run, as `round-3`: the new run goes on from before this round.",
+        json_schema_extra=in_listing("Go on at this round, as round-3"),
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
-        None, description="Globs; default: all that only read"
+        None,
+        description="Names of tools, or patterns of names with `*`. Default: the agent's, or all that only read.",
+        json_schema_extra=in_listing("Patterns; default: all that only read"),
     )
     caller_tools: Annotated[list[CallerTool], Field(max_length=64)] | None = Field(
         None,
-        description="Tools you execute: {name, description, input_schema, effect?}",
+        description="Tools that you execute yourself, when the run waits for their result: {name, description, "
+        "input_schema, effect?}. Without an effect one counts as irreversible.",
+        json_schema_extra=in_listing("Tools you execute: {name, description, input_schema, effect?}"),
     )
-    route: Route | None = Field(None, description="Model source; caller is you")
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="As provider:model")
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
-    output_schema: JsonObject | None = None
-    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
-    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="Same key, same run")
-    wait_s: Wait | None = Field(None, description="Default 45")
+    route: Route | None = Field(
+        None, description=ROUTE_TEXT, json_schema_extra=in_listing("Who completes; caller is you")
+    )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="The model to ask, as `provider:model`; on the route `sampling` a hint for the host.",
+        json_schema_extra=in_listing("As provider:model"),
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        None, description="The temperature of the model's sampling.", json_schema_extra=in_listing("")
+    )
+    limits: LimitsArgument | None = Field(
+        None,
+        description="The most that the run may use. A limit above the configured one counts as that one.",
+        json_schema_extra=in_listing("Within those configured"),
+    )
+    output_schema: JsonObject | None = Field(
+        None,
+        description="A JSON Schema of an object: the run's `output` then is such an object.",
+        json_schema_extra=in_listing(""),
+    )
+    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
+        None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("A configured folder")
+    )
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description=KEY_TEXT, json_schema_extra=in_listing("Same key, same run")
+    )
+    wait_s: Wait | None = Field(None, description=WAIT_TEXT, json_schema_extra=in_listing("Seconds; default 45"))
 
     @field_validator("messages")
     @classmethod
@@ -148,11 +197,23 @@ class PlannerRun(Arguments):
 class _TeamArguments(Arguments):
     """What planner_plan and team_run share."""
 
-    context: LongText | None = None
-    agents: Annotated[list[Name], Field(min_length=1, max_length=32)] | None = Field(None, description="Default: all")
-    route: Route | None = None
-    limits: LimitsArgument | None = Field(None, description="Sums over the whole team")
-    wait_s: Wait | None = None
+    context: LongText | None = Field(
+        None,
+        description="Material for the goal, which the planner and every agent are shown.",
+        json_schema_extra=in_listing(""),
+    )
+    agents: Annotated[list[Name], Field(min_length=1, max_length=32)] | None = Field(
+        None,
+        description="The names of the agents that tasks may be given to. Default: all.",
+        json_schema_extra=in_listing("Names; default: all"),
+    )
+    route: Route | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
+    limits: LimitsArgument | None = Field(
+        None,
+        description="The most that the whole team may use together.",
+        json_schema_extra=in_listing("For the whole team"),
+    )
+    wait_s: Wait | None = Field(None, description=WAIT_TEXT, json_schema_extra=in_listing(""))
 
     @property
     def wait(self) -> float:
@@ -160,7 +221,7 @@ class _TeamArguments(Arguments):
 
 
 class PlannerPlan(_TeamArguments):
-    goal: Goal
+    goal: Goal = Field(description="What is to be split into tasks.", json_schema_extra=in_listing(""))
 
     def request(self) -> TeamRequest:
         """The request for a plan alone."""
@@ -177,18 +238,44 @@ class PlannerPlan(_TeamArguments):
 
 
 class TeamRun(_TeamArguments):
-    goal: Goal | None = None
+    goal: Goal | None = Field(
+        None,
+        description="What the team is to achieve. Without it, the `analysis` of the plan that is given stands for it.",
+        json_schema_extra=in_listing(""),
+    )
     plan: JsonObject | None = Field(
         None,
-        description="As planner_plan gives: {analysis, strategy: single_task|decomposed, tasks: [{id, agent, "
-        "description, depends_on?, ...}]}",
+        description="The plan to carry out, in place of one that the planner makes: the output of planner_plan, or one "
+        "of this form: {analysis, strategy: single_task|decomposed, "
+        "tasks: [{id, agent, description, depends_on?, ...}]}.",
+        json_schema_extra=in_listing(
+            "To carry out: {analysis, strategy: single_task|decomposed, tasks: [{id, agent, description, depends_on?}]}"
+        ),
     )
-    tools: Annotated[list[Name], Field(max_length=64)] | None = Field(None, description="Globs; narrow the agents'")
-    max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(None, description="Tasks at once; default 4")
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    workspace: Annotated[str, Field(max_length=4_096)] | None = None
-    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
+        None,
+        description="Names of tools, or patterns of names with `*`: each agent keeps those of its tools that match.",
+        json_schema_extra=in_listing("Patterns; narrow the agents' tools"),
+    )
+    max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(
+        None,
+        description="The most tasks that are worked on at once. Default: 4.",
+        json_schema_extra=in_listing("Tasks at once; default 4"),
+    )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="The model of the planner and of agents that have none of their own, as `provider:model`.",
+        json_schema_extra=in_listing(""),
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        None, description="The temperature of the models' sampling.", json_schema_extra=in_listing("")
+    )
+    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
+        None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("")
+    )
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description=KEY_TEXT, json_schema_extra=in_listing("")
+    )
 
     @model_validator(mode="after")
     def _require_goal(self) -> TeamRun:

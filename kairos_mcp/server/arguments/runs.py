@@ -12,7 +12,18 @@ from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Route
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RunId, Wait
+from kairos_mcp.server.arguments.base import (
+    CURSOR_TEXT,
+    DEFAULT_WAIT_S,
+    ROUTE_TEXT,
+    WAIT_TEXT,
+    Arguments,
+    LimitsArgument,
+    Name,
+    RunId,
+    Wait,
+    in_listing,
+)
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_steps import StepsQuery
@@ -24,17 +35,39 @@ Seq = Annotated[int, Field(ge=0, le=2**53)]
 
 class RunStatus(Arguments):
     run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
-        None, description="Default: this workspace's newest, brief"
+        None,
+        description="The ids of the runs to show. Default: the newest of this workspace, briefly.",
+        json_schema_extra=in_listing("Default: this workspace's newest, briefly"),
     )
-    all: bool | None = Field(None, description="Of every workspace")
+    all: bool | None = Field(
+        None,
+        description="Without `run_ids`: show the newest of every workspace.",
+        json_schema_extra=in_listing("Of every workspace"),
+    )
     until: Literal["attention", "news", "done"] | None = Field(
-        None, description="attention: one waits, pauses or ended; news: one changed since; done: all ended"
+        None,
+        description="Wait until a run waits for an answer, is paused or has ended (`attention`); until one has changed "
+        "since the result that `since` names (`news`); until all have ended (`done`). Default: `attention` if "
+        "`wait_s` is given, else don't wait.",
+        json_schema_extra=in_listing(
+            "attention: a run waits, is paused or ended; news: one changed since; done: all ended"
+        ),
     )
     since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
-        None, description="For news: seq of your result, or {run_id: seq}"
+        None,
+        description="With `news`: the `seq` of the result that you have; for several runs an object {run_id: seq}.",
+        json_schema_extra=in_listing("For news: seq of your result, or {run_id: seq}"),
     )
-    wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
-    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds")
+    wait_s: Wait | None = Field(
+        None,
+        description="The most seconds to wait. Default: 45 with `until`, else 0.",
+        json_schema_extra=in_listing("Default 45 with until, else 0"),
+    )
+    view: Literal["brief", "full"] | None = Field(
+        None,
+        description="`brief`: of what waits, only the keys and kinds. Default: `full` with `run_ids`, else `brief`.",
+        json_schema_extra=in_listing("brief: waiting keys and kinds"),
+    )
 
     @model_validator(mode="after")
     def _check_since(self) -> Self:
@@ -58,15 +91,25 @@ class RunStatus(Arguments):
 
 
 class RunContinue(Arguments):
-    run_id: RunId
+    run_id: RunId = Field(description="The id of the run.", json_schema_extra=in_listing(""))
     answers: Annotated[JsonObject, Field(max_length=256)] | None = Field(
         None,
-        description="By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], "
-        "usage?}; tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "
-        "settle: {settlement, digest, note?}",
+        description="An object whose keys are those of the waiting items. The value depends on the item's kind. "
+        "completion: {content?, tool_calls?: [{id, name, arguments}], usage?}; tool_call: {content, is_error?, data?}; "
+        "approval: {decision: approve|deny, digest, feedback?}; settle: {settlement: reattempt|already_done, digest, "
+        "note?}. All are checked before any is stored.",
+        json_schema_extra=in_listing(
+            "By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], usage?}; "
+            "tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "
+            "settle: {settlement, digest, note?}"
+        ),
     )
-    ask: bool | None = Field(None, description="Show dialogs again")
-    wait_s: Wait | None = Field(None, description="Default 45")
+    ask: bool | None = Field(
+        None,
+        description="Show the person the dialogs again that they closed without deciding.",
+        json_schema_extra=in_listing("Show dialogs again"),
+    )
+    wait_s: Wait | None = Field(None, description=WAIT_TEXT, json_schema_extra=in_listing(""))
 
     @property
     def wait(self) -> float:
@@ -74,13 +117,35 @@ class RunContinue(Arguments):
 
 
 class RunControl(Arguments):
-    run_id: RunId
-    action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
-    limits: LimitsArgument | None = Field(None, description="For extend: added")
-    route: Route | None = Field(None, description="For reroute")
-    key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
-    settlement: Settlement | None = Field(None, description="For settle")
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, description="For settle: the item's")
+    run_id: RunId = Field(description="The id of the run.", json_schema_extra=in_listing(""))
+    action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"] = Field(
+        description="`pause` it after the steps under way; `resume` it; `cancel` it for good; `extend` its limits; "
+        "`reroute` it to another source of completions; `settle` a call whose outcome is unknown after a crash.",
+        json_schema_extra=in_listing(""),
+    )
+    limits: LimitsArgument | None = Field(
+        None,
+        description="With `extend`: how much is added to the run's limits.",
+        json_schema_extra=in_listing("For extend: added"),
+    )
+    route: Route | None = Field(
+        None, description=f"With `reroute`: the new route. {ROUTE_TEXT}", json_schema_extra=in_listing("For reroute")
+    )
+    key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(
+        None,
+        description="With `settle`: the key of the waiting item, which ends in `/settle`.",
+        json_schema_extra=in_listing("For settle"),
+    )
+    settlement: Settlement | None = Field(
+        None,
+        description="With `settle`: make the call again (`reattempt`), or take it as carried out (`already_done`).",
+        json_schema_extra=in_listing("For settle"),
+    )
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        None,
+        description="With `settle`: the digest of the waiting item.",
+        json_schema_extra=in_listing("For settle: the item's"),
+    )
 
     @model_validator(mode="after")
     def _check_action(self) -> Self:
@@ -95,16 +160,40 @@ class RunControl(Arguments):
 
 
 class RunTrace(Arguments):
-    run_id: RunId
+    run_id: RunId = Field(description="The id of the run.", json_schema_extra=in_listing(""))
     view: Literal["events", "calls", "messages", "usage", "plan", "diff", "steps"] | None = Field(
-        None, description="Default events; since (seq), wait_s: for steps"
+        None,
+        description="What to show. Default: `events`.",
+        json_schema_extra=in_listing("Default events; since (seq), wait_s: for steps"),
     )
-    since: Seq | None = None
-    wait_s: Wait | None = None
-    ref: Annotated[str, Field(min_length=1, max_length=400)] | None = None
-    grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(None, description="RE2")
-    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
+    since: Seq | None = Field(
+        None,
+        description="With `steps`: show those that changed after the result with this `seq`.",
+        json_schema_extra=in_listing(""),
+    )
+    wait_s: Wait | None = Field(
+        None,
+        description="With `steps` and `since`: the most seconds to wait for such a change. Default: 0.",
+        json_schema_extra=in_listing(""),
+    )
+    ref: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(
+        None,
+        description="The `ref` of a text that was cut in a result: show the whole text, in place of a view.",
+        json_schema_extra=in_listing(""),
+    )
+    grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        None,
+        description="A regular expression in the syntax of RE2: show only what matches.",
+        json_schema_extra=in_listing("RE2 regular expression"),
+    )
+    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description=CURSOR_TEXT, json_schema_extra=in_listing("")
+    )
+    max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(
+        None,
+        description="The most characters of the result; the rest is on further pages. Default: 8000.",
+        json_schema_extra=in_listing("Default 8000"),
+    )
 
     @model_validator(mode="after")
     def _check_since(self) -> Self:
@@ -138,21 +227,34 @@ class RunTrace(Arguments):
 
 class BudgetStatus(Arguments):
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
-        None, description="day (default), days, mandate:ID, or a run_id"
+        None,
+        description="`day` (the default): today; `days`: each of the last days; `mandate:ID`: today, of a mandate; or "
+        "the id of a run.",
+        json_schema_extra=in_listing("day (default), days, mandate:ID, or a run_id"),
     )
 
 
 class RegistrySearch(Arguments):
-    query: Annotated[str, Field(max_length=1_000)] | None = None
-    names: Annotated[list[Name], Field(max_length=64)] | None = Field(None, description="Whole schemas of these")
-    category: Name | None = None
-    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    query: Annotated[str, Field(max_length=1_000)] | None = Field(
+        None, description="Words that a tool's name or description has.", json_schema_extra=in_listing("")
+    )
+    names: Annotated[list[Name], Field(max_length=64)] | None = Field(
+        None,
+        description="Names of tools: show the whole schemas of these, in place of a search.",
+        json_schema_extra=in_listing("Whole schemas of these"),
+    )
+    category: Name | None = Field(
+        None, description="Find only tools of this category.", json_schema_extra=in_listing("")
+    )
+    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description=CURSOR_TEXT, json_schema_extra=in_listing("")
+    )
 
 
 class RegistryCall(Arguments):
-    name: Name
-    arguments: JsonObject
-    wait_s: Wait | None = Field(None, description="Default 45")
+    name: Name = Field(description="The name of the tool, as registry_search shows it.")
+    arguments: JsonObject = Field(description="The tool's arguments, by its schema.")
+    wait_s: Wait | None = Field(None, description=WAIT_TEXT)
 
     @property
     def wait(self) -> float:
@@ -163,5 +265,5 @@ class RegistryRegister(Arguments):
     spec: JsonObject = Field(
         description="{kind: http_tool, name, description, url, method?, parameters?: [{name, in, schema?}], headers?, "
         "result?, effect?} or {kind: server, name, command, args?, env? | url, headers?, effects?: {glob: effect}}. "
-        "Keys by name: env:NAME"
+        "Never write a secret: name the variable that holds it, as env:NAME."
     )
