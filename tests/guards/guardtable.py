@@ -369,21 +369,27 @@ ONE_OWNER = (
     ),
     Guard(
         "tools/files/transaction.py",
-        "    ctx.memory.check_owner()  # a staging file may",
+        "    _check_recovery(ctx)  # a staging file may",
         "    # a staging file may",
         RELEASED_EDITS + "a_recovery_removes_no_staging_file_once_the_run_is_anothers",
     ),
     Guard(
         "tools/files/transaction.py",
-        "                    ctx.memory.check_owner()\n                    _apply_change(",
+        "                    _check_recovery(ctx)\n                    _apply_change(",
         "                    _apply_change(",
         RELEASED_EDITS + "a_recovery_changes_no_file_once_the_run_is_anothers",
     ),
     Guard(
         "tools/files/transaction.py",
-        "    if cause is not None:\n        ctx.memory.check_owner()\n",
+        "    if cause is not None:\n        _check_recovery(ctx)\n",
         "    if cause is not None:\n",
         RELEASED_EDITS + "a_recovery_takes_no_file_back_once_the_run_is_anothers",
+    ),
+    Guard(
+        "tools/files/transaction.py",
+        "    if time.monotonic() >= ctx.deadline:  # whoever waited",
+        "    if False:  # whoever waited",
+        "tools/test_writing_interrupted.py::test_a_look_whose_time_is_over_writes_nothing_more",
     ),
     Guard(
         "tools/tool.py",
@@ -2577,7 +2583,7 @@ TOLD_TO_SUBSCRIBERS = (
     ),
     Guard(
         "app/watch.py",
-        "elif topic != LIST or now - self._listed_at.get(principal, 0.0) >= REST_S:",
+        "elif topic != LIST or now - self._listed_at.get(principal, -math.inf) >= REST_S:",
         "else:",
         SUBSCRIBED + "a_list_that_changes_again_is_told_after_a_pause",
     ),

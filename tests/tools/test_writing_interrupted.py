@@ -21,7 +21,7 @@ from support.tools import READ_BYTES, WorkspaceTools
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import call_tool
+from kairos_mcp.tools.tool import call_tool, probe_call
 
 STEP = "round-1/call-1"
 THREE = {"a.txt": "one\n", "d/b.txt": "two\r\n", "d/c.txt": "three\n"}
@@ -248,6 +248,18 @@ def test_a_displaced_version_that_can_not_be_put_back_is_not_said_to_stand_in_th
             assert result.code == "stale_file"
             assert "nothing of it was replaced" not in result.content
     assert moved  # else the case was not met
+
+
+def test_a_look_whose_time_is_over_writes_nothing_more(stage: Callable[[Scene], Stage]) -> None:
+    """It counts as unclear by then, and a person may already have been asked."""
+    scene = SCENES["several"]
+    killed = stage(scene)
+    assert killed.die(lines_of(stage, scene) // 2)
+    before = killed.tools.content()
+    late = killed.tools.context(0, step=STEP)
+    assert probe_call(killed.tools.tool(scene.tool), killed.arguments, late).state == "unclear"
+    assert killed.tools.content() == before
+    assert killed.look() == ("done", None)
 
 
 def test_a_plan_that_its_memory_lost_is_for_a_person(stage: Callable[[Scene], Stage], tmp_path: Path) -> None:

@@ -97,12 +97,12 @@ def read_originals(ctx: ToolContext) -> ReadContent | None:
 def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> KairosError | None:
     """Complete a call that a crash interrupted. Returns None if all changes are made; if all are reverted, the error.
 
-    Raises UnclearState if a person has to look, and FenceLost, before the next write, if another server has taken over
-    the run. If this crashes too, it can be called again.
+    Raises UnclearState if a person has to look or the time is over, and FenceLost if another server has taken over the
+    run; both before the next write. If this crashes too, it can be called again.
     """
     if _format_intent(changes) != ctx.memory.recall(_intent_name(ctx)):
         raise UnclearState("What was to be changed can't be told any more.")
-    ctx.memory.check_owner()  # a staging file may be the one that the run's new owner writes through
+    _check_recovery(ctx)  # a staging file may be the one that the run's new owner writes through
     _clear_staging(workspace, changes, ctx)
     states = {change.path: _file_state(workspace, change) for change in changes}
     made = [change for change in changes if states[change.path] == "after"]
@@ -115,18 +115,25 @@ def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContex
         try:
             for change in changes:
                 if states[change.path] != "after":
-                    ctx.memory.check_owner()
+                    _check_recovery(ctx)
                     _apply_change(workspace, change, ctx)
                     made.append(change)
         except KairosError as error:
             cause = error
     if cause is not None:
-        ctx.memory.check_owner()
+        _check_recovery(ctx)
         if unreverted := _revert_changes(workspace, made, ctx):
             raise UnclearState(
                 f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back."
             )
     return cause
+
+
+def _check_recovery(ctx: ToolContext) -> None:
+    """Check right before a write of a recovery that it may go on. Raises FenceLost, UnclearState."""
+    ctx.memory.check_owner()
+    if time.monotonic() >= ctx.deadline:  # whoever waited has given up: the call counts as unclear, a person is asked
+        raise UnclearState("The recovery was to end before all files were looked at.")
 
 
 def _intent_name(ctx: ToolContext) -> str:
