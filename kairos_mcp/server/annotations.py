@@ -50,7 +50,7 @@ class PossibleEffect:
 
 
 def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
-    """The four hints of the protocol for an effect class."""
+    """Return the four hints of the protocol for an effect class."""
     return wire.ToolAnnotations(
         read_only_hint=effect == "read",
         destructive_hint=effect in ("checked", "irreversible"),
@@ -60,7 +60,7 @@ def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
 
 
 def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
-    """The tool with the hints that hold with these settings."""
+    """Return the tool with the hints that hold with these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
     possible = possible_effect(settings, TOOLS_OF_PHASES.get(tool.name))
@@ -69,8 +69,10 @@ def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
 
 
 def possible_effect(settings: Settings, called: Collection[str] | None = None) -> PossibleEffect:
-    """The most that a run may do without an approval with these settings; `called`: one that calls only these of the
-    tools that do more than read."""
+    """Return the most that a run may do without an approval with these settings.
+
+    `called`: of the tools that do more than read it calls only these; None: any.
+    """
     effects: list[Effect] = ["read"]
     for name, effect in _changing_tools(settings):
         if called is not None and name not in called:
@@ -105,7 +107,7 @@ def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
 
 
 def _most_lenient_verdict(rules: tuple[GateRule, ...], name: str, effect: Effect) -> str:
-    """The most lenient verdict that a call of this tool may get: a rule that looks beyond its name may match."""
+    """Return the most lenient verdict that a call of this tool may get. A rule that looks beyond its name may match."""
     matching = [rule for rule in rules if rule.effect in (None, effect) and _may_match(rule.tools, name)]
     if any(rule.verdict == "deny" and _covers_every_call(rule, name) for rule in matching):
         return "deny"

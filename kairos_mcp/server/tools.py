@@ -37,7 +37,7 @@ RUNS_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["runs"]}, E
 
 
 def _phase_result(**keys: str) -> JsonObject:
-    """A run result whose `output` has these keys, of these types, once the phase has ended."""
+    """Return the schema of a run result whose `output` has these keys, of these types, once the phase has ended."""
     output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
     return {**RUN_RESULT, "properties": {"output": output}}
 
@@ -79,7 +79,8 @@ class ServerTool:
         )
 
     def _input_schema(self) -> JsonObject:
-        """The schema of the arguments. It is sent in every session: only planner_run names limits and routes."""
+        """Return the listed schema of the arguments. It is sent in every session: only planner_run names limits and
+        routes."""
         schema = listed_schema(self.arguments)
         properties = schema["properties"]
         if "limits" not in properties:
@@ -276,6 +277,6 @@ TOOLS = (
 
 
 def as_listed() -> str:
-    """The text of listing.json: what clients are sent, made ahead of time and not by every server that starts."""
+    """Return the text of listing.json: what clients are sent. It is made ahead of time, not at each start."""
     listing = wire.ListToolsResult(tools=[tool.as_tool() for tool in TOOLS])
     return listing.model_dump_json(by_alias=True, exclude_none=True, include={"tools"}) + "\n"

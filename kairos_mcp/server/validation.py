@@ -31,24 +31,26 @@ KEY_CHARS = 40
 Place = tuple[int | str, ...]
 
 
-def validate_arguments(model: type[A], given: JsonObject | None) -> A:
-    """The arguments as the model's value. Raises BadArguments, which names each problem and quotes no value."""
+def validate_arguments(argument_class: type[A], given: JsonObject | None) -> A:
+    """Return the arguments as a value of their class. Raises BadArguments, which names each problem and quotes no
+    value."""
     arguments = given or {}
     problem = _find_bad_json(arguments)
     if problem is not None:
         raise BadArguments(*problem)
     refuse_placeholders(arguments)
     try:
-        return model.model_validate(arguments)
+        return argument_class.model_validate(arguments)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
     text = "; ".join(_word_problem(problem) for problem in problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-    raise BadArguments(f"{text}{more}.", _valid_names(model, problems))
+    raise BadArguments(f"{text}{more}.", _valid_names(argument_class, problems))
 
 
 def _find_bad_json(arguments: JsonObject) -> tuple[str, str] | None:
-    """Message and hint if the JSON holds, at any depth, NaN, infinity, half a surrogate pair or too deep nesting."""
+    """Return message and hint if the JSON holds, at any depth, NaN, infinity, half a surrogate pair or too deep
+    nesting; None if it holds none."""
     stack: list[tuple[Place, Any]] = [((), arguments)]
     while stack:
         place, value = stack.pop()
@@ -93,9 +95,9 @@ def _word_problem(problem: ErrorDetails) -> str:
             return f"{_format_place(problem['loc'])}: {problem['msg']}"
 
 
-def _valid_names(model: type[Arguments], problems: list[ErrorDetails]) -> str:
-    """The names that are valid at the place of the first unknown or missing one, else those of the whole call."""
-    schema = flat_schema(model)
+def _valid_names(argument_class: type[Arguments], problems: list[ErrorDetails]) -> str:
+    """List the names that are valid at the place of the first unknown or missing one, else those of the whole call."""
+    schema = flat_schema(argument_class)
     for problem in problems:
         if problem["type"] in ("extra_forbidden", "missing"):
             schema = _schema_at(schema, problem["loc"][:-1])
@@ -117,17 +119,17 @@ LISTED_KEYS = frozenset({"type", "enum", "description", "properties", "required"
 
 
 @cache
-def flat_schema(model: type[Arguments]) -> JsonObject:
-    """The model's schema without $defs, and without null for what may be absent."""
-    schema = model.model_json_schema()
+def flat_schema(argument_class: type[Arguments]) -> JsonObject:
+    """Return the schema of the arguments without $defs, and without null for what may be absent."""
+    schema = argument_class.model_json_schema()
     definitions = schema.pop("$defs", {})
     return _flatten(schema, definitions)
 
 
-def listed_schema(model: type[Arguments]) -> JsonObject:
-    """The schema as clients are sent it, with the texts of `in_listing`. The elements of an array are explained in its
-    description."""
-    return _shorten(flat_schema(model)) | {"additionalProperties": False}
+def listed_schema(argument_class: type[Arguments]) -> JsonObject:
+    """Return the schema as clients are sent it, with the texts of `in_listing`. The elements of an array are explained
+    in its description."""
+    return _shorten(flat_schema(argument_class)) | {"additionalProperties": False}
 
 
 def _flatten(node: JsonObject, definitions: JsonObject) -> JsonObject:
@@ -156,7 +158,7 @@ def _shorten(node: JsonObject) -> JsonObject:
 
 
 def _map_children(node: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-    """The node with `change` applied to each schema directly below it."""
+    """Return the node with `change` applied to each schema directly below it."""
     changed: dict[str, Any] = dict(node)
     if "properties" in node:
         changed["properties"] = {name: change(inner) for name, inner in node["properties"].items()}

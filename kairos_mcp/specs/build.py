@@ -204,8 +204,8 @@ def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Setti
 
 
 def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
-    """The dialect of a provider's run: where the short prompts were chosen by themselves, in text, unless it is set;
-    with a note."""
+    """Return the dialect of a run, and a note where it was chosen here: `text`, unless the settings set one, where a
+    provider's model was found to be small and gets the short prompts."""
     if not is_short or settings.prompts != "auto" or route != "provider":
         return settings.dialect, ()
     dialect = "text" if settings.origins.get("dialect") == "default" else settings.dialect
