@@ -109,11 +109,13 @@ def settings(folder: Path, rounds: int, durability: Durability, tool: str = "rea
 
 
 @asynccontextmanager
-async def open_app(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
-    """The app, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
+async def open_app(chosen: Settings, *, noop: bool = False, threaded: bool = False) -> AsyncIterator[App]:
+    """The app, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing; `threaded`:
+    in a thread."""
     async with App.open(chosen, via="serve") as app:
         if noop:
-            means = replace(app._factory.resources(None), registry=ToolRegistry([NOOP]))
+            tool = replace(NOOP, in_memory=not threaded)
+            means = replace(app._factory.resources(None), registry=ToolRegistry([tool]))
             app._factory.resources = lambda _workspace: means
         await ended(app, await start(app, 2, ["warm"]))
         yield app

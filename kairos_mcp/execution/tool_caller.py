@@ -315,6 +315,9 @@ class ToolCaller:
         ctx = ToolContext(
             self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
         )
+        if tool.in_memory:
+            result = call_redacted(self.resources.redactor, tool, step.call.arguments, ctx)
+            return self._call_result(path, step, result, elapsed_ms(began, reservation))
         calling = self.resources.workers.call(
             seconds + (CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S),
             call_redacted,

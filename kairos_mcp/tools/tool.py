@@ -155,7 +155,8 @@ class Tool:
     interrupted a call of effect `checked`, and may write: it finishes or reverts what that call began, or finds that
     only a person can tell. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
-    only reads. `exact_only`: matched by no glob, only by its whole name.
+    only reads. `exact_only`: matched by no glob, only by its whole name. `in_memory`: it reads nothing but its
+    arguments and takes microseconds, so that it is called in the event loop: a thread would cost more than the call.
     """
 
     spec: ToolSpec
@@ -167,6 +168,7 @@ class Tool:
     internal: bool = False
     named_only: bool = False
     exact_only: bool = False
+    in_memory: bool = False
 
     @cached_property
     def schema(self) -> Schema:
