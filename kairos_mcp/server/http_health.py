@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 LIVE, READY, METRICS = "/healthz", "/readyz", "/metrics"
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-CHECK_S = 2.0  # for the state file to be opened and locked; a prober's own patience is often 1 to 5 s
+CHECK_S = 2.0  # for the store to be opened and locked; a prober's own patience is often 1 to 5 s
 FRESH_S = 1.0  # a result holds so long: anybody may ask, as often as they like
 
 
 class Health:
     """Middleware: answers probes, and passes everything else on.
 
-    Alive is a process that answers. Ready is one that can read and write its state file, and is not about to end.
+    Alive is a process that answers. Ready is one that can read and write its store, and is not about to end.
     """
 
     def __init__(self, app: ASGIApp, get_app: Callable[[], Awaitable[App]], shutdown: Shutdown) -> None:
@@ -71,7 +71,7 @@ class Health:
                 await app.check_ready()
         except (KairosError, TimeoutError) as error:
             if self._is_usable:  # once, not at each probe
-                log.warning("not ready: %s", str(error) or f"the state file did not answer within {CHECK_S:g} s")
+                log.warning("not ready: %s", str(error) or f"the store did not answer within {CHECK_S:g} s")
             return False
         if not self._is_usable:
             log.warning("ready again")

