@@ -25,9 +25,11 @@ from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.core.steps import Outcome
+from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.views.run_report import RunReport
 
 pytestmark = pytest.mark.postgres
+EDITS = GateRule("edit_file", "allow")
 
 WORK = """
 import os, signal, sys, threading, psycopg
@@ -56,7 +58,10 @@ main()
 def worker(place: Place, at: int, number: int) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that sends itself this signal after so many statements."""
     environ = {**os.environ, "KAIROS_SCRIPT": str(place.script), **postgres.environ_of(place.root)}
-    words = (str(at), str(number), "--home", str(place.root / "other"), "--workspace", str(place.workspace))
+    home = place.root / "other"
+    home.mkdir(mode=0o700)
+    (home / "kairos.toml").write_text(f'[[gate]]\ntools = "{EDITS.tools}"\nverdict = "{EDITS.verdict}"\n')
+    words = (str(at), str(number), "--home", str(home), "--workspace", str(place.workspace))
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen((sys.executable, "-c", WORK, *words), env=environ, **streams)
     try:
@@ -80,15 +85,25 @@ async def ask_until_done(app: App, run_id: str) -> RunReport:
 
 
 class Case(NamedTuple):
-    """A run that a worker is given; `steps`: of it, undisturbed."""
+    """A run that a worker is given; `steps`: of it, undisturbed. `text`: of a.txt once it has ended."""
 
     lines: tuple[Mapping[str, Any], ...]
     start: Callable[[App], Awaitable[str]]
     steps: int
+    text: str = "alpha\n"
 
 
 async def start_planner(app: App) -> str:
     return (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+
+
+async def start_editor(app: App) -> str:
+    return (await app.runs.start_planner(PlannerRequest("edit", tools=("edit_file",)), ME)).run_id
+
+
+def edits(old: str, new: str) -> dict[str, Any]:
+    """A turn whose edit shows if it is made twice: what it replaces is in what it puts there."""
+    return {"tool_calls": [{"name": "edit_file", "arguments": {"path": "a.txt", "old_string": old, "new_string": new}}]}
 
 
 async def start_team(app: App) -> str:
@@ -97,13 +112,16 @@ async def start_team(app: App) -> str:
 
 CASES = {
     "planner": Case((reads("a.txt"), reads("b.txt"), says("done")), start_planner, 5),
+    "editor": Case(
+        (edits("alpha", "alpha beta"), edits("beta", "beta gamma"), says("done")), start_editor, 5, "alpha beta gamma\n"
+    ),
     "team": Case(tuple(TEAM_LINES), start_team, 13),
 }
 
 
 async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
     """Have the run ended by another server after the signal; return whether the worker came to that statement."""
-    settings = place.settings(*case.lines)
+    settings = place.settings(*case.lines, gate=(EDITS,))
     async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as front:
         run_id = await case.start(front)
     ended = "select 1 from run where outcome is not null"
@@ -122,6 +140,7 @@ async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
             assert (
                 place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(case.steps,)]
             )
+            assert (place.workspace / "a.txt").read_text() == case.text
             await assert_all_lawful(app)
     assert place.store().find_damage(Outcome) == []
     return came
@@ -131,8 +150,10 @@ async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
     ("case", "every"),
     [
         ("planner", 17),
+        ("editor", 19),
         ("team", 43),
         pytest.param("planner", 1, marks=pytest.mark.slow),
+        pytest.param("editor", 1, marks=pytest.mark.slow),
         pytest.param("team", 1, marks=pytest.mark.slow),
     ],
 )
