@@ -94,6 +94,23 @@ async def test_a_server_that_hears_nothing_of_what_others_commit_looks_for_it(pl
         assert (await rests(deaf, run_id)).status == "completed"
 
 
+async def test_a_worker_that_hears_nothing_takes_what_others_start(place: Place) -> None:
+    """What is written of a run is all that counts: without a word of it a worker finds it at its next look."""
+    settings = place.settings(says("done"))
+    async with (
+        App.open(settings, via="mcp", mode=DriveMode(drives=False)) as front,
+        App.open(settings, via="work", mode=DriveMode(slots=4)) as worker,
+    ):
+        await worker.begin_work()
+        await asyncio.to_thread(worker._context.store.ownership._connection.execute, "unlisten *")
+        for n in range(3):
+            run_id = (await front.runs.start_planner(PlannerRequest(f"look {n}"), ME)).run_id
+            async with asyncio.timeout(5):  # it looks once a second
+                await front.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+            assert (await front.runs.report(run_id, ME)).status == "completed"
+    assert place.rows("select count(*), count(outcome) from run") == [(3, 3)]
+
+
 # -- a pooler ----------------------------------------------------------------------------------------------------------
 
 
