@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ from kairos_mcp.tools.registry import ToolRegistry
 
 RACER = Path(__file__).with_name("racer.py")
 TIMES = [300, pytest.param(20_000, marks=pytest.mark.slow)]
+WITHIN_S = 20.0
+RACED: Counter[str | None] = Counter(("path_denied", "not_found", "stale_file"))
 WAYS = ("rename", "twice", "place", "truncate")
 
 
@@ -55,9 +59,11 @@ def test_no_write_lands_outside_while_folders_are_swapped(
     tools.write({"flip/f": "number 0 .\n"})
     os.symlink("../W-secret", tools.workspace / "link")
     seen: Counter[str | None] = Counter()
-    made, number = 0, 0
+    made, number, ends = 0, 0, time.monotonic() + WITHIN_S
     with racing(kind, tmp_path) as racer:
-        for n in range(times):
+        for n in itertools.count():
+            if n >= times and (seen & RACED or time.monotonic() > ends):
+                break  # the other program may begin late, and the first edits meet none of it
             if n % 3 == 2 and kind == "swap":  # where the folder is missing for a moment, it would be made anew
                 code = tools.call("write_file", path=f"flip/new-{n}", content="new").code
                 made += code is None
@@ -71,9 +77,9 @@ def test_no_write_lands_outside_while_folders_are_swapped(
         racer.stdin.write("\n")
         racer.stdin.flush()
         assert int(racer.stdout.readline()) > 10
-    assert set(seen) <= {None, "path_denied", "not_found", "stale_file"}, seen
+    assert set(seen) <= {None, *RACED}, seen
     assert seen[None] > 0
-    assert seen["path_denied"] + seen["not_found"] + seen["stale_file"] > 0  # else nothing was raced
+    assert seen & RACED  # else nothing was raced
     assert (os.listdir(secret), (secret / "f").read_text()) == (["f"], "number 0 .\n")
     assert os.listdir(tmp_path / "outside") == []
     # Every edit that was said to be made is there, and no other: the number counts them.
