@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support import forked_program, postgres
 from support.app import ME, Place, place_in, reads, rests, says
 from support.waiting import wait_until
 
-from kairos_mcp.app.app import App
+from kairos_mcp.app.app import App, make_database
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -115,8 +116,9 @@ async def test_a_worker_that_hears_nothing_takes_what_others_start(place: Place)
 
 
 @pytest.fixture
-def pooled(own_server: Any, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """A database with tables, as pgbouncer hands out its connections for single transactions, and directly."""
+def pooled(own_server: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """A database with tables, as pgbouncer hands out its connections, for single transactions if not told otherwise,
+    and directly."""
     if (program := shutil.which("pgbouncer")) is None:
         pytest.skip("pgbouncer is not installed")
     direct = own_server.get_uri()
@@ -127,9 +129,9 @@ def pooled(own_server: Any, tmp_path: Path) -> Iterator[tuple[str, str]]:
     folder = tmp_path / "pooler"
     folder.mkdir(mode=0o777)
     settings = {
-        "unix_socket_dir": folder, "listen_port": 6432, "auth_type": "any", "pool_mode": "transaction",
-        "default_pool_size": 3, "ignore_startup_parameters": "options,extra_float_digits",
-        "logfile": folder / "log", "pidfile": folder / "pid",
+        "unix_socket_dir": folder, "listen_port": 6432, "auth_type": "any",
+        "pool_mode": getattr(request, "param", "transaction"), "default_pool_size": 3,
+        "ignore_startup_parameters": "options,extra_float_digits", "logfile": folder / "log", "pidfile": folder / "pid",
     }  # fmt: skip
     lines = [f"{name} = {value}" for name, value in settings.items()]
     where = f"postgres = host={own_server.pgdata} user=postgres"
@@ -176,3 +178,13 @@ async def test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothi
         assert session.row("select count(*), count(outcome) from run") == (20, 20)
         assert session.row("select count(*) from mark") == session.row("select count(*) from answer") == (60,)
     assert place.store(store=direct).find_damage(Outcome) == []
+
+
+@pytest.mark.parametrize(("pooled", "keeps_session"), [("transaction", False), ("session", True)], indirect=["pooled"])
+def test_a_pooler_of_transactions_is_found_though_nobody_else_uses_it(
+    pooled: tuple[str, str], tmp_path: Path, keeps_session: bool
+) -> None:
+    """Then each statement has the same connection as the one before."""
+    settings = place_in(tmp_path / "place").settings()
+    found = [make_database(replace(settings, store=where), "doctor").check_server() for where in pooled]
+    assert [check.keeps_session for check in found] == [keeps_session, True]

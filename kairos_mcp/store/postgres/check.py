@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
@@ -19,6 +20,7 @@ _LOOK = """
         (extract(epoch from clock_timestamp()) * 1000)::bigint,
         current_setting('synchronous_commit') <> 'off' and current_setting('fsync') = 'on'
 """
+_PROCESS = "select pg_backend_pid()"
 CHANNEL = "kairos_check"
 _MADE = re.compile(r'create (table|index|unique index|trigger|function) "?(\w+)', re.IGNORECASE)
 _FOUND = """
@@ -47,21 +49,23 @@ class ServerCheck(NamedTuple):
 
 
 def check_server(connect: Callable[[], Connection]) -> ServerCheck:
-    """Look at the server of a database. Raises the store's errors."""
-    session = PostgresSession(connect())
-    try:
-        with translate_errors():
-            found = session.row(_LOOK)
-            assert found is not None
-            number, version, at_ms, is_durable = found
-            ahead_s = at_ms / 1000 - time.time()
-            session.rows(f"listen {CHANNEL}")
-            session.rows(f"notify {CHANNEL}")
-            heard = [notice.pid for notice in session.connection.notifies(timeout=1, stop_after=1)]
-            pids = {session.row("select pg_backend_pid()") for _ in range(3)}
-    finally:
-        session.close()
-    return ServerCheck(version, number >= LEAST_VERSION, ahead_s, bool(is_durable), bool(heard) and len(pids) == 1)
+    """Look at the server of a database, over two connections. Raises the store's errors."""
+    with (
+        closing(PostgresSession(connect())) as session,
+        closing(PostgresSession(connect())) as beside,
+        translate_errors(),
+    ):
+        found = session.row(_LOOK)
+        assert found is not None
+        number, version, at_ms, is_durable = found
+        ahead_s = at_ms / 1000 - time.time()
+        session.rows(f"listen {CHANNEL}")
+        session.rows(f"notify {CHANNEL}")
+        heard = [notice.pid for notice in session.connection.notifies(timeout=1, stop_after=1)]
+        pids, other = {session.row(_PROCESS) for _ in range(3)}, beside.row(_PROCESS)
+    # Of a pooler that nobody else uses, a session may have the same connection again and again: so has any other then.
+    keeps_session = bool(heard) and len(pids) == 1 and other not in pids
+    return ServerCheck(version, number >= LEAST_VERSION, ahead_s, bool(is_durable), keeps_session)
 
 
 def find_missing(session: Session) -> list[str]:
