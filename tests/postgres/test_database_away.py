@@ -69,3 +69,14 @@ def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_bac
     assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5,)]
     assert place.store().find_damage(Outcome) == []
     assert differences_in_database(str(postgres.database_of(place.root))) == []
+
+
+def test_a_server_that_begins_on_tables_of_another_version_lives_and_is_not_ready(place: Place) -> None:
+    place.rows("update version set number = 9999")
+    site = Site.start(place.root)
+    try:
+        assert [status(site, path) for path in ("/healthz", "/readyz")] == [200, 503]
+        assert site.call("planner_run", {"goal": "look"}).status == 503  # whose token it is can't be read either
+    finally:
+        site.stop()
+    assert place.rows("select count(*) from owner") == [(0,)]
