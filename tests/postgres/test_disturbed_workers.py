@@ -90,13 +90,14 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
     place: Place, own_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = postgres.make_schema(own_server.get_uri())
+    postgres.wait_until_locks_count(database, LEASE_S)
     monkeypatch.setenv(postgres.CHOICE, own_server.get_uri())
     (place.root / postgres.NAMED_IN).write_text(database)
     settings = place.settings(*LINES, day=Limits())
     workers = [start_worker(place, database) for _ in range(WORKERS)]
     starting = Thread(target=lambda: asyncio.run(start_runs(place, settings)), daemon=True)
     began = killed_at = time.monotonic()
-    kills, restarted_at, chance = 0, began, random.Random(1)
+    kills, is_restarted, restarted_at, chance = 0, False, began - LEASE_S, random.Random(1)
     taken: dict[str, list[float]] = {"a kill": [], "a kill after a restart": []}
     starting.start()
     try:
@@ -111,16 +112,16 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
                 taken["a kill after a restart" if is_new else "a kill"] += seconds_until_taken(place, workers[at].pid)
                 workers[at] = start_worker(place, database)
                 kills, killed_at = kills + 1, time.monotonic()
-            if restarted_at == began and counts[0][1] > RUNS / 3:
+            if not is_restarted and counts[0][1] > RUNS / 3 and taken["a kill"]:
                 postgres.restart_server(own_server)
-                restarted_at = time.monotonic()
+                is_restarted, restarted_at = True, time.monotonic()
             time.sleep(0.2)
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
     took_s = time.monotonic() - began
-    assert restarted_at > began
+    assert is_restarted
     assert place.rows("select json_extract(outcome, '$.status'), count(*) from run group by 1") == [("completed", RUNS)]
     assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5 * RUNS,)]
     assert place.store().find_damage(Outcome) == []
@@ -132,4 +133,4 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
         print(f"{len(times)} runs taken over after {what}")
         if times:
             print(f"p50 {percentile(times, 0.5):.2f} s, p95 {percentile(times, 0.95):.2f} s, most {max(times):.2f} s")
-    assert not taken["a kill"] or percentile(taken["a kill"], 0.95) < TAKEN_S
+    assert percentile(taken["a kill"], 0.95) < TAKEN_S
