@@ -97,7 +97,7 @@ class RunTracing:
 
     def follow_takeover(self, run: RunRow, fence: int, mine: int) -> None:
         """Follow a run that this server, whose number is `mine`, took over from one that has ended."""
-        moment = Takeover(run.owner, mine, time.time_ns() // 1_000_000)
+        moment = Takeover(run.owner, mine, self._store.now())
         self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True), takeover=moment)
         self.note_commit(run.id)
 
@@ -206,7 +206,7 @@ class RunTracing:
     def _read_counts(self) -> tuple[float, Mapping[str, int], int]:
         """Return when gauges were read, the open runs by state and the approvals that wait; asked in a thread."""
         if time.monotonic() - self._counts[0] >= FRESH_S and self._store.exists:
-            owners, own, at = self._store.owners, self._store.owner_number, time.time_ns() // 1_000_000
+            owners, own, at = self._store.owners, self._store.owner_number, self._store.now()
             with self._store.read_session() as session:
                 runs = span_rows.count_open_runs(session, ownership.dead_owners(session, owners, own))
                 approvals = span_rows.count_waiting_approvals(session, at)

@@ -44,7 +44,7 @@ class SessionLog:
         caller: Caller,
     ) -> None:
         self.level = level
-        self._since = time.time_ns() // 1_000_000  # the app may take a moment to open, and runs begin meanwhile
+        self._began_s = time.monotonic()  # the app may take a moment to open, and runs begin meanwhile
         self._session = session
         self._get_app = get_app
         self._caller = caller
@@ -68,7 +68,8 @@ class SessionLog:
             return
         with app.watch.watching(self._caller.principal) as watcher:
             await app.watch.add(watcher, [LOG])
-            seen = await app.run_log.see_older(self._since, self._caller)
+            since = app.now() - int((time.monotonic() - self._began_s) * 1000)  # by the clock of the rows
+            seen = await app.run_log.see_older(since, self._caller)
             while True:
                 with suppress(KairosError):  # the state file is busy or gone: the next change brings the next look
                     now = await app.run_log.see_all(seen, self._caller)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from support.app import Place, reads, says, start_run
 from support.http_server import Site, tokens_of
+from support.postgres import on_database
 from support.telemetry import Collector, Telemetry
 
 from kairos_mcp.app.app import App
@@ -22,6 +24,7 @@ from kairos_mcp.server.http_health import MetricsPage
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.recorder import MAX_LABEL_VALUES, Measurement, Recorder
 
+EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "x"}}
 USAGE = {"input_tokens": 1_000, "output_tokens": 10}
 
 
@@ -47,11 +50,23 @@ async def test_runs_tokens_and_calls_are_counted(place: Place, telemetry: Teleme
 
 
 async def test_gauges_are_read_from_the_rows_of_all_servers(place: Place, telemetry: Telemetry) -> None:
-    edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "x"}}
-    settings = place.settings({"tool_calls": [edit]}, says("done"), telemetry=True)
+    settings = place.settings({"tool_calls": [EDIT]}, says("done"), telemetry=True)
     async with telemetry.app(settings) as app:
         await start_run(app, tools=("edit_file",))
         assert value(telemetry, 'kairos_runs_open{kairos_run_state="waiting"}') == 1
+        assert value(telemetry, "kairos_approvals_waiting") == 1
+
+
+@on_database
+async def test_what_waits_is_counted_by_the_database_s_clock(
+    place: Place, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine's is a year ahead: by it, nobody could be asked any more."""
+    settings = place.settings({"tool_calls": [EDIT]}, says("done"), telemetry=True)
+    ahead = time.time_ns() + 365 * 86_400 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: ahead)
+    async with telemetry.app(settings) as app:
+        await start_run(app, tools=("edit_file",))
         assert value(telemetry, "kairos_approvals_waiting") == 1
 
 
