@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import forked_program, postgres
 from support.app import ME, Place, reads, says
+from support.daily_accounts import count_passed_caps, watch_peaks
 from support.replayed import differences_in_database
 
 from kairos_mcp.app.app import App
@@ -73,6 +74,7 @@ def test_a_day_that_all_runs_share_is_never_used_past_its_cap(
     (place.root / postgres.NAMED_IN).write_text(database)
     settings = place.settings(*LINES, day=Limits(model_calls=CAP))
     asyncio.run(start_runs(settings))
+    watch_peaks(place)
     files = [place.root / f"took-{n}.json" for n in range(WORKERS)]
     began = time.monotonic()
     workers = [start_worker(place, database, file) for file in files]
@@ -88,6 +90,8 @@ def test_a_day_that_all_runs_share_is_never_used_past_its_cap(
             os.kill(worker.pid, signal.SIGTERM)
         for worker in workers:
             worker.wait()
+    assert place.rows("select cap_model_calls from account where scope = 'day'") == [(CAP,)]
+    assert count_passed_caps(place) == 0  # by any commit, also where nobody looked
     assert place.rows(IN_THE_DAY) == [(CAP,)]  # and all of it was used
     assert place.rows("select count(*) from mark where kind = 'round'") == [(CAP,)]
     with postgres.open_session(database) as session:
