@@ -3142,6 +3142,18 @@ IN_A_DATABASE = (
     ),
     Guard(
         "store/postgres/database.py",
+        "self._heard_of_any or now - self._looked_at >= LOOK_S",
+        "self._heard_of_any",
+        "postgres/test_machines_apart.py::test_a_cancel_reaches_a_server_that_hears_nothing",
+    ),
+    Guard(
+        "store/postgres/database.py",
+        "await asyncio.wait_for(self._news.wait(), LOOK_S)",
+        "await self._news.wait()",
+        "postgres/test_machines_apart.py::test_a_worker_that_hears_nothing_takes_what_others_start",
+    ),
+    Guard(
+        "store/postgres/database.py",
         "return super().now() if ahead_ms is None else int(time.monotonic() * 1000 + ahead_ms)",
         "return super().now()",
         SESSION_LOCKS + "the_database_s_clock_is_the_store_s",

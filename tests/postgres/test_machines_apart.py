@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support import forked_program, postgres
-from support.app import ME, Place, place_in, reads, rests, says
+from support.app import ME, Place, place_in, reads, rests, says, wait_for_step
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App, make_database
@@ -93,6 +93,21 @@ async def test_a_server_that_hears_nothing_of_what_others_commit_looks_for_it(pl
         await waiting
         assert time.monotonic() - began < 5  # it looks once a second
         assert (await rests(deaf, run_id)).status == "completed"
+
+
+async def test_a_cancel_reaches_a_server_that_hears_nothing(place: Place) -> None:
+    settings = place.settings(says("done", delay_s=2 * WITHIN_S))
+    async with (
+        App.open(settings, via="mcp") as deaf,
+        App.open(replace(settings, home=place.root / "other"), via="mcp") as other,
+    ):
+        run_id = (await deaf.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await wait_for_step(deaf, "round-1")
+        await asyncio.to_thread(deaf._context.store.ownership._connection.execute, "unlisten *")
+        await other.control.request(run_id, "cancel", ME)
+        async with asyncio.timeout(5):  # it looks once a second
+            await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert (await other.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_a_worker_that_hears_nothing_takes_what_others_start(place: Place) -> None:
