@@ -23,14 +23,17 @@ FOLDERS = (
 )  # fmt: skip
 
 
-@pytest.mark.postgres
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_what_holds_of_the_file_holds_of_the_database(postgres_server: str, folder: str, tmp_path: Path) -> None:
+SWEPT = ("agents", "budgets", "core", "crash", "http", "ooda", "tasks", "teams", "telemetry")
+SWEEPS = "slow and not foreign and not browser and not postgres"
+
+
+def run_folder(server: str, folder: str, tmp_path: Path, *options: str) -> None:
+    """Run the tests of a folder with their rows in the database; fails as they do, or where half are skipped."""
     report = tmp_path / "report.xml"
     done = subprocess.run(
-        (sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", folder),
+        (sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", *options, folder),
         cwd=TESTS,
-        env=os.environ | {postgres.CHOICE: postgres_server},
+        env=os.environ | {postgres.CHOICE: server},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -41,3 +44,17 @@ def test_what_holds_of_the_file_holds_of_the_database(postgres_server: str, fold
     print(f"{folder}: {len(cases)} tests, {reasons.total()} skipped: {dict(reasons)}")
     assert done.returncode == 0, done.stdout[-10_000:]
     assert reasons.total() < len(cases) / 2
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_holds_of_the_file_holds_of_the_database(postgres_server: str, folder: str, tmp_path: Path) -> None:
+    run_folder(postgres_server, folder, tmp_path)
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", SWEPT)
+def test_whole_sweeps_of_the_file_hold_of_the_database(postgres_server: str, folder: str, tmp_path: Path) -> None:
+    """Of the folders whose sweeps write rows."""
+    run_folder(postgres_server, folder, tmp_path, "-m", SWEEPS)
