@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import mcp_types as wire
 import pytest
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from support.app import ME, WITHIN_S, Place, reads, says, start_run
-from support.logged import open_logged_client, set_level
+from support.logged import Logged, open_logged_client, set_level
+from support.postgres import both_stores
 from support.sampling_clients import ERAS, LEGACY, MODERN
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.mcp_server import build_server
 
 EDIT = {
     "tool_calls": [
@@ -146,3 +150,26 @@ async def test_a_budget_near_its_end_is_told_once(place: Place, era: str) -> Non
         assert (level, logger, data["event"]) == ("warning", "kairos.budget", "budget_nearly_used")
         assert (data["unit"], data["used"], data["limit"]) == ("tool_calls", 3, 3)
         assert data["run_id"] == result.structured_content["run_id"]
+
+
+@both_stores
+async def test_a_run_that_begins_while_the_app_opens_is_told_whatever_the_machine_s_clock_shows(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a database its time is by another clock than this machine's, which is some minutes ahead."""
+    ahead = time.time_ns() + 300 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: ahead)
+    logged, opened = Logged(), asyncio.Event()
+    async with App.open(place.settings(says("Done.")), via="mcp") as app:
+
+        async def open_slowly() -> App:
+            await opened.wait()
+            return app
+
+        async with Client(
+            build_server(open_slowly, app.settings), mode=ERAS[LEGACY], logging_callback=logged
+        ) as client:
+            await set_level(client, "info")
+            await start_run(app)
+            opened.set()
+            await logged.until(lambda: logged.of("run_ended"))
