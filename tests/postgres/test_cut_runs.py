@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres.interrupted_runs import CASES, EDITS, Case
 from support import postgres
-from support.app import ME, WITHIN_S, Place, assert_all_lawful, place_in, reads, says
+from support.app import ME, WITHIN_S, Place, assert_all_lawful, place_in
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
-from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 
 pytestmark = pytest.mark.postgres
-LINES = (reads("a.txt"), reads("b.txt"), says("done"))
 CALLS = 20  # until whoever asks for the run gives up
 
 
@@ -30,13 +29,13 @@ def chosen(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return server
 
 
-async def end_run(settings: Settings) -> int:
+async def end_run(case: Case, settings: Settings) -> int:
     """Ask for the run until it has ended; return how often a call was refused."""
     refused = 0
     async with App.open(settings, via="mcp") as app:
         for _ in range(CALLS):
             try:
-                run_id = (await app.runs.start_planner(PlannerRequest("look", key="one"), ME)).run_id
+                run_id = await case.start(app)
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
                 report = await app.runs.report(run_id, ME)
             except (StoreBusy, StoreUnavailable):
@@ -49,7 +48,8 @@ async def end_run(settings: Settings) -> int:
     return refused
 
 
-async def assert_lawful(place: Place) -> None:
+async def assert_lawful(case: Case, place: Place) -> None:
+    assert (place.workspace / "a.txt").read_text() == case.text
     assert place.rows("select count(*) from run") == [(1,)]
     assert place.store().find_damage(Outcome) == []
     async with App.open(place.settings(), via="mcp") as again:
@@ -89,21 +89,22 @@ class Cutting:
 
 
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["planner", "editor"])
 async def test_a_run_ends_once_whichever_statement_its_session_is_ended_at(
-    chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+    chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, every: int
 ) -> None:
-    cutting, refused = Cutting(chosen, monkeypatch), 0
-    await end_run(place_in(tmp_path / "0").settings(*LINES))
+    cutting, refused, case = Cutting(chosen, monkeypatch), 0, CASES[kind]
+    await end_run(case, place_in(tmp_path / "0").settings(*case.lines, gate=(EDITS,)))
     statements = cutting.count
     assert statements > 30
     for at in range(1, statements + 1, every):
         place = place_in(tmp_path / str(at))
-        settings = place.settings(*LINES)
+        settings = place.settings(*case.lines, gate=(EDITS,))
         cutting.begin(at)
         try:
-            refused += await end_run(settings)
+            refused += await end_run(case, settings)
             cutting.begin(0)
-            await assert_lawful(place)
+            await assert_lawful(case, place)
         except BaseException as error:
             error.add_note(f"statement {at} of {statements}, by {cutting.cut}")
             raise
@@ -120,19 +121,21 @@ def cut_socket(server: str, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("kind", ["planner", "editor"])
 async def test_a_run_ends_once_whichever_commit_loses_its_reply(
-    chosen: str, tmp_path: Path, cut_socket: Any, cut: str
+    chosen: str, tmp_path: Path, cut_socket: Any, kind: str, cut: str
 ) -> None:
     """Before: the database is not sent the commit. After: it is, and its reply is lost."""
     from psycopg.conninfo import make_conninfo
 
     assert chosen
+    case = CASES[kind]
     for at in range(100):
         place = place_in(tmp_path / str(at))
         where = make_conninfo(str(place.settings().store), host=str(cut_socket.folder))
         cut_socket.cut_at_commit, cut_socket.pass_by, cuts = cut, at, cut_socket.cuts
-        await end_run(place.settings(*LINES, store=where))
-        await assert_lawful(place)
+        await end_run(case, place.settings(*case.lines, gate=(EDITS,), store=where))
+        await assert_lawful(case, place)
         if cut_socket.cuts == cuts:
             break
     assert at > 5  # so many commits, and each was cut once

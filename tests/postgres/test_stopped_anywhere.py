@@ -9,27 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from postgres.interrupted_runs import CASES, EDITS, Case
 from support import postgres
-from support.app import ME, Place, assert_all_lawful, place_in, reads, says
-from support.stdio_server import PLAN, TEAM_LINES
+from support.app import ME, Place, assert_all_lawful, place_in
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.core.steps import Outcome
-from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.views.run_report import RunReport
 
 pytestmark = pytest.mark.postgres
-EDITS = GateRule("edit_file", "allow")
 
 WORK = """
 import os, signal, sys, threading, psycopg
@@ -82,41 +78,6 @@ async def ask_until_done(app: App, run_id: str) -> RunReport:
             with suppress(StoreBusy):
                 await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
                 return await app.runs.report(run_id, ME)
-
-
-class Case(NamedTuple):
-    """A run that a worker is given; `steps`: of it, undisturbed. `text`: of a.txt once it has ended."""
-
-    lines: tuple[Mapping[str, Any], ...]
-    start: Callable[[App], Awaitable[str]]
-    steps: int
-    text: str = "alpha\n"
-
-
-async def start_planner(app: App) -> str:
-    return (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-
-
-async def start_editor(app: App) -> str:
-    return (await app.runs.start_planner(PlannerRequest("edit", tools=("edit_file",)), ME)).run_id
-
-
-def edits(old: str, new: str) -> dict[str, Any]:
-    """A turn whose edit shows if it is made twice: what it replaces is in what it puts there."""
-    return {"tool_calls": [{"name": "edit_file", "arguments": {"path": "a.txt", "old_string": old, "new_string": new}}]}
-
-
-async def start_team(app: App) -> str:
-    return (await app.runs.start_team(TeamRequest("look", PLAN), ME)).run_id
-
-
-CASES = {
-    "planner": Case((reads("a.txt"), reads("b.txt"), says("done")), start_planner, 5),
-    "editor": Case(
-        (edits("alpha", "alpha beta"), edits("beta", "beta gamma"), says("done")), start_editor, 5, "alpha beta gamma\n"
-    ),
-    "team": Case(tuple(TEAM_LINES), start_team, 13),
-}
 
 
 async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
