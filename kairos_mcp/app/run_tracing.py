@@ -129,7 +129,7 @@ class RunTracing:
         async def complete(model_input: ModelInput) -> Completion | Failure:
             path = model_input.path
             try:
-                key = await self._store.read(lambda session: _current_attempt(session, run.n, path))
+                key = await self._store.read(lambda session: _current_attempt(session, run.id, path))
                 headers = self._trace_of(run).headers_of(key)
             except KairosError:  # the call counts more than its trace
                 return await model(model_input)
@@ -144,7 +144,7 @@ class RunTracing:
         try:
             with self._store.read_session() as session:
                 run = queries.run_by_id(session, run_id)
-                key = _current_attempt(session, run.n, path)
+                key = _current_attempt(session, run_id, path)
             return self._trace_of(run).context_of(key)
         except KairosError:
             return None
@@ -224,8 +224,9 @@ def _takeover_span(run: RunRow, cursor: Cursor, takeover: Takeover) -> SpanRecor
     return SpanRecord(names.TAKEOVER, f"takeover-{cursor.fence}", RUN_KEY, takeover.at, takeover.at, attributes)
 
 
-def _current_attempt(session: Session, n: int, path: str) -> str:
-    """Return the key of the newest attempt at the step at this path."""
+def _current_attempt(session: Session, run_id: str, path: str) -> str:
+    """Return the key of the newest attempt at the step at this path. Raises UnknownRun."""
+    n = queries.run_by_id(session, run_id).n  # a run has no number yet when its worker is made
     step = queries.step_at(session, n, path)
     return attempt_key(path, 1 + (0 if step is None else step.attempts))
 

@@ -2608,6 +2608,12 @@ TOLD_TO_SUBSCRIBERS = (
 TELEMETRY = (
     Guard(
         "app/run_tracing.py",
+        "return attempt_key(path, 1 + (0 if step is None else step.attempts))",
+        "return attempt_key(path, 1)",
+        "telemetry/test_context.py::test_a_provider_is_told_the_span_of_each_attempt[openai]",
+    ),
+    Guard(
+        "app/run_tracing.py",
         "            await self._task  # it may be reading what has ended",
         "            self._task.cancel()",
         SPANS + "what_is_being_read_when_the_server_closes_is_sent",

@@ -20,8 +20,7 @@ WIRES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("provider", WIRES)
+@pytest.mark.parametrize("provider", ["openai", pytest.param("anthropic", marks=pytest.mark.slow)])
 async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemetry: Telemetry, provider: str) -> None:
     reply, path = WIRES[provider]
     async with standin() as server:
