@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import Place
 from support.downstream import PEER
 from support.forked_program import run_program
@@ -21,6 +22,7 @@ from kairos_mcp.telemetry import names
 
 OF_MCP = "mcp-python-sdk"
 DELAY_S = 1.0
+LEASE_S = 10.0
 
 
 def write_script(place: Place, *lines: dict[str, Any]) -> None:
@@ -69,6 +71,8 @@ def test_the_server_that_takes_a_run_over_goes_on_with_its_trace(
         {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]},
         {"content": "done", "finish": "stop", "delay_s": DELAY_S},
     )
+    if (database := postgres.database_of(place.root)) is not None:
+        postgres.wait_until_locks_count(database, LEASE_S)
     with start_server(place, receiver, monkeypatch, OTEL_BSP_SCHEDULE_DELAY="60000") as first:
         run_id = call_in_trace(first, "planner_run", goal="look", wait_s=0)["run_id"]
         wait_until(lambda: place.rows("select 1 from mark where path = 'round-2'"))
