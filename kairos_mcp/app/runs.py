@@ -36,6 +36,7 @@ from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
+from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
@@ -199,7 +200,7 @@ class Runs(RunReports):
         for run in runs_now:
             self._pool.retry_run(run.n)
         last_heartbeat_s = time.monotonic() if again else 0.0
-        while not await self._is_reached(until, runs_now, since or {}):
+        while not await self._is_reached(until, runs_now, since or {}) or await self._take_left(runs_now):
             now = time.monotonic()
             if now >= until_s or self._waits_end:
                 break
@@ -214,6 +215,16 @@ class Runs(RunReports):
                     await self._pool.change_signal.wait(run_ids, within_s)
             runs_now = await self._find_runs(run_ids, caller)
         return runs_now
+
+    async def _take_left(self, runs_now: Sequence[RunRow]) -> bool:
+        """Take runs of these whose server has ended, where this one may, and return whether it took any: whoever waits
+        is not to be told that they stand still, a moment before they go on here."""
+        ours = (None, ANY_SERVER, self._store.owner_number)
+        elsewhere = [run.n for run in runs_now if run.outcome is None and run.paused is None and run.owner not in ours]
+        if not self._context.drives or not elsewhere:
+            return False
+        await self._context.watcher.pick_up_runs()
+        return any(map(self._pool.is_moving, elsewhere))
 
     async def is_at_rest(self, run: RunRow) -> bool:
         """Whether nothing of the run moves, as far as it was read."""

@@ -450,3 +450,21 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
                 await ask
         with pytest.raises(StoreCorrupt):
             await start_run(app, "another", route="caller")
+
+
+@pytest.mark.unreplayed
+@both_stores
+async def test_whoever_waits_is_not_told_that_a_run_stands_still_which_goes_on_here(place: Place) -> None:
+    """Its server ends while the call waits; nobody but the call looks for such runs here."""
+    settings = place.settings(reads("a.txt", delay_s=1.0), says("done"))
+    async with App.open(settings, via="mcp") as first, App.open(settings, via="mcp") as second:
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await wait_for_step(first, "round-1")
+        waiting = asyncio.create_task(second.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME))
+        await asyncio.sleep(0.2)  # until it waits
+        second.watcher.close()
+        place.rows("insert into owner(lock, pid, via, started_at) values ('of one that ended', 0, 'mcp', 0)")
+        place.rows("update run set fence = fence + 1, owner = (select max(id) from owner)")
+        second._context.pool.change_signal.notify_all()
+        (run,) = await waiting
+        assert (run.outcome is not None, (await second.runs.report(run_id, ME)).status) == (True, "completed")

@@ -2832,6 +2832,12 @@ TAKEN_TOGETHER = (
         TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
     ),
     Guard(
+        "app/runs.py",
+        " or await self._take_left(runs_now):",
+        ":",
+        "core/test_app_recovery.py::test_whoever_waits_is_not_told_that_a_run_stands_still_which_goes_on_here[file]",
+    ),
+    Guard(
         "app/store_watcher.py",
         "            await asyncio.gather(*(self.take_over(run, owners) for run in chosen))",
         "            for run in chosen:\n                await self.take_over(run, owners)",
