@@ -164,10 +164,15 @@ class UnattendedAllowance:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
+    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes; the
+    limits are no part of it, since they can be extended: they are the caps of the run's account.
 
-    Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
-    the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in older specs: never.
+    Names of fields are stored, so they stay: `behind_text` are the tools that are not offered and the run's search may
+    find, `carried_text` is what a mandate's run takes over from earlier ones, `stretch` its allowance while nobody
+    looks.
+    Of the phases of OODA: `reads` names the tools that observe and decide may call, `may` those that act may run, both
+    within `tools_text`; `mandate` is the id under which the mandate is saved; `idle_cycles`: after how many noops in a
+    row a run ends, None in older specs: never.
     `checks_first`: acceptance checks that hold at the start end the run before its first cycle; None in older specs.
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
@@ -262,6 +267,8 @@ def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple
         )
     if requested == "sampling" and not available.sampling:
         return requested, ("This client offers no sampling; the run waits for one that does (run_continue goes on).",)
+    if requested not in WHY_CHOSEN:
+        raise BadArguments(f"There is no route {requested[:40]!r}.", f"Routes: {', '.join(WHY_CHOSEN)}, auto.")
     return requested, ()
 
 

@@ -11,7 +11,6 @@ Doing it twice changes nothing.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -176,9 +175,9 @@ _MARK = re.compile(  # each alternative begins with one of three characters, whi
     r"|\[[\d,]+ of [\d,]+ characters left out here;"  # what stands for the rest of a long result,
     r'|\{\s*"(?:tool_calls|final)"\s*:))'  # a reply in the text dialect
 )
-_ASCII_JSON = json.JSONEncoder()  # an escape stands for whatever is not ASCII
-# No escape, nothing that a mark begins with, and a colon only behind a key or a digit.
-_NOTHING_TO_SPELL = re.compile(r'(?:[^<\[\\:\x7f]|(?<=["0-9]):)*')
+# Of a JSON value as Python writes it: ASCII, no escape, nothing that a mark begins with, a colon only behind a key or a
+# digit. A text with an apostrophe, or with a quotation mark, is looked at by itself.
+_NOTHING_TO_SPELL = re.compile(r"(?:[^<\[\\:\"\x7f-\U0010ffff]|(?<=['0-9]):)*")
 _SPELLED = re.compile(r"⟦U\+([0-9A-F]{1,6})(?:\*([1-9]\d{0,6}))?⟧")
 _MAX_REPEAT = 1_000_000  # characters that one spelling may stand for
 
@@ -198,7 +197,7 @@ def spell_hidden(text: str) -> str:
 
 def shows_all(value: Any) -> bool:
     """Whether no text of this JSON value can have anything to spell, at one look: False says nothing."""
-    return _NOTHING_TO_SPELL.fullmatch(_ASCII_JSON.encode(value)) is not None
+    return _NOTHING_TO_SPELL.fullmatch(repr(value)) is not None
 
 
 def unspell(text: str) -> str:

@@ -130,7 +130,8 @@ class PendingStep:
     def take_reservation(self) -> Reservation:
         """Use the reservation: once, at the moment when the step begins."""
         reservation, self.reservation = self.reservation, None
-        assert reservation is not None, "a step is begun once, with a reservation"
+        if reservation is None:
+            raise AssertionError("a step is begun once, with a reservation")
         return reservation
 
     @property

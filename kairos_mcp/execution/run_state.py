@@ -220,8 +220,8 @@ class RunState:
         self._apply_verdicts(arrived.approvals)
 
     def calls_to_probe(self) -> list[tuple[str, CallTool, PendingStep]]:
-        """Calls of unknown outcome whose tool can tell whether they were carried out: set their `probe_result` before
-        the next commit."""
+        """Calls of unknown outcome whose tool can find out what became of them, and end them: set their `probe_result`
+        before the next commit."""
         return [
             (path, step.step, step)
             for path, step in self.pending.items()

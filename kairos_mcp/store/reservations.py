@@ -63,7 +63,8 @@ class SharedChange(NamedTuple):
     def write_if_room(self, session: Session, account: int, limited: Units, *, spare: int = 0) -> bool:
         """Change the account if its caps have room for all of it, and for `spare` more; return whether they have.
 
-        A cap limits only the units of which `limited` has some: any other one may be over its cap already.
+        A cap limits only the units of which `limited` has some: any other one may be over its cap already. Where other
+        servers write beside this one (`last_writes`) it returns True, and the commit fails if there is no room.
         """
         if session.last_writes is not None:
             session.last_writes.add("account", account, _LastCharge(account, self, limited, spare))

@@ -133,6 +133,7 @@ class Reflection:
     capped: tuple[str, ...] = ()
 
     def as_json(self) -> JsonObject:
+        """Return it under the names that callers know: `assessment` is the verdict, `said` what the model gave."""
         json_fields: JsonObject = {
             "assessment": self.verdict,
             "lessons": list(self.model_assessment.lessons),

@@ -176,7 +176,7 @@ class Workspace:
             return
         if os.fstat(fd).st_dev != private.st_dev:  # nothing is opened on another file system than the workspace's
             return
-        folders = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
+        folders = [plain[:end] for end, letter in enumerate(plain) if letter == "/"] if "/" in plain else []
         statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=False) for folder in folders)
         if any(os.path.samestat(status, private) for status in (os.fstat(fd), *statuses)):
             raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
