@@ -200,7 +200,7 @@ class Answers(Operations):
             self._context.check_may_decide("settlement", caller, command, run_id=run.id)
 
     async def _expire_approvals(self) -> None:
-        """Mark the approvals that nobody decided in time as expired; their runs then go on."""
+        """Mark the approvals that nobody decided in time as expired: their steps stay open until the run is resumed."""
         at = self._clock()
         if await self._store.submit(lambda session: decisions.expire_overdue(session, at)):
             await self._context.register_use()
