@@ -122,12 +122,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ),
     (
         "budget/reservation.py",
-        "Account.remaining",
-        "for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=True)",
-        "for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=False)",
-    ): "all three have a field for each unit",
-    (
-        "budget/reservation.py",
         "Account.remaining_with_overtime",
         "return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds",
         "return ((self.caps.milliseconds)) + more_ms - self.spent.milliseconds - self.held.milliseconds",
