@@ -24,7 +24,8 @@ from kairos_mcp.core.steps import DialectName
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.execution.tool_caller import Resources, ToolCaller, WorkerThreads
+from kairos_mcp.execution.tool_caller import Resources, ToolCaller
+from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.answers import scripted_model
 from kairos_mcp.models.model import Model, ModelOptions, SpokenText, let_hear, redact_model

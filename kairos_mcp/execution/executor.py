@@ -233,15 +233,15 @@ class StepExecutor:
         reservation: Reservation,
         base: BaseHashes | None = None,
         *,
-        in_place_s: float = 0,
+        is_alone: bool = False,
     ) -> StepResult | Awaitable[StepResult]:
         """Perform the step: return its result, or what has to be awaited for it. Every failure is an answer.
 
-        `base`: the files as they were when a person was asked for the approval of this call. `in_place_s`: so many
-        seconds a tool that only reads may take before others have the event loop.
+        `base`: the files as they were when a person was asked for the approval of this call. `is_alone`: no other
+        run moves, and no other step of this one.
         """
         if step.kind == "tool_call":
-            return self.tool_caller.call(path, step, reservation, base, in_place_s)
+            return self.tool_caller.call(path, step, reservation, base, is_alone)
         assert step.kind == "completion", "a pause is never performed"
         began = time.monotonic()
         answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))

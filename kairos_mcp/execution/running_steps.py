@@ -18,8 +18,6 @@ from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.tool import ToolMemory
 
-IN_PLACE_S = 0.001  # most calls of tools that read take less; while one run moves, nothing else is to be done meanwhile
-IN_PLACE_BESIDE_OTHERS_S = 0.0002  # while several do
 MEMORY_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
@@ -91,14 +89,8 @@ class RunningSteps:
         if not self.store.may_act:
             raise FenceLost(self.state.run.id)  # another server may have taken the run, and begun this step again
         executor, reservation = self.state.executor, step.take_reservation()
-        in_place_s = self._in_place_s
-        return executor.perform(path, step.step, step.sent, reservation, step.approved_base, in_place_s=in_place_s)
-
-    @property
-    def _in_place_s(self) -> float:
-        """How long a tool that only reads may take before others have the event loop, in seconds."""
         is_alone = self.store.writer.has_one_run and len(self.state.pending) == 1
-        return IN_PLACE_S if is_alone else IN_PLACE_BESIDE_OTHERS_S
+        return executor.perform(path, step.step, step.sent, reservation, step.approved_base, is_alone=is_alone)
 
     async def _await_nudge(self) -> None:
         await self.nudge.wait()

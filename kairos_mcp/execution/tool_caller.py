@@ -1,21 +1,13 @@
-"""Call tools in worker threads, where they may block: preview a call, make it, see what became of one after a crash.
-
-The event loop does all bookkeeping; a thread only runs what it is given. Each thread has its own queue, and the one
-that became idle last gets the next call, since its caches are warm. With that, and with asyncio's futures alone, a call
-costs half of what it costs in a standard thread pool.
-"""
+"""Call tools in worker threads, where they may block: preview a call, make it, see what became of one after a crash."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from typing import NoReturn
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core import redact_values
@@ -26,6 +18,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import CallTool, task_of
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.execution.sibling_changes import SiblingChanges
+from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Gate
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
 from kairos_mcp.store.commit import StepResult
@@ -41,131 +34,6 @@ from kairos_mcp.tools.tool import (
     error_result,
     probe_call,
 )
-
-A = TypeVarTuple("A")
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _ThreadJob:
-    """A call to run in a thread, the future of its result, and the timer of its timeout.
-
-    `ended` is held until the function has ended, where the caller waits for that in place; None once it does not.
-    """
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[Any]
-    timer: asyncio.TimerHandle | None = None
-    ended: threading.Lock | None = None
-    value: Any = None
-    error: BaseException | None = None
-    is_finished: bool = False
-
-
-class WorkerThreads:
-    """At most so many threads, started as they are needed. Used from one event loop."""
-
-    def __init__(self, max_threads: int, name: str) -> None:
-        self._max_threads = max_threads
-        self._name = name
-        self._queues: list[SimpleQueue[_ThreadJob | None]] = []
-        self._idle: list[SimpleQueue[_ThreadJob | None]] = []  # the last one is the warmest
-        self._backlog: deque[_ThreadJob] = deque()
-
-    def call(
-        self, timeout_s: float, function: Callable[[*A], T], *arguments: *A, in_place_s: float = 0
-    ) -> asyncio.Future[T]:
-        """Run a function in a thread. The future has its result, or TimeoutError after `timeout_s` seconds, which
-        include waiting for a thread.
-
-        `in_place_s`: wait so long for the result before returning. A short call then costs a third, since the event
-        loop need not be woken. The thread itself can't be stopped: a function that should end early has to be told by
-        other means.
-        """
-        loop = asyncio.get_running_loop()
-        job = _ThreadJob(function, arguments, loop, loop.create_future())
-        if in_place_s and self._idle:
-            queue = self._idle.pop()
-            if self._ends_in_place(queue, job, in_place_s):
-                self._finish_job(queue, job)
-                return job.done
-        elif self._idle:
-            self._idle.pop().put(job)
-        elif len(self._queues) < self._max_threads:
-            self._start_thread().put(job)
-        else:
-            self._backlog.append(job)
-        job.timer = loop.call_later(timeout_s, _set_timeout, job.done)
-        return job.done
-
-    def close(self) -> None:
-        """Start nothing more. What is running ends by itself; its daemon thread does not keep the process alive."""
-        for job in self._backlog:
-            job.done.cancel()
-        self._backlog.clear()
-        for queue in self._queues:
-            queue.put(None)
-
-    def _start_thread(self) -> SimpleQueue[_ThreadJob | None]:
-        queue: SimpleQueue[_ThreadJob | None] = SimpleQueue()
-        self._queues.append(queue)
-        name = f"{self._name}-{len(self._queues)}"
-        threading.Thread(target=self._run_jobs, args=(queue,), name=name, daemon=True).start()
-        return queue
-
-    def _ends_in_place(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, within_s: float) -> bool:
-        """Give the thread of this queue the job and wait for it; return whether it ended within the time."""
-        ended = job.ended = threading.Lock()
-        ended.acquire()
-        queue.put(job)
-        if ended.acquire(timeout=within_s):
-            return True
-        job.ended = None  # from here on the thread reports to the event loop, if it has not ended just now
-        return ended.acquire(blocking=False)
-
-    def _run_jobs(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
-        """Run one job after another, in a worker thread, until it is told to end."""
-        while (job := queue.get()) is not None:
-            try:
-                job.value = job.function(*job.arguments)
-            except BaseException as raised:  # every failure has to reach the waiting caller
-                job.error = raised
-            ended = job.ended
-            if ended is not None:
-                ended.release()
-            if job.ended is None:
-                try:
-                    job.loop.call_soon_threadsafe(self._finish_job, queue, job)
-                except RuntimeError:
-                    return  # the loop is closed: nobody waits any more
-            del job, ended  # an idle thread keeps nothing alive
-
-    def _finish_job(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob) -> None:
-        """Hand over the result, once: the thread and the caller who waits in place may both have found the end."""
-        if job.is_finished:
-            return
-        job.is_finished = True
-        if job.timer is not None:
-            job.timer.cancel()
-        if not job.done.done():
-            if job.error is None:
-                job.done.set_result(job.value)
-            else:
-                job.done.set_exception(job.error)
-        while self._backlog:
-            waiting = self._backlog.popleft()
-            if not waiting.done.done():  # else its time is over, or nobody wants it any more
-                queue.put(waiting)
-                return
-        self._idle.append(queue)
-
-
-def _set_timeout(done: asyncio.Future[Any]) -> None:
-    if not done.done():
-        done.set_exception(TimeoutError())
-
 
 PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
 RESULT_GRACE_S = 0.5  # after its deadline, a call is waited for so long: it knows best how it ended
@@ -264,19 +132,19 @@ class ToolCaller:
         return ProbeResult(found.state, shorten(redacted, self.resources.shown_chars, path)[0])
 
     def call(
-        self, path: str, step: CallTool, reservation: Reservation, base: BaseHashes | None, in_place_s: float
+        self, path: str, step: CallTool, reservation: Reservation, base: BaseHashes | None, is_alone: bool
     ) -> StepResult | Awaitable[StepResult]:
         """Make the call: return its result, or what has to be awaited for it. Every failure is a result.
 
-        `base`: the files as they were when a person was asked for the approval. `in_place_s`: so many seconds a tool
-        that only reads may take before others have the event loop.
+        `base`: the files as they were when a person was asked for the approval. `is_alone`: no other run moves, and no
+        other step of this one.
         """
         began = time.monotonic()
         if task_of(path):
             if self.sibling_changes.may_change(path, step.call):
-                return self._call_beside_others(path, step, reservation, began, base, in_place_s)
+                return self._call_beside_others(path, step, reservation, began, base, is_alone)
             self.sibling_changes.begin(path, step.call)
-        return self._call(path, step, reservation, began, base, in_place_s)
+        return self._call(path, step, reservation, began, base, is_alone)
 
     async def _call_beside_others(
         self,
@@ -285,7 +153,7 @@ class ToolCaller:
         reservation: Reservation,
         began: float,
         base: BaseHashes | None,
-        in_place_s: float,
+        is_alone: bool,
     ) -> StepResult:
         """Call the tool for a task: once other tasks have ended what they change in the same files, and not if this
         one has not seen it. They may have changed them while the call waited for a person."""
@@ -293,7 +161,7 @@ class ToolCaller:
         async with self.sibling_changes.changing(path, step.call):
             if (refused := self.sibling_changes.refusal(path, step.call)) is not None:
                 return self._call_result(path, step, refused, elapsed_ms(began, reservation))
-            called = self._call(path, step, reservation, began, base, in_place_s)
+            called = self._call(path, step, reservation, began, base, is_alone)
             return called if isinstance(called, StepResult) else await called
 
     def _call(
@@ -303,7 +171,7 @@ class ToolCaller:
         reservation: Reservation,
         began: float,
         base: BaseHashes | None,
-        in_place_s: float,
+        is_alone: bool,
     ) -> StepResult | Awaitable[StepResult]:
         tool = self.tool_access.find_tool(step.call.name)
         if tool is None:  # it was removed after the call was authorized: nothing was done
@@ -319,16 +187,15 @@ class ToolCaller:
         if tool.in_memory:
             result = call_redacted(self.resources.redactor, tool, step.call.arguments, ctx)
             return self._call_result(path, step, result, elapsed_ms(began, reservation))
-        calling = self.resources.workers.call(
-            seconds + (CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S),
-            call_redacted,
-            self.resources.redactor,
-            tool,
-            step.call.arguments,
-            ctx,
-            # Tools that change something may wait for this loop, to keep what they change.
-            in_place_s=in_place_s if tool.spec.effect == "read" else 0,
-        )
+        workers = self.resources.workers
+        work = partial(call_redacted, self.resources.redactor, tool, step.call.arguments, ctx)
+        if tool.spec.effect != "read":  # it may wait for this loop, to keep what it changes
+            grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S
+            calling = workers.call(seconds + grace_s, work)
+        elif is_alone:
+            calling = workers.call_in_place(seconds + RESULT_GRACE_S, work)
+        else:
+            calling = workers.call_together(seconds + RESULT_GRACE_S, work)
         if calling.done():
             return self._call_result(path, step, calling.result(), elapsed_ms(began, reservation))
         return self._await_call(path, step, tool, calling, reservation, began, stop)

@@ -2868,6 +2868,18 @@ READS_AND_PLANS = (
         "records/test_statements.py::test_what_was_executed_before_is_not_planned_again",
     ),
     Guard(
+        "execution/worker_threads.py",
+        "            self._begin(behind)\n",
+        "            pass\n",
+        "core/test_worker_threads.py::test_a_call_that_takes_long_holds_up_none_of_those_beside_it",
+    ),
+    Guard(
+        "execution/worker_threads.py",
+        "        for job in (*self._backlog, *self._together):\n            job.done.cancel()\n",
+        "",
+        "core/test_worker_threads.py::test_what_has_not_begun_is_cancelled_at_the_end",
+    ),
+    Guard(
         "store/connection.py",
         "self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)",
         "pass",

@@ -11,9 +11,11 @@ _GATE = (
 LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/input_checks.py": ("flows/test_decoding.py",),
     "core/replay.py": ("core/test_runner.py",),
-    "budget/reservation.py": ("core/test_reserve.py", "budgets/test_meter.py"),
+    "budget/reservation.py": (
+        *("core/test_reserve.py", "core/test_budget.py", "budgets/test_branching.py", "budgets/test_meter.py"),
+    ),
     "budget/more_rounds.py": ("budgets/test_more_rounds.py",),
-    "store/reservations.py": ("budgets/test_reservations.py",),
+    "store/reservations.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
     "gate.py": _GATE,
     "gate_rules.py": _GATE,
     "core/command_patterns.py": ("core/test_command_patterns.py",),

@@ -1,0 +1,142 @@
+"""Threads for functions that may block: each call gets its result, wherever the event loop waits for it or does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.app import ME, Place, rests, says
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.messages import ToolResult, ToolSpec
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.execution.worker_threads import WorkerThreads
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.tool import Tool
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[WorkerThreads]:
+    """Three threads at most, one of which is there and idle."""
+    made = WorkerThreads(3, "tested")
+    await made.call(WITHIN_S, threading.get_ident)
+    yield made
+    made.close()
+
+
+async def test_a_call_that_is_soon_over_has_its_result_at_once(threads: WorkerThreads) -> None:
+    called = threads.call_in_place(WITHIN_S, threading.get_ident)
+    assert called.done()
+    assert called.result() != threading.get_ident()
+
+
+async def test_what_is_called_together_is_called_in_one_thread_in_order(threads: WorkerThreads) -> None:
+    order: list[int] = []
+
+    def note(number: int) -> int:
+        order.append(number)
+        return threading.get_ident()
+
+    called = [threads.call_together(WITHIN_S, note, number) for number in range(20)]
+    assert order == []  # the turn of the event loop is not over
+    assert len({await each for each in called}) == 1
+    assert order == list(range(20))
+
+
+@pytest.mark.parametrize("way", ["call", "call_in_place", "call_together"])
+async def test_a_failure_reaches_whoever_called_and_nobody_else(threads: WorkerThreads, way: str) -> None:
+    call: Callable[..., asyncio.Future[int]] = getattr(threads, way)
+    failing, other = call(WITHIN_S, int, "no number"), call(WITHIN_S, int, "7")
+    assert await other == 7
+    with pytest.raises(ValueError, match="no number"):
+        await failing
+
+
+async def test_a_call_that_takes_long_holds_up_none_of_those_beside_it(threads: WorkerThreads) -> None:
+    goes_on = threading.Event()
+    before = threads.call_together(WITHIN_S, int, "1")
+    long = threads.call_together(WITHIN_S, goes_on.wait, WITHIN_S)
+    behind = [threads.call_together(WITHIN_S, int, "2") for _ in range(5)]
+    assert await asyncio.gather(before, *behind) == [1, 2, 2, 2, 2, 2]
+    assert not long.done()
+    goes_on.set()
+    assert await long
+    assert await threads.call_in_place(WITHIN_S, int, "3") == 3
+
+
+async def test_the_event_loop_leaves_a_call_in_place_that_takes_long(threads: WorkerThreads) -> None:
+    goes_on = threading.Event()
+    long = threads.call_in_place(WITHIN_S, goes_on.wait, WITHIN_S)
+    assert not long.done()  # and here we are
+    goes_on.set()
+    assert await long
+
+
+@pytest.mark.parametrize("way", ["call", "call_in_place", "call_together"])
+async def test_a_call_ends_when_its_time_is_over_whatever_the_thread_does(threads: WorkerThreads, way: str) -> None:
+    goes_on = threading.Event()
+    call: Callable[..., asyncio.Future[bool]] = getattr(threads, way)
+    with pytest.raises(TimeoutError):
+        await call(0.05, goes_on.wait, WITHIN_S)
+    goes_on.set()
+    assert await threads.call(WITHIN_S, int, "4") == 4
+
+
+async def test_a_tool_that_reads_nothing_but_its_arguments_is_called_in_the_event_loop_and_others_are_not(
+    place: Place,
+) -> None:
+    """Both are checked, redacted and stored alike."""
+    seen: dict[str, int] = {}
+
+    def run(arguments: dict[str, Any], _ctx: object) -> ToolResult:
+        seen[arguments["name"]] = threading.get_ident()
+        return ToolResult(arguments["name"])
+
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    tools = [
+        Tool(ToolSpec(name, "Notes who calls it.", schema, effect="read"), run, in_memory=name == "in_memory")
+        for name in ("in_memory", "in_a_thread")
+    ]
+    calls = [{"name": tool.spec.name, "arguments": {"name": tool.spec.name}} for tool in tools]
+    wrong = {"name": "in_memory", "arguments": {}}
+    settings = place.settings({"tool_calls": calls}, {"tool_calls": [wrong]}, says("done"))
+    async with App.open(settings, via="mcp") as app:
+        found = replace(app._factory.resources(None), registry=ToolRegistry(tools))
+        app._factory.resources = lambda _workspace: found  # type: ignore[method-assign]
+        await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
+    assert seen["in_memory"] == threading.get_ident() != seen["in_a_thread"]
+    rows = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call' order by mark.id")
+    results = [json.loads(body) for (body,) in rows]
+    assert [(each["content"], each["is_error"]) for each in results[:2]] == [
+        ("in_memory", False),
+        ("in_a_thread", False),
+    ]
+    assert results[2]["code"] == "bad_arguments"
+
+
+async def test_calls_beyond_the_threads_wait_for_one(threads: WorkerThreads) -> None:
+    goes_on, begun = threading.Event(), threading.Barrier(4)
+
+    def hold() -> bool:
+        begun.wait(WITHIN_S)
+        return goes_on.wait(WITHIN_S)
+
+    held = [threads.call(WITHIN_S, hold) for _ in range(3)]
+    waiting = [threads.call_together(WITHIN_S, int, "5") for _ in range(4)]
+    await asyncio.to_thread(begun.wait, WITHIN_S)
+    assert not any(each.done() for each in waiting)
+    goes_on.set()
+    assert await asyncio.gather(*held, *waiting) == [True, True, True, 5, 5, 5, 5]
+
+
+async def test_what_has_not_begun_is_cancelled_at_the_end(threads: WorkerThreads) -> None:
+    called = threads.call_together(WITHIN_S, int, "6")
+    threads.close()
+    assert called.cancelled()
