@@ -24,8 +24,8 @@ PAGE_RUNS = 256  # runs that were left behind, looked at in one read
 
 
 class RunsToTake(NamedTuple):
-    """What a server may take over: paused runs that are due, and those that ended servers left behind (`dead`).
-    `has_overdue`: approvals were not decided in time, and have to be marked so first."""
+    """What a server may take over: paused runs that are due, and those of the owners in `dead`: servers that ended, and
+    0 (`ANY_SERVER`). `has_overdue`: approvals were not decided in time, and have to be marked so first."""
 
     has_overdue: bool
     dead: list[int]

@@ -27,7 +27,8 @@ IN_LISTING = "listed"  # the key of a schema under which the text is that the li
 WAIT_TEXT = "Seconds to wait for the run before this call returns; the run goes on all the same. Default: 45."
 ROUTE_TEXT = (
     "Who completes: `provider` (the model that this server is configured with), `sampling` (the model of your host), "
-    "`caller` (you, by run_continue), `scripted` (a file of answers), `auto` (the first of these that is there)."
+    "`caller` (you, by run_continue), `scripted` (a file of answers). "
+    "`auto` takes the first that is there of scripted, provider, sampling and caller."
 )
 
 CURSOR_TEXT = "The `cursor` of the result before, for its next page."

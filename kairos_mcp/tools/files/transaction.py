@@ -3,7 +3,7 @@
 First an intent is stored with the original content of every file, then the files are changed one by one. Recovery
 after a crash finds the intent, and each file in its old or its new state, and completes the change. If a file is in
 neither state, because another program wrote it, that file is left alone and the others are reverted. The intent is
-deleted with the call's answer.
+deleted with the call's answer, or when the call begins anew.
 
 Before each of these writes, recovery's too, the run's owner is checked again (`ctx.memory.check_owner`): a server that
 was stopped meanwhile must not touch the files of a call that another server now completes.
