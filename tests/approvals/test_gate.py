@@ -15,7 +15,8 @@ from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
-from kairos_mcp.tools.touched_paths import read_named_paths
+from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC
+from kairos_mcp.tools.touched_paths import TouchedPaths, read_named_paths
 
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
 SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}
@@ -271,6 +272,24 @@ def test_law_a_call_that_is_let_through_by_its_paths_alone_is_one_that_the_table
         assert gate.hidden_path_test(GatedCall(spec, arguments)) is is_secret
         if not any(map(is_secret, read_named_paths(spec, arguments))):
             assert gate.judge(GatedCall(spec, arguments)).decision == "allow"
+
+
+def test_only_where_a_person_is_asked_may_they_answer_for_further_calls() -> None:
+    gate = Gate([], Scopes().scope_of)
+    assert gate.judge(GatedCall(EDIT, {"path": "src/a.py"})).may_remember
+    assert not gate.judge(GatedCall(READ, {})).may_remember
+
+
+def test_a_caller_s_own_tool_is_judged_by_no_path_outside_the_workspace(tmp_path: Path) -> None:
+    rules = [GateRule("*", "deny", scope="L1")]
+    gate = Gate(rules, Scopes().scope_of, paths=TouchedPaths(tmp_path, Scopes()))
+    for source, decision in (("caller", "allow"), ("mcp:x", "deny")):
+        spec = tool("theirs", "read", source, path={"type": "string"})
+        assert gate.judge(GatedCall(spec, {"path": "/etc/hosts"})).decision == decision
+
+
+def test_a_loop_may_always_ask_its_limits_for_more_rounds() -> None:
+    assert judge_call([], MORE_ROUNDS_SPEC, {"additional": 1}) == "allow"
 
 
 def test_files_of_secrets_are_hidden_where_the_rules_for_a_tool_are_for_others() -> None:

@@ -14,6 +14,7 @@ from kairos_mcp.budget.reservation import (
     Account,
     Reservation,
     ReservationRequest,
+    format_status_line,
     minimum_hold,
     reserve,
     shared_part,
@@ -51,6 +52,45 @@ def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
     outcome = reserve(account_with_cap(unit, LEFT[unit]), ROUND)
     assert isinstance(outcome, Reservation)
     assert 0 < getattr(outcome.held, unit) <= LEFT[unit]
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "line"),
+    [
+        (Limits(rounds=12), Units(rounds=2), "[round 3 of 12]"),
+        (Limits(rounds=10), Units(rounds=6), "[round 7 of 10]"),
+        (Limits(rounds=10), Units(rounds=7), "[round 8 of 10; 3 rounds left: finish]"),
+        (Limits(rounds=10), Units(rounds=9), "[round 10 of 10; 1 round left: finish]"),
+        (Limits(rounds=0), NOTHING, "[round 1 of 0]"),
+        (Limits(model_calls=8), Units(model_calls=5), "[5 of 8 model calls]"),
+        (Limits(model_calls=8), Units(model_calls=6), "[6 of 8 model calls; little is left: finish]"),
+        (Limits(tool_calls=9), Units(tool_calls=1), "[1 of 9 tool calls]"),
+        (Limits(total_tokens=10_000), Units(total_tokens=7_499), "[7499 of 10k tokens]"),
+        (Limits(total_tokens=10_000), Units(total_tokens=7_500), "[7500 of 10k tokens; little is left: finish]"),
+        (Limits(nano_usd=10**9), Units(nano_usd=210_000_000), "[$0.21 of $1.00]"),
+        (Limits(milliseconds=60_000), Units(milliseconds=1_000), "[1 of 60 s]"),
+        (Limits(total_tokens=99, rounds=4), NOTHING, "[round 1 of 4, 0 of 99 tokens]"),
+    ],
+)
+def test_the_line_that_the_model_is_shown(limits: Limits, spent: Units, line: str) -> None:
+    assert format_status_line(Account(1, limits, NOTHING, spent)) == line
+    held = Account(1, limits, spent._replace(rounds=0), spent._replace(**dict.fromkeys(Units._fields[1:], 0)))
+    assert ("finish" in (format_status_line(held) or "")) is ("finish" in line)  # what is held is not left either
+
+
+def test_without_a_limit_there_is_no_line() -> None:
+    assert format_status_line(Account(1, Limits(), NOTHING, USED)) is None
+
+
+def test_a_repair_leaves_a_closing_call_its_room_as_soon_as_a_round_was_made() -> None:
+    repair = ROUND._replace(counts=counts_of("repair"), purpose="repair")
+    account = account_with_cap("total_tokens", LEFT["total_tokens"])
+    first = account._replace(spent=NOTHING)
+    assert reserve(account, repair) != reserve(first, repair)
+    granted, of_round = reserve(account, repair), reserve(account, ROUND)
+    assert isinstance(granted, Reservation)
+    assert isinstance(of_round, Reservation)
+    assert granted.max_tokens == of_round.max_tokens
 
 
 @pytest.mark.parametrize("unit", LEFT)

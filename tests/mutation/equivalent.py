@@ -127,6 +127,30 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "return ((self.caps.milliseconds)) + more_ms - self.spent.milliseconds - self.held.milliseconds",
     ): "asked only where time is limited; the type checker has to be told",
     (
+        "gate.py",
+        "Gate.secret_file_test",
+        'tool.effect == "read"',
+        "tool.effect == 'read?'",
+    ): "then each call is judged by itself, with the same end: a law test compares them",
+    (
+        "tools/files/workspace.py",
+        "_read",
+        "if len(piece) == count or offset + len(piece) == size:",
+        "if (len(piece) == count):",
+    ): "a shorter way: without it one more read learns that there is nothing",
+    (
+        "tools/files/workspace.py",
+        "_read",
+        "if len(piece) == count or offset + len(piece) == size:",
+        "if (offset + len(piece) == size):",
+    ): "a shorter way: without it one more read learns that there is nothing",
+    (
+        "tools/files/workspace.py",
+        "_read",
+        "while piece and have < count:",
+        "while piece and (have <= count):",
+    ): "reads nothing once more",
+    (
         "tools/files/workspace.py",
         "_read",
         "if len(piece) == count or offset + len(piece) == size:",

@@ -11,8 +11,8 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 
 TOOLS_CLOSED_TO_MANDATES = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
-"""Tools that no phase observes with or runs by `run_tool`: they would bypass the mandate's limits and the hashes of what
-was read."""
+"""Tools that no phase observes with, or runs by `run_tool`: they would bypass the mandate's limits and the hashes of
+what was read."""
 NOOP_DIGEST = digest_of(b"noop", b"{}", b"noop").hex()
 """The digest of a noop's effect."""
 MAX_LESSONS = 20  # the newest, kept from run to run
