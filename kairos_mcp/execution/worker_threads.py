@@ -17,7 +17,8 @@ from typing import Any, TypeVar, TypeVarTuple
 A = TypeVarTuple("A")
 T = TypeVar("T")
 
-IN_PLACE_S = 0.001  # so long the event loop waits; most calls of tools that read take less
+IN_PLACE_S = 0.001  # so long the event loop waits for one call; most of tools that read take a twentieth of it
+MAX_TOGETHER = 16  # calls that it waits for at a time
 
 
 class _ThreadJob:
@@ -134,23 +135,31 @@ class WorkerThreads:
         return _ThreadJob(asyncio.get_running_loop().create_future(), timeout_s, function, arguments)
 
     def _run_together(self) -> None:
-        jobs, self._together = self._together, []
+        jobs, self._together = self._together[:MAX_TOGETHER], self._together[MAX_TOGETHER:]
+        if self._together:  # others have the event loop in between
+            jobs[0].done.get_loop().call_soon(self._run_together)
         if jobs:
             self._run_in_place(jobs)
 
     def _run_in_place(self, jobs: list[_ThreadJob]) -> None:
-        """Have an idle thread make these calls, and wait for it; without one, or after a moment, they go on alone."""
+        """Have an idle thread make these calls, and wait for it as long as each is soon over; without one, or where one
+        takes longer, they go on alone."""
         if not self._idle:
             for job in jobs:
                 self._begin(job)
             return
         queue, batch = self._idle.pop(), _Batch(jobs, jobs[0].done.get_loop(), is_left=False)
         queue.put(batch)
-        if not batch.is_over.acquire(timeout=IN_PLACE_S):
+        ended = 0
+        while not batch.is_over.acquire(timeout=IN_PLACE_S):
+            if len(batch.ended) > ended:
+                ended = len(batch.ended)
+                continue
             batch.is_left = True  # from here on the thread reports to the event loop, if it was not over just now
-            if not batch.is_over.acquire(blocking=False):
-                self._leave(batch, jobs)
-                return
+            if batch.is_over.acquire(blocking=False):
+                break
+            self._leave(batch, jobs)
+            return
         self._finish(queue, batch)
 
     def _leave(self, batch: _Batch, jobs: list[_ThreadJob]) -> None:
