@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ class StdioClient:
 
     def close(self) -> None:
         if self.server.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)  # not strace: what it traces would live on
+            with suppress(ProcessLookupError):  # it has just ended, and strace is about to
+                os.kill(self.pid, signal.SIGKILL)  # not strace: what it traces would live on
         self.server.wait(SECONDS)
         for pipe in (self.server.stdin, self.server.stdout):
             pipe.close()
