@@ -90,7 +90,7 @@ async def test_a_call_ends_when_its_time_is_over_whatever_the_thread_does(thread
 
 
 async def test_a_tool_that_reads_nothing_but_its_arguments_is_called_in_the_event_loop_and_others_are_not(
-    place: Place,
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are checked, redacted and stored alike."""
     seen: dict[str, int] = {}
@@ -109,7 +109,7 @@ async def test_a_tool_that_reads_nothing_but_its_arguments_is_called_in_the_even
     settings = place.settings({"tool_calls": calls}, {"tool_calls": [wrong]}, says("done"))
     async with App.open(settings, via="mcp") as app:
         found = replace(app._factory.resources(None), registry=ToolRegistry(tools))
-        app._factory.resources = lambda _workspace: found  # type: ignore[method-assign]
+        monkeypatch.setattr(app._factory, "resources", lambda _workspace: found)
         await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
     assert seen["in_memory"] == threading.get_ident() != seen["in_a_thread"]
     rows = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call' order by mark.id")

@@ -170,6 +170,7 @@ async def test_a_run_that_begins_while_the_app_opens_is_told_whatever_the_machin
             build_server(open_slowly, app.settings), mode=ERAS[LEGACY], logging_callback=logged
         ) as client:
             await set_level(client, "info")
-            await start_run(app)
+            run_id = await start_run(app)
             opened.set()
             await logged.until(lambda: logged.of("run_ended"))
+    assert [data["run_id"] for _, _, data in logged.of("run_ended")] == [run_id]

@@ -82,7 +82,7 @@ async def test_the_inbox_the_budget_the_runs_and_the_list_are_told(place: Place,
         async with subscribe(client, notified, era, *uris, lists=True):
             await start_run(app, tools=("edit_file",))
             await app.mandates.save({"id": "m", "goal": "two"}, Caller())
-            await notified.until(*uris, None)
+            assert {*uris, None} == set(await notified.until(*uris, None))
 
 
 async def test_a_list_that_changes_again_is_told_after_a_pause(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
