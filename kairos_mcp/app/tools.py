@@ -18,8 +18,9 @@ from kairos_mcp.app import proposals
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.proposals import PIN_CHARS
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
-from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal

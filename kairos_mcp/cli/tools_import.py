@@ -18,8 +18,8 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.session import with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.messages import Effect
 from kairos_mcp.settings.settings import Flags, ServerSetting
 
 if TYPE_CHECKING:

@@ -10,15 +10,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from hashlib import sha256
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, overload
 
 from pydantic_core import to_json
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.quick_dataclass import dataclass
 
 Role = Literal["system", "user", "assistant", "tool"]
-Effect = Literal["read", "idempotent", "checked", "irreversible"]
-EFFECTS: tuple[Effect, ...] = get_args(Effect)  # from what changes nothing to what can't be undone
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 Exactness = Literal["exact", "reported", "estimated", "bounded"]
 JsonObject = dict[str, Any]

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Literal, get_args
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, PathDenied
-from kairos_mcp.core.messages import Effect
 
 PATH_BYTES = 4096  # PATH_MAX of Linux
 MAX_PATH_CHARS_SHOWN = 200

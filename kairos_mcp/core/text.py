@@ -28,9 +28,6 @@ _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u
 _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
 _DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
-_JSON_LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
-"""Characters that some readers take for the end of a line and that JSON does not escape."""
-
 
 def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     """Spell out everything invisible, as `\\u{200b}`; also return a remark for each thing that a reader might miss.
@@ -77,13 +74,6 @@ def format_age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(0, int(seconds))} s"
-
-
-def on_one_line(json: str) -> str:
-    """Return the same JSON in a form that every reader takes for one line."""
-    for end, escaped in _JSON_LINE_ENDS.items():
-        json = json.replace(end, escaped)
-    return json
 
 
 def has_hidden_characters(text: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.budget.reservation import Account, format_status_line, reserve
+from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
@@ -40,8 +41,6 @@ from kairos_mcp.store.queries import WAITED
 from kairos_mcp.store.reservations import exceeds_held
 from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.tool import ProbeResult
-
-REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash
 
 
 def plan_commit(

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 import mcp_types as wire
 
-from kairos_mcp.core.messages import EFFECTS, Effect
+from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.settings.settings import GateRule, Settings
 
 MOVES_RUNS = frozenset(

@@ -31,13 +31,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.steps import DialectName
 from kairos_mcp.store.key_file import KEY_BYTES
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.core.steps import DialectName
     from kairos_mcp.server.log_messages import CallLog
     from kairos_mcp.views.progress import Heartbeat
 

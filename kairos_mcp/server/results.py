@@ -11,7 +11,8 @@ from pydantic_core import to_json
 from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.run_spec import phase_of
-from kairos_mcp.core.text import count_of, on_one_line
+from kairos_mcp.core.text import count_of
+from kairos_mcp.server.framing import on_one_line
 from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
 from kairos_mcp.views.team_tree import tree_lines
 

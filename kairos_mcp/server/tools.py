@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import CAPS
-from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
 from kairos_mcp.server.arguments import ooda, planner, runs

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import on_one_line, truncate
+from kairos_mcp.core.text import truncate
+from kairos_mcp.server.framing import on_one_line
 from kairos_mcp.views.waiting import is_named_only, name_item
 
 RESULT_CHARS = 6_000

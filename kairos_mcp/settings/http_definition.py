@@ -13,9 +13,10 @@ from hashlib import sha256
 from typing import Literal
 from urllib.parse import unquote
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Effect, JsonObject, canonical_json
+from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 

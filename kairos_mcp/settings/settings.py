@@ -13,16 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
-from kairos_mcp.core.messages import Effect
-from kairos_mcp.core.paths import Scope
-from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
-    from kairos_mcp.core.paths import Risk
+    from kairos_mcp.core.decision_rights import ApprovalsSetting
+    from kairos_mcp.core.effects import Effect
+    from kairos_mcp.core.paths import Risk, Scope
     from kairos_mcp.core.run_spec import Route
+    from kairos_mcp.core.steps import DialectName
     from kairos_mcp.core.urls import HostRule
     from kairos_mcp.settings.http_definition import HttpDefinition
 

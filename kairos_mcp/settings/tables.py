@@ -13,9 +13,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.command_patterns import RUN_COMMAND, check_pattern
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.input_checks import first_problem
-from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
 from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, OAuthSetting, ServerSetting

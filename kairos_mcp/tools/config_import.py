@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.messages import Effect
 from kairos_mcp.core.text import truncate
 from kairos_mcp.settings.settings import ServerSetting
 

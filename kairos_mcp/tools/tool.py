@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError, FenceLost, KairosError
 from kairos_mcp.core.json_schema import Schema, compile_schema
-from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
+from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import Denied, StaleFile
-from kairos_mcp.core.messages import Effect, ToolSpec
+from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, risk_of, unused_rules
 from kairos_mcp.settings.settings import GateRule

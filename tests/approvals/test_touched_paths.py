@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
+from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.gate import Gate, GatedCall

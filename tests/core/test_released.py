@@ -13,8 +13,9 @@ from support.app import ME, PERSON, Place, rests
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import THREADS
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.tools.tool import Tool, ToolContext, ToolMemory, call_redacted
 

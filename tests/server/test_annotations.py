@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
+from kairos_mcp.core.effects import EFFECTS, Effect
+from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.execution.sibling_changes import TRACKED_EDIT_TOOLS
 from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES
 from kairos_mcp.gate import Gate, GatedCall

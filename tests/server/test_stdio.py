@@ -237,7 +237,7 @@ def test_it_ends_with_its_parent_though_its_stdin_stays_open(tmp_path):
         (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         alive = os.pidfd_open(int(child))
         parent.kill()
-        ended, _, _ = select.select([alive], [], [], 2)
+        ended, _, _ = select.select([alive], [], [], SECONDS)
         assert ended
     finally:
         parent.kill()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import UNLIMITED
-from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
+from kairos_mcp.core.messages import JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.core.run_spec import Route
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,

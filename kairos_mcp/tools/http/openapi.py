@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import ConfigError, HttpError
-from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_definition import (

@@ -19,8 +19,9 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 from opentelemetry.context import attach
 from pydantic import ValidationError
 
+from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
-from kairos_mcp.core.messages import Effect, JsonObject, ToolResult
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
 from kairos_mcp.tools.mcp_servers.definition import (

@@ -15,9 +15,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
 
+from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import EFFECTS, Effect, JsonObject, ToolSpec, canonical_json
+from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
 
 MAX_TOOLS = 500  # of one server; the largest in use have about 100
