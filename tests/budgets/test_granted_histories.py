@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from support.empty_store import empty_tables
+from support.empty_store import WHOLE_SWEEP, empty_tables
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
@@ -19,7 +19,7 @@ from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_reques
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session, encode_answer, encode_units
 
-SAMPLE, WHOLE_SWEEP = 100, 100_000
+SAMPLE = 100
 OWN = 1
 MOST_ROUNDS = 30  # that the configuration allows
 INSERT_RUN = """

@@ -11,6 +11,9 @@ from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.rows import Session
 from support import postgres
 
+WHOLE_SWEEP = 2_000 if postgres.is_chosen() else 100_000
+"""Random histories of a whole sweep. On a database fewer: to empty its tables takes as long as many a history."""
+
 
 @contextmanager
 def open_empty_store() -> Iterator[Session]:
