@@ -50,8 +50,9 @@ class RunningSteps:
 
         Raises FenceLost.
         """
-        # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
-        is_alone = len(steps) == 1 and not self.tasks and len(self.state.pending) == 1
+        # Beside a step that waits for somebody it is a task, and where an answer came while the commit was written: so
+        # another branch goes on meanwhile.
+        is_alone = len(steps) == 1 and not self.tasks and len(self.state.pending) == 1 and not self.state.finished
         for path, step in steps:
             performed = self._begin(path, step)
             if isinstance(performed, StepResult) and not isinstance(performed.answer, Failure):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.app import ME, PERSON, Place, rests, says
+from support.app import ME, PERSON, WITHIN_S, Place, rests, says
 from support.branches import Team, open_team_app
 
 from kairos_mcp.app.app import App
@@ -69,6 +69,38 @@ async def test_an_approved_call_is_made_while_another_branch_s_model_still_think
         await until(app, run_id, "task-1/round-2", answered=True)
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         assert not steps(place)["task-3/round-2"]
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).status == "cancelled"
+
+
+async def test_an_answer_that_comes_during_a_commit_goes_on_while_what_that_begins_is_performed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where commits take a while, as on a database: the second task's answer comes while the first's is written."""
+    lines = (
+        of(1, 1, reads()),
+        of(1, 2, says("one"), delay_s=60),
+        of(2, 1, reads(), delay_s=0.2),
+        of(2, 2, says("two")),
+    )
+    async with open_team_app(place.settings(*lines), Team(tasks=2, synthesis=False)) as app:
+        submit = app._store.submit
+
+        async def submit_slowly(job: Any, *, of_run: int | None = None) -> Any:
+            result = await submit(job, of_run=of_run)
+            known = steps(place)
+            if "task-1/round-2" in known and not known["task-2/round-1"]:
+                ((worker, _),) = app._context.pool.moving.values()
+                async with asyncio.timeout(WITHIN_S):
+                    while "task-2/round-1" in worker.state.pending:  # noqa: ASYNC110 - no event tells of its answer
+                        await asyncio.sleep(0.005)
+            return result
+
+        monkeypatch.setattr(app._store, "submit", submit_slowly)
+        monkeypatch.setattr(app._store.writer, "commit_at_once", lambda _job: None)
+        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        await until(app, run_id, "task-2/round-2", answered=True)
+        assert not steps(place)["task-1/round-2"]
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
 

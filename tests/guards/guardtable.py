@@ -2238,6 +2238,12 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "execution/running_steps.py",
+        " and not self.state.finished\n",
+        "\n",
+        "core/test_branches_apart.py::test_an_answer_that_comes_during_a_commit_goes_on_while_what_that_begins_is_performed",
+    ),
+    Guard(
+        "execution/running_steps.py",
         " and not self.tasks and len(self.state.pending) == 1",
         " and not self.tasks",
         "core/test_branches_apart.py::test_an_approved_call_is_made_while_another_branch_s_model_still_thinks",
