@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -28,6 +29,7 @@ from kairos_mcp.app.run_tracing import RunTracing
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.telemetry import names
+from kairos_mcp.telemetry.providers import Providers
 
 GOAL = "find the heron in the reeds"
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "osprey"}}
@@ -159,17 +161,28 @@ async def test_an_error_is_a_span_with_its_code_and_no_words(place: Place, telem
 async def test_what_is_being_read_when_the_server_closes_is_sent(
     place: Place, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading, send_spans = asyncio.Event(), RunTracing._send_spans
+    reading, flushed, order = asyncio.Event(), asyncio.Event(), list[str]()
+    send_spans, flush, loop = RunTracing._send_spans, Providers.flush, asyncio.get_running_loop()
 
-    async def send_slowly(*what: Any) -> None:
+    async def send_late(tracing: RunTracing, *what: Any) -> None:
         reading.set()
-        await asyncio.sleep(0.1)
-        await send_spans(*what)
+        await asyncio.wait_for(tracing._closing.wait(), WITHIN_S)
+        with suppress(TimeoutError):  # closing goes on without it where it does not wait for it
+            await asyncio.wait_for(flushed.wait(), 0.3)
+        await send_spans(tracing, *what)
+        order.append("sent")
 
-    monkeypatch.setattr(RunTracing, "_send_spans", send_slowly)
+    def flush_noted(*what: Any, **how: Any) -> None:
+        order.append("flushed")
+        loop.call_soon_threadsafe(flushed.set)
+        flush(*what, **how)
+
+    monkeypatch.setattr(RunTracing, "_send_spans", send_late)
+    monkeypatch.setattr(Providers, "flush", flush_noted)
     async with telemetry.app(watched(place)) as app:
         await start_run(app)
         await asyncio.wait_for(reading.wait(), WITHIN_S)
+    assert order[-2:] == ["sent", "flushed"]
     assert len(telemetry.named("invoke_agent planner")) == 1
 
 
