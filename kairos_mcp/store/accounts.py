@@ -7,7 +7,7 @@ above its own, so no row of a step has to name them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -82,6 +82,12 @@ def read_branch(session: Session, account: int) -> Account:
     if found is None:
         raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.")
     return account_from_row(account, found)
+
+
+def read_branches_above(session: Session, branches: BranchAccountIds, paths: Iterable[str]) -> list[Account]:
+    """Return the accounts of the branches that the steps at these paths stand in, each once."""
+    numbers = {number for path in paths for number in branches_above(branches, path)}
+    return read_each(session, read_branch, sorted(numbers))
 
 
 def account_from_row(number: int, found: Row) -> Account:

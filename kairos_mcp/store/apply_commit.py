@@ -12,7 +12,7 @@ written, and `apply_run_commit` decides on what it reads. Both leave the same ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -37,6 +37,7 @@ from kairos_mcp.store.accounts import (
     SharedAccountIds,
     account_from_row,
     encode_shared,
+    read_branches_above,
     unit_columns,
 )
 from kairos_mcp.store.commit import (
@@ -62,7 +63,7 @@ from kairos_mcp.store.report_queries import (
     unpriced_notes,
 )
 from kairos_mcp.store.reservations import UPDATE_AMOUNTS, ReservationBatch, SharedChange, exceeds_held
-from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units
+from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units, read_together
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
@@ -85,7 +86,15 @@ def read_owned_account(session: Session, commit: RunCommit) -> Account:
 
 def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     """Write the commit of a run. Raises FenceLost, before anything is written."""
-    batch = ReservationBatch(session, read_owned_account(session, commit), commit.branches)
+    again = [attempt.path for attempt in commit.attempts]
+    charged = [*again, *(answered.path for answered in commit.answers), *(new.path for new in commit.new_steps)]
+    account, read, arrived = read_together(
+        session,
+        lambda session: read_owned_account(session, commit),
+        lambda session: read_branches_above(session, commit.branches, charged),
+        lambda session: queries.answer_bodies_at(session, commit.run, again),
+    )
+    batch = ReservationBatch(session, account, commit.branches, read)
     # What is answered or given up is settled first: the reservations below may use what it releases.
     for answered in commit.answers:
         result = answered.result
@@ -101,7 +110,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
                 client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)
     if commit.new_branches:
         batch.open_branches(commit.new_branches)
-    started = [_start_attempt(session, commit, attempt, batch) for attempt in commit.attempts]
+    started = [_start_attempt(session, commit, attempt, batch, arrived) for attempt in commit.attempts]
     completions = [
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
@@ -288,13 +297,15 @@ def _answer_at_once(
     return StartedStep(step_id, reservation, answer, sent)
 
 
-def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch) -> StartedStep:
+def _start_attempt(
+    session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch, arrived: Mapping[str, str]
+) -> StartedStep:
     """Charge the attempt that ended, then reserve anew; if refused, the step is answered with the refusal.
 
     Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
+    `arrived`: the encoded answers of steps that were answered while the commit was being prepared, by path.
     """
-    if (found := queries.answer_body_at(session, commit.run, attempt.path)) is not None:
-        # It was answered while this commit was being prepared.
+    if (found := arrived.get(attempt.path)) is not None:
         return StartedStep(attempt.step_id, None, decode_answer(found), attempt.sent)
     lost = attempt.previous.charge
     if attempt.withdrawn_requests:
@@ -325,8 +336,11 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
         is_open,
         encode_shared(shared),
     )
-    number = session.insert(_INSERT_ATTEMPT, bindings)
-    client_requests.record_charge(session, attempt.withdrawn_requests, number)
+    if attempt.withdrawn_requests:
+        number = session.insert(_INSERT_ATTEMPT, bindings)
+        client_requests.record_charge(session, attempt.withdrawn_requests, number)
+    else:
+        session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number
     if attempt.rounds_request is not None and not is_open:
         answer, by_route = _answer_rounds_request(session, commit, attempt.path, attempt.rounds_request, batch)
         held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")

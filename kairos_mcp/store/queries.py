@@ -362,11 +362,6 @@ def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
     }
 
 
-def answer_body_at(session: Session, n: int, path: str) -> str | None:
-    """Return the encoded answer at a path, or None."""
-    return answer_bodies_at(session, n, (path,)).get(path)
-
-
 def answer_bodies_at(session: Session, n: int, paths: Collection[str]) -> dict[str, str]:
     """Return the encoded answers at those of these paths that have one."""
     if not paths:

@@ -6,7 +6,7 @@ its caps have room: the change is one conditional update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -107,7 +107,7 @@ class ReservationBatch:
     """The accounts of one run's transaction, and the changes that are due for shared ones.
 
     `run_account`: with the amounts of now. `branches`: the accounts of the run's branches by path, including those
-    opened here.
+    opened here. `read`: those of them that were read already; others are read as they are needed.
     """
 
     __slots__ = (
@@ -120,11 +120,17 @@ class ReservationBatch:
         "run_account",
     )
 
-    def __init__(self, session: Session, run_account: Account, branches: BranchAccountIds = NO_BRANCHES) -> None:
+    def __init__(
+        self,
+        session: Session,
+        run_account: Account,
+        branches: BranchAccountIds = NO_BRANCHES,
+        read: Iterable[Account] = (),
+    ) -> None:
         self.run_account = self._run_account_before = run_account
         self.branches = branches
         self._session = session
-        self._branches_read: dict[int, AccountChange] = {}
+        self._branches_read = {account.id: AccountChange(account, account) for account in read}
         self._changes: dict[int, SharedChange] = {}
         self._exceeded: set[int] = set()
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import postgres
+from support import forked_program, postgres
 from support.app import ME, Place, place_in, reads, says, start_run
 from support.database_trips import Group, Read, count_reads, count_trips
+from support.stdio_server import PLAN
+from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.store import accounts
 
 SCRIPT = (reads("a.txt"), reads("b.txt"), says("done"))
-
+LEASE_S = 10.0
 
 pytestmark = pytest.mark.postgres
 
@@ -124,3 +129,60 @@ async def test_a_run_is_loaded_in_few_trips(place: Place) -> None:
                 await app._pool.state_of(run)
         trips = {each.caller: each.trips for each in taken.reads if each.statements}
         assert (trips["StoredSpecs._read"], trips["RunPool.state_of"]) == (1, 1)
+
+
+async def start_planner(app: App) -> str:
+    return (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+
+
+async def start_team(app: App) -> str:
+    return (await app.runs.start_team(TeamRequest("look", PLAN), ME)).run_id
+
+
+def commits_beside(taken: Taken) -> list[Group]:
+    """The transactions of single runs, beside those of other servers."""
+    return [group for group in taken.groups if not group.is_alone]
+
+
+def kill_worker_at(place: Place, path: str, steps: int) -> None:
+    """Have a worker go on with the run of this place until so many steps at paths like this are begun, and kill it."""
+    words = ("work", "--home", str(place.home), "--workspace", str(place.workspace))
+    environ = os.environ | {"KAIROS_STORE": str(postgres.database_of(place.root)), "KAIROS_SCRIPT": str(place.script)}
+    worker = forked_program.start(words, env=environ)
+    begun = "select count(*) from mark left join answer on answer.mark = mark.id where body is null and path like ?"
+    try:
+        wait_until(lambda: place.rows(begun, path) == [(steps,)])
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+TRIES = [f"task-{n}/try-1" for n in (1, 2)]
+LOST = [
+    reads("a.txt"),
+    says("done", delay_s=60.0),
+    *({"for": f"{each}/round-1", **reads("a.txt")} for each in TRIES),
+    *({"for": f"{each}/round-2", **says("found", delay_s=60.0)} for each in TRIES),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "path", "lost"),
+    [(start_planner, "round-2", 1), (start_team, "task-%/round-2", 2)],
+    ids=["a run", "a team"],
+)
+async def test_the_first_commit_of_a_run_of_a_killed_server_takes_four_trips_however_many_steps_were_lost(
+    place: Place, start: Callable[[App], Awaitable[str]], path: str, lost: int
+) -> None:
+    settings = place.settings(*LOST, keep_days=None)
+    await asyncio.to_thread(postgres.wait_until_locks_count, str(settings.store), LEASE_S)
+    async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as front:
+        await start(front)
+    await asyncio.to_thread(kill_worker_at, place, path, lost)
+    async with App.open(settings, via="work") as app:
+        with counted(app) as taken:
+            await app.begin_work()
+            await asyncio.to_thread(wait_until, lambda: len(commits_beside(taken)) > 1)
+    take, first = commits_beside(taken)
+    assert place.rows("select ended from attempt") == [("unknown",)] * lost
+    assert (take.trips, first.trips) == (4, 4)
