@@ -1,0 +1,171 @@
+"""Eight servers for clients, each a process with a state folder of its own, on one database: each request about a run
+goes to another of them, and one that owns a run is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from support import forked_program, postgres
+from support.app import Place, reads, says
+from support.deployment import free_port
+from support.forked_program import Forked
+from support.http_server import META, MODERN
+from support.task_client import TASKS_EXTENSION
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]
+WITHIN_S = 60.0
+LEASE_S = 10.0
+SEEN_S = 0.4  # a dialog that is answered sooner was seen by nobody
+A, B, C, D, E, F, G, H = range(8)
+DIALOGS = {"elicitation": {}}
+TASKS = {"extensions": {TASKS_EXTENSION: {}}}
+EDIT = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
+BY_CALLER = {"goal": "edit", "route": "caller", "tools": ["edit_file"], "wait_s": 5}
+BY_SCRIPT = {"goal": "look", "route": "scripted", "wait_s": 0}
+
+
+@dataclass
+class Replica:
+    """A server on a port of this machine."""
+
+    process: Any
+    port: int
+
+    def ask(self, method: str, declared: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+        """The result of a request by a client that declares this."""
+        meta = {**META, "io.modelcontextprotocol/clientCapabilities": declared or {}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": MODERN,
+            "MCP-Method": method,
+            "MCP-Name": params.get("name") or params.get("taskId") or "",
+        }
+        url = f"http://127.0.0.1:{self.port}/mcp"
+        answer = httpx2.post(url, json=body, headers=headers, timeout=WITHIN_S).json()
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """The structured result of a tool, to a client that declares nothing."""
+        found: dict[str, Any] = self.ask("tools/call", name=name, arguments=arguments)["structuredContent"]
+        return found
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx2.get(f"http://127.0.0.1:{self.port}/readyz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+
+@pytest.fixture
+def place(place: Place, postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv(postgres.CHOICE, postgres_server)
+    place.settings(reads("a.txt"), says("done", delay_s=10.0))
+    return place
+
+
+@pytest.fixture
+def replicas(place: Place) -> Iterator[list[Replica]]:
+    environ = {**os.environ, **postgres.environ_of(place.root), "KAIROS_SCRIPT": str(place.script)}
+    environ.pop(postgres.CHOICE)
+    with ExitStack() as stack:
+        found = [Replica(start(place, environ, number, port := free_port(), stack), port) for number in range(8)]
+        for each in found:
+            wait_until(each.is_ready, WITHIN_S)
+        yield found
+
+
+def start(place: Place, environ: dict[str, str], number: int, port: int, stack: ExitStack) -> Forked | Any:
+    words = ("serve", "--transport", "http", "--port", str(port), "--workspace", str(place.workspace))
+    home = ("--home", str(place.root / f"replica-{number}"))
+    log = stack.enter_context((place.root / f"replica-{number}.log").open("wb"))
+    process = forked_program.start([*words, *home], env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+def approve_edit(replica: Replica) -> dict[str, Any]:
+    """What a client comes to see whose user approves the call that waits: it asks with the same start."""
+    asked = replica.ask("tools/call", DIALOGS, name="planner_run", arguments=BY_CALLER)
+    (key,) = asked["inputRequests"]
+    time.sleep(SEEN_S)
+    reply = {key: {"action": "accept", "content": {"decision": "approve"}}}
+    more = {"inputResponses": reply, "requestState": asked["requestState"]}
+    found: dict[str, Any] = replica.ask("tools/call", DIALOGS, name="planner_run", arguments=BY_CALLER, **more)
+    return found["structuredContent"]
+
+
+def test_requests_about_a_run_go_to_eight_servers_of_which_its_owner_is_killed(
+    place: Place, replicas: list[Replica]
+) -> None:
+    postgres.wait_until_locks_count(str(postgres.database_of(place.root)), LEASE_S)
+    assert len({each.process.pid for each in replicas}) == len(replicas) == 8
+    answer_and_cancel(place, replicas)
+    kill_owner_of_task(place, replicas)
+
+
+def answer_and_cancel(place: Place, replicas: list[Replica]) -> None:
+    """Start a run at one server, wait for it at another, answer, approve and cancel it at three others."""
+    run_id = replicas[A].call("planner_run", **BY_CALLER)["run_id"]
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(replicas[B].call, "run_status", run_ids=[run_id], until="done", wait_s=50)
+        turn = {"tool_calls": [{"id": "c", "name": "edit_file", "arguments": EDIT}]}
+        replicas[C].call("run_continue", run_id=run_id, answers={"round-1": turn}, wait_s=5)
+        asked = place.rows("select path, verdict from mark join approval on approval.mark = mark.id")
+        assert asked == [("round-1/call-1", None)]
+        assert (place.workspace / "a.txt").read_text() == "alpha\n"
+        approve_edit(replicas[D])
+        assert (place.workspace / "a.txt").read_text() == "omega\n"
+        assert place.rows("select verdict from approval") == [("approve",)]
+        assert not waiting.done()
+        replicas[E].call("run_control", run_id=run_id, action="cancel")
+        (seen,) = waiting.result(WITHIN_S)["runs"]
+    assert replicas[H].call("run_status", run_ids=[run_id])["runs"] == [seen]
+    assert place.rows("select json_extract(outcome, '$.status'), owner from run") == [("cancelled", None)]
+    answered = place.rows("select path, by_route from mark join answer on answer.mark = mark.id order by mark.id")
+    assert answered[:2] == [("round-1", "caller"), ("round-1/call-1", "server")]
+
+
+def kill_owner_of_task(place: Place, replicas: list[Replica]) -> None:
+    """Begin a task at a server, poll it at another while the first is killed, and read its result at a third."""
+    owner = replicas[G]
+    task = owner.ask("tools/call", TASKS, name="planner_run", arguments=BY_SCRIPT)["taskId"]
+    run_id = task.partition("/")[0]
+    of_run = (
+        f"from run join mark on mark.run = run.n left join answer on answer.mark = mark.id where run.id = '{run_id}'"
+    )
+    assert replicas[F].ask("tasks/get", TASKS, taskId=task)["status"] == "working"
+    wait_until(lambda: place.rows(f"select 1 {of_run} and path = 'round-2'"), WITHIN_S)
+    owning = "select pid, fence from run join owner on owner.id = run.owner where run.id = ?"
+    ((pid, fence),) = place.rows(owning, run_id)
+    assert pid == owner.process.pid
+    owner.process.kill()
+    assert owner.process.wait(WITHIN_S) == -signal.SIGKILL
+    with pytest.raises(httpx2.ConnectError):
+        owner.ask("tasks/get", TASKS, taskId=task)
+    assert replicas[F].ask("tasks/get", TASKS, taskId=task)["status"] == "working"
+    taken = wait_until(lambda: [pid for pid, now in place.rows(owning, run_id) if now > fence], WITHIN_S)
+    assert set(taken) <= {each.process.pid for each in replicas if each is not owner}
+    wait_until(lambda: replicas[F].ask("tasks/get", TASKS, taskId=task)["status"] == "completed", WITHIN_S)
+    found = replicas[H].ask("tasks/get", TASKS, taskId=task)["result"]["structuredContent"]
+    assert (found["status"], found["summary"]) == ("completed", "done")
+    assert place.rows("select ending from task") == [("completed",)]
+    assert place.rows(f"select count(*), count(body) {of_run}") == [(3, 3)]
+    lost = (
+        "select path, ended from attempt join mark on mark.id = attempt.mark join run on n = mark.run where run.id = ?"
+    )
+    assert place.rows(lost, run_id) == [("round-2", "unknown")]
