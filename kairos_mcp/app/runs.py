@@ -230,6 +230,11 @@ class Runs(RunReports):
         """Whether nothing of the run moves, as far as it was read."""
         return await self._is_reached("rest", [run], {})
 
+    def waits_for_worker(self, run: RunRow) -> bool:
+        """Whether an unfinished run has something to do, which this process leaves to others: it may be that none of
+        them lives just now."""
+        return run.owner is not None and run.paused is None and not self._context.drives
+
     def end_waits(self) -> None:
         """Let all calls that wait return what there is, from now on: the server is about to end, the runs are not."""
         self._waits_end = True

@@ -97,7 +97,7 @@ async def find_state(call: ServerCall, task: Task) -> TaskState:
         if isinstance(asked, dict) and asked:
             waits = f"The run waits for {count_of(len(asked), 'answer')} of this client."
             return TaskState(task, "input_required", waits, asked)
-        if asked or not rests:
+        if asked or not rests or app.runs.waits_for_worker(run):
             return TaskState(task, "working", await _describe_progress(call, task))
     ended = await _end(call, await app.tasks.find(task.id, call.caller))
     return TaskState(ended, ended.row.ending or "working", _describe_end(ended))  # it may have gone on meanwhile

@@ -16,6 +16,7 @@ from support.commands import command
 from support.forked_program import Forked
 from support.http_server import Site
 from support.postgres import both_stores
+from support.task_client import AT_ONCE, task_client_of
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
@@ -125,6 +126,27 @@ async def test_what_an_ended_worker_left_is_shared_by_the_others(place: Place) -
             await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
             wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(12,)], WITHIN_S)
     assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(36,)]
+
+
+@both_stores
+async def test_a_task_goes_on_while_no_worker_lives(place: Place) -> None:
+    """It is looked at after the only one was killed, and ends with what the next one comes to."""
+    lines = (reads("a.txt"), says("done", delay_s=1.0))
+    async with front(place, *lines) as app, task_client_of(app, AT_ONCE) as client:
+        place.store().open()  # so that rows can be looked for from now on
+        with worker(place):
+            is_there = "select 1 from owner where via = 'work'"
+            await asyncio.to_thread(wait_until, lambda: place.rows(is_there), WITHIN_S)
+            task = await client.begin_task("planner_run", goal="look", route="scripted", wait_s=0)
+            begun = (
+                "select 1 from mark left join answer on answer.mark = mark.id where path = 'round-2' and body is null"
+            )
+            await asyncio.to_thread(wait_until, lambda: place.rows(begun), WITHIN_S)
+        assert (await client.get(task))["status"] == "working"
+        assert place.rows("select ending from task") == [(None,)]
+        with worker(place):
+            assert (await client.wait_for_result(task))["summary"] == "done"
+    assert place.rows("select ended from attempt") == [("unknown",)]
 
 
 def test_a_server_over_http_that_does_not_drive_is_answered_by_a_worker(place: Place) -> None:

@@ -2237,6 +2237,12 @@ WHAT_IS_NEW = (
         "providers/test_outage_beside.py::test_an_approval_given_meanwhile_lets_its_branch_go_on",
     ),
     Guard(
+        "server/tasks.py",
+        " or app.runs.waits_for_worker(run)",
+        "",
+        "core/test_workers.py::test_a_task_goes_on_while_no_worker_lives",
+    ),
+    Guard(
         "execution/running_steps.py",
         " and not self.state.finished\n",
         "\n",
