@@ -336,11 +336,11 @@ def _start_attempt(
         is_open,
         encode_shared(shared),
     )
-    if attempt.withdrawn_requests:
+    if not attempt.withdrawn_requests:
+        session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number
+    else:
         number = session.insert(_INSERT_ATTEMPT, bindings)
         client_requests.record_charge(session, attempt.withdrawn_requests, number)
-    else:
-        session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number
     if attempt.rounds_request is not None and not is_open:
         answer, by_route = _answer_rounds_request(session, commit, attempt.path, attempt.rounds_request, batch)
         held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")
