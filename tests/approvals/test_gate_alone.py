@@ -13,7 +13,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, risk_of, unused_rules
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.tools.touched_paths import TouchedPaths
+from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 PATH = {"path": {"type": "string"}}
 SECRETS = ("secrets/**",)
@@ -240,6 +240,13 @@ def test_a_path_that_can_not_be_told_from_the_server_s_own_is_denied_with_the_re
     assert because(allowing, EDIT, {"path": "d" * 1_024})[0] == "allow"
 
 
+def test_a_path_of_another_s_tool_that_is_as_long_as_a_path_can_be_has_a_scope_all_the_same() -> None:
+    """What lies in it, if it is a folder, would be longer than any path."""
+    longest = TouchedSet(("/".join(["d" * 255] * 16),))
+    decision, why = because(gate(ALLOWED), theirs(), {}, touched=longest)
+    assert (decision, "longer than 1,024 characters" in why) == ("deny", True)
+
+
 @pytest.mark.parametrize("effect", ["idempotent", "checked", "irreversible"])
 def test_characters_that_nobody_sees_are_asked_about_whoever_found_them(effect: Effect, ws: Path) -> None:
     tool = ours("edit_file", effect, **PATH)
@@ -340,6 +347,7 @@ def test_a_folder_is_asked_about_for_what_a_rule_says_of_its_files_and_for_no_ot
         ("docsy/x", "docs", False),
         ("*.md", "docs", False),
         ("/docs/deep/*", "docs", False),
+        ("/docs/deep/*", ".", False),
     ):
         for verdict in ("deny", "ask"):
             assert judge_folder(folder, GateRule("*", verdict, (glob,))) == ("ask" if held else "allow"), (glob, folder)  # type: ignore[arg-type]  # literals
@@ -348,6 +356,18 @@ def test_a_folder_is_asked_about_for_what_a_rule_says_of_its_files_and_for_no_ot
         assert judge_folder(folder, GateRule("*", "deny", (glob,), agent="somebody")) == "allow"
         named = GateRule("*", "allow", (folder, f"{folder}/**"))
         assert judge_folder(folder, GateRule("*", "deny", (glob,)), named) == "allow"
+
+
+def test_of_a_path_outside_a_rule_is_about_all_but_its_first_slash() -> None:
+    outside = TouchedSet(outside=("/?a/b",))
+    for verdict, glob, decision in (
+        ("deny", "a/b", "ask"),
+        ("deny", "?a/b", "deny"),
+        ("allow", "/a/b", "ask"),
+        ("allow", "/?a/b", "allow"),
+    ):
+        rule = GateRule("x__do", verdict, (glob,))  # type: ignore[arg-type]  # literals
+        assert because(gate(rule), theirs("checked"), {}, touched=outside)[0] == decision, glob
 
 
 def test_an_allow_rule_on_paths_is_for_a_call_that_names_some() -> None:

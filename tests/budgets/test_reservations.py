@@ -22,8 +22,8 @@ from kairos_mcp.budget.reservation import (
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Price, Units, counts_of
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
-from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.rows import CorruptRows, Session
+from kairos_mcp.store.reservations import ReservationBatch, SharedChange
+from kairos_mcp.store.rows import CorruptRows, LastWrites, Session
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
 SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")
@@ -301,6 +301,67 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     assert (day.held, day.spent) == (shared_part(held[2]), shared_part(spent[0].plus(spent[1])))
     batch.write()  # said once: a second time changes nothing
     assert (read_account(session, 2).held, read_account(session, 2).spent) == (day.held, day.spent)
+
+
+def test_where_others_write_beside_it_what_is_released_and_held_of_a_shared_account_is_one_change_at_the_end(
+    session: Session,
+) -> None:
+    """Apart, what is held would be looked at before the room for it is there."""
+    open_accounts(session, [Limits(), Limits(total_tokens=500)])
+    first = ReservationBatch(session, read_account(session, OWN))
+    held = first.reserve("step", CALL_OF_A_TASK, (2,))
+    assert isinstance(held, Reservation)
+    assert held.held.total_tokens == 500
+    first.write()
+    session.last_writes = due = LastWrites()
+    try:
+        ending = ReservationBatch(session, read_account(session, OWN))
+        ending.settle("step", held.held, Units(total_tokens=50), (2,))
+        ending.write()
+        beginning = ReservationBatch(session, read_account(session, OWN))
+        begun = beginning.reserve("other", CALL_OF_A_TASK._replace(wanted_tokens=350), (2,))
+        assert isinstance(begun, Reservation)
+        beginning.write()
+        assert read_account(session, 2).held == shared_part(held.held)  # nothing is written yet
+        assert list(due._writes) == [("account", 2)]
+    finally:
+        session.last_writes = None
+    due.write(session)
+    day = read_account(session, 2)
+    assert (day.held, day.spent) == (shared_part(begun.held), Units(total_tokens=50))  # to the last token of its cap
+
+
+@pytest.mark.parametrize(("cap", "is_written"), [(1, False), (2, True)])
+def test_what_is_handed_out_needs_that_something_is_left_whatever_else_is_due(
+    session: Session, cap: int, is_written: bool
+) -> None:
+    open_accounts(session, [Limits(), Limits(model_calls=cap)])
+    one = Units(model_calls=1)
+    session.last_writes = due = LastWrites()
+    try:
+        assert SharedChange(one).write_if_room(session, 2, one, spare=1)
+        SharedChange(spent=Units(total_tokens=9)).write(session, 2)
+    finally:
+        session.last_writes = None
+    due.write(session)
+    assert read_account(session, 2).held == (one if is_written else NOTHING)
+
+
+def test_more_rounds_for_the_run_itself_raise_its_own_cap_alone(session: Session) -> None:
+    open_accounts(session, [Limits(rounds=3)])
+    known = open_branches(session, "task", caps=Limits(rounds=2))
+    batch = ReservationBatch(session, read_account(session, OWN), known)
+    batch.raise_rounds("step", 4)
+    assert batch.run_account.caps == Limits(rounds=7)
+    batch.write()
+    assert [read_account(session, number).caps.rounds for number in (OWN, known["task"])] == [7, 2]
+
+
+def test_the_branch_around_a_step_is_the_nearest_that_has_an_account(session: Session) -> None:
+    open_accounts(session, [Limits()])
+    batch = ReservationBatch(session, read_account(session, OWN), open_branches(session, "task", "task/try"))
+    around = {path: batch.branch_around(path) for path in ("step", "task/step", "task/try/step", "other/step")}
+    assert around == {"step": "", "task/step": "task", "task/try/step": "task/try", "other/step": ""}
 
 
 def test_a_change_is_not_lost_because_one_of_nothing_follows(session: Session) -> None:

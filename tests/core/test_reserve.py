@@ -65,6 +65,8 @@ def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
         (Limits(model_calls=8), Units(model_calls=5), "[5 of 8 model calls]"),
         (Limits(model_calls=8), Units(model_calls=6), "[6 of 8 model calls; little is left: finish]"),
         (Limits(tool_calls=9), Units(tool_calls=1), "[1 of 9 tool calls]"),
+        (Limits(model_calls=20_000), Units(model_calls=10_400), "[10400 of 20000 model calls]"),  # tokens alone in k
+        (Limits(tool_calls=20_000), Units(tool_calls=10_400), "[10400 of 20000 tool calls]"),
         (Limits(total_tokens=10_000), Units(total_tokens=7_499), "[7499 of 10k tokens]"),
         (Limits(total_tokens=10_000), Units(total_tokens=7_500), "[7500 of 10k tokens; little is left: finish]"),
         (Limits(nano_usd=10**9), Units(nano_usd=210_000_000), "[$0.21 of $1.00]"),

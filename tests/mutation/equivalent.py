@@ -8,6 +8,9 @@ FIFO = " # the open of a FIFO without a writer must not block"
 RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"
 NO_NAME = 'rename({}, "", "", EXCHANGE) # with empty names: if the call exists, it fails with ENOENT'
 TRIES = "_TRIES = {} # EAGAIN: a rename elsewhere raced with the resolution"
+PREFIXES = (
+    'prefixes = [re.split(r"[*?\\[{{]", text.removeprefix("./"), maxsplit={})[0].casefold() for text in rule.paths]'
+)
 ELSEWHERE = "stands for systems that are not this one, where the flag is not there; nothing here comes to it"
 NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
 
@@ -74,6 +77,16 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     },
     (BENEATH, "_file_system", 'return device, ""', "return None"): ELSEWHERE,
     **{
+        (BENEATH, "_birth_time", 'return str(getattr(found, "st_birthtime", ""))', other): ELSEWHERE
+        for other in ("return None", "return str(getattr(found, 'st_birthtime?', \"\"))")
+    },
+    (
+        "gate_rules.py",
+        "CompiledRule.concerns_folders",
+        PREFIXES.format(1),
+        PREFIXES.format(0),
+    ): "without a most it is split further, and the first piece is the same",
+    **{
         (BENEATH, "", RESOLVE.format("0x01 | 0x02 | 0x04 | 0x08"), RESOLVE.format(bits)): "the same bits"
         for bits in ("0x01 | 3 | 0x04 | 0x08", "0x01 | 0x02 | 5 | 0x08", "0x01 | 0x02 | 0x04 | 9")
     },
@@ -132,6 +145,12 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'tool.effect == "read"',
         "tool.effect == 'read?'",
     ): "then each call is judged by itself, with the same end: a law test compares them",
+    (
+        "gate.py",
+        "Gate.recheck",
+        "touched_paths = set(call.touched.names) if call.touched is not None else set()",
+        "touched_paths = (set(call.touched.names))",
+    ): "with_touched_paths has just found what the call touches; the type checker has to be told",
     (
         "tools/files/workspace.py",
         "_read",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from kairos_mcp.tools.files.safe_open import (
     FOLDER,
     NO_REPLACE,
     find_renameat2,
+    folder_identity,
     kernel_opener,
     walk_opener,
 )
@@ -362,3 +364,29 @@ def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(
     with pytest.raises(TooLarge, match=r"2,000 bytes; at most 1,999"):
         open_workspace.read_whole("large", 1_999)
     assert open_workspace.read_whole("large", 2_000) == b"x" * 2_000
+
+
+def birth_time(folder: Path) -> str:
+    """When a folder was made, as `stat` of the system says it, in the form of an identity; empty where it says none."""
+    done = subprocess.run(
+        ["stat", "--format=%.9W", str(folder)], capture_output=True, text=True, timeout=60, check=True
+    )
+    seconds, _, nanoseconds = done.stdout.strip().partition(".")
+    made_at = int(seconds), int(nanoseconds or 0)
+    return struct.pack("=qI", *made_at).hex() if made_at != (0, 0) else ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere os.stat tells the time of birth itself")
+def test_a_folder_is_known_by_its_device_its_inode_and_when_it_was_made(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time alone tells it from a new one, which may be given the inode of one that was removed."""
+    found = os.stat(workspace / "real")
+    expected = f"{found.st_dev}:{found.st_ino}:{birth_time(workspace / 'real')}"
+    assert folder_identity(str(workspace / "real")) == expected
+    monkeypatch.chdir(workspace)
+    assert folder_identity("real") == expected
+    assert folder_identity("none") is None
+    (workspace / "real").rename(workspace / "moved")
+    (workspace / "real").mkdir()
+    assert folder_identity("moved") == expected != folder_identity("real")
