@@ -415,9 +415,10 @@ def test_what_is_held_already_counts_when_a_report_is_looked_at(session: Session
     open_accounts(session, [Limits(output_tokens=1_000)])
     session.rows("update account set held_output_tokens = 600")
     batch = ReservationBatch(session, read_account(session, OWN))
-    batch.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
+    batch.settle("step", Units(output_tokens=100), Units(rounds=1, output_tokens=501), ())
     batch.write()
-    assert [(account.id, unit) for account, unit in batch.exceeded_caps()] == [(OWN, "output_tokens")]
+    assert list(batch.exceeded_caps()) == [(batch.run_account, "output_tokens")]
+    assert batch.run_account.spent.rounds == 1
 
 
 def test_an_account_that_is_not_there_undoes_the_transaction(session: Session) -> None:

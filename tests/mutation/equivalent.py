@@ -151,6 +151,15 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "touched_paths = set(call.touched.names) if call.touched is not None else set()",
         "touched_paths = (set(call.touched.names))",
     ): "with_touched_paths has just found what the call touches; the type checker has to be told",
+    **{
+        (
+            "tools/commands/program_names.py",
+            "program_finder.find",
+            "if located is None or real is None:",
+            f"if ({condition}):",
+        ): "either both are there or neither is; the type checker has to be told of each"
+        for condition in ("located is None", "real is None", "located is None and real is None")
+    },
     (
         "tools/files/workspace.py",
         "_read",
