@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers
+from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
-from kairos_mcp.core.steps import CallTool, Pause, RequestCompletion, Step
+from kairos_mcp.core.steps import Answer, CallTool, Pause, RequestCompletion, Step
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
@@ -116,6 +116,36 @@ def test_for_what_nobody_asked_there_is_no_deposit_not_even_of_what_stands_besid
 def test_an_answer_that_does_not_fit_its_step_is_refused(path: str, answer: Any) -> None:
     with pytest.raises(BadArguments):
         deposits_for({path: answer})
+
+
+# -- in which form it is stored --------------------------------------------------------------------------------
+
+CALLED = {"type": "tool_use", "name": "clock", "input": {}}
+AS_A_CALL, AS_JSON = {"tool_calls": [{"name": "clock", "arguments": {}}]}, {"content": '{"n": 1}'}
+FREE = RequestCompletion("round-1", "round", ASKED)
+WITH_SCHEMA = RequestCompletion("round-1", "round", ASKED, output_schema={"type": "object"})
+TURN_WITH_CALLS = Completion("", tool_calls=(ToolCall("round-1/call-1", "clock", {}),))
+
+
+@pytest.mark.parametrize(
+    ("step", "recorded", "given", "stored"),
+    [
+        (FREE, None, CALLED, AS_A_CALL),
+        (FREE, None, {"n": 1}, {"n": 1}),
+        (WITH_SCHEMA, None, {"n": 1}, AS_JSON),
+        (WITH_SCHEMA, TURN_WITH_CALLS, {"n": 1}, AS_JSON),
+        (None, Completion('{"n": 1}'), {"n": 1}, AS_JSON),
+        (None, TURN_WITH_CALLS, CALLED, AS_A_CALL),
+        (WAITING["round-1/call-1"], None, CALLED, CALLED),
+        (None, ToolResult("yes"), CALLED, CALLED),
+        (None, None, CALLED, CALLED),
+    ],
+)
+def test_an_object_for_a_completion_is_its_json_where_that_was_asked_and_else_a_call(
+    step: Step | None, recorded: Answer | None, given: Any, stored: Any
+) -> None:
+    """What was asked is known by the open step; of one that is answered already, by what it was answered."""
+    assert to_stored_form(given, step, recorded) == stored
 
 
 # -- what it is about ------------------------------------------------------------------------------------------

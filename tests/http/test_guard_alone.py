@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, refuse
+from kairos_mcp.server.http_guard import METHOD, TOOL, CheckedBody, HttpGuard, ServerNames, refuse
 
 PORT = 8765
 HOST = (b"host", b"localhost:8765")
@@ -223,7 +223,17 @@ def test_a_message_is_passed_on_whole_with_what_it_asks_for() -> None:
     for parts in ((CALL,), (CALL[:9], CALL[9:]), (b"", CALL[:1], b"", CALL[1:], b"")):
         behind, peer = read(Peer(pieces(*parts)), JSON)
         ((scope, body),) = behind.calls
-        assert (peer.status, scope[METHOD], body) == (200, "tools/call", CALL)
+        assert (peer.status, scope[METHOD], scope[TOOL], body) == (200, "tools/call", "x", CALL)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("tools/call", b"{}"), ("tools/call", b'{"name":1}'), ("tools/list", b'{"name":"x"}'), ("prompts/get", b"{}")],
+)
+def test_a_message_that_names_no_tool_to_call_is_passed_on_without_one(method: str, params: bytes) -> None:
+    message = b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.encode(), params)
+    ((scope, body),) = read(Peer(pieces(message)), JSON)[0].calls
+    assert (scope[METHOD], TOOL in scope, body) == (method, False, message)
 
 
 @pytest.mark.parametrize(

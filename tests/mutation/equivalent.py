@@ -145,6 +145,18 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'tool.effect == "read"',
         "tool.effect == 'read?'",
     ): "then each call is judged by itself, with the same end: a law test compares them",
+    **{
+        ("server/http_guard.py", "", f'{name} = "{key}"', f"{name} = '{key}?'"): (
+            "whoever writes or reads it takes the key by this name, so that another text is as good"
+        )
+        for name, key in (("METHOD", "kairos.method"), ("TOOL", "kairos.tool"))
+    },
+    (
+        "server/http_guard.py",
+        "error_response",
+        "body = error.model_dump_json(by_alias=True, exclude_unset=True)",
+        "body = error.model_dump_json(by_alias=False, exclude_unset=True)",
+    ): "no field of an error has an alias",
     (
         "gate.py",
         "Gate.recheck",
