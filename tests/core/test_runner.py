@@ -183,6 +183,15 @@ def test_branches_that_wait_for_each_other_are_refused_also_behind_one_that_runs
         runner.answer("free", ToolResult(""))
 
 
+def test_a_branch_that_waits_for_itself_is_refused_also_where_it_is_the_last_one() -> None:
+    def flow() -> Flow[Any]:
+        return (yield from Gather({name: call(name) for name in ("free", "a")}, {"a": ("a",)}))
+
+    runner = Runner(flow())
+    with pytest.raises(RuntimeError):
+        runner.answer("free", ToolResult(""))
+
+
 def test_a_branch_that_waits_for_another_holds_none_back_that_is_declared_after_it() -> None:
     group = Group(dict.fromkeys(("a", "b", "c"), None), {"b": ("a",)}, 2)
     runner = Runner(gather_group(group))
@@ -302,6 +311,16 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
         assert runner.take(path)
         runner.answer(path, ToolResult(""))
     assert (runner.finished, runner.branches) == (True, {})
+
+
+def test_what_comes_after_the_branches_may_keep_a_share_as_large_as_one_of_theirs() -> None:
+    def flow() -> Flow[Any]:
+        branches = {name: Branch(branch(Plan(1)), Limits()) for name in ("a", "b")}
+        return (yield from Gather(branches, keeps_share=True))
+
+    runner = Runner(flow())
+    begin_all(runner)
+    assert [share().shares for share in runner.branches.values()] == [3, 3]
 
 
 def test_a_step_is_charged_to_the_nearest_branch_with_limits_of_its_own() -> None:

@@ -8,6 +8,7 @@ FIFO = " # the open of a FIFO without a writer must not block"
 RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"
 NO_NAME = 'rename({}, "", "", EXCHANGE) # with empty names: if the call exists, it fails with ENOENT'
 TRIES = "_TRIES = {} # EAGAIN: a rename elsewhere raced with the resolution"
+OWNER = "return waiting_flow if waiting_flow is not None else"
 PREFIXES = (
     'prefixes = [re.split(r"[*?\\[{{]", text.removeprefix("./"), maxsplit={})[0].casefold() for text in rule.paths]'
 )
@@ -65,6 +66,24 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'while self.branches and (path := path.rpartition("/")[0]):',
         "while ((path := path.rpartition('/')[0])):",
     ): "a shorter way where no branch has limits of its own: without it the loop finds none of them",
+    **{
+        (
+            "core/replay.py",
+            "Runner.take",
+            "if gathering is None and waiting_flow is not None and waiting_flow.parent is None:",
+            f"if {condition} and waiting_flow.parent is None:",
+        ): "a shorter way for a step in no branch: without it no branch is found around it, and none forbids it"
+        for condition in (
+            "gathering is None and (waiting_flow is None)",
+            "(gathering is not None) and waiting_flow is not None",
+        )
+    },
+    (
+        "core/replay.py",
+        "Runner._owner_of",
+        f"{OWNER} gathering.waiting_flow if gathering is not None else None",
+        f"{OWNER} (gathering.waiting_flow)",
+    ): "a step is asked for by a flow or by a gather, one of both; the type checker has to be told",
     (BENEATH, "", FLAGS.format(0, 0), FLAGS.format(1, 0)): ELSEWHERE,
     (BENEATH, "", FLAGS.format(0, 0), FLAGS.format(0, 1)): ELSEWHERE,
     **{
