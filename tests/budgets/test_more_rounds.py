@@ -376,6 +376,12 @@ def test_where_nothing_around_is_limited_all_that_was_asked_for_is_granted() -> 
     assert grant == (7, 8, "3 calls since the last grant, 1 of them repeated")
 
 
+def test_one_round_for_which_there_is_room_is_granted_too() -> None:
+    grant = grant_rounds(7, [2], 0, 1, lambda: Progress(3, 1, True))
+    assert (grant.granted, grant.left) == (1, 1)
+    assert "7 were asked for" in grant.reason
+
+
 FAILED = MadeCall(b"edit", b"stale")
 
 
