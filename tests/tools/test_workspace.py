@@ -66,9 +66,8 @@ def test_a_socket_and_a_device_are_no_files(open_workspace: Workspace, workspace
             listening.bind("sock")
         finally:
             os.chdir(here)
-        with pytest.raises(NotRegularFile) as refused, open_workspace.open_file("sock"):
+        with pytest.raises(NotRegularFile, match="is not a regular file"), open_workspace.open_file("sock"):
             pass
-        assert "Only regular files" in refused.value.hint
     with Workspace(Path("/dev")) as devices, pytest.raises(KairosError) as caught, devices.open_file("null"):
         pass
     assert caught.value.code in ("not_regular_file", "path_denied")
