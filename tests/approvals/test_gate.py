@@ -17,7 +17,7 @@ from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC
-from kairos_mcp.tools.touched_paths import TouchedPaths, read_named_paths
+from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet, read_named_paths
 
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
 SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}
@@ -279,6 +279,26 @@ def test_only_where_a_person_is_asked_may_they_answer_for_further_calls() -> Non
     gate = Gate([], Scopes().scope_of)
     assert gate.judge(GatedCall(EDIT, {"path": "src/a.py"})).may_remember
     assert not gate.judge(GatedCall(READ, {})).may_remember
+
+
+@pytest.mark.parametrize(
+    ("touched", "brings_hidden", "may_remember"),
+    [
+        (TouchedSet(("docs/a.md",)), False, True),
+        (TouchedSet(("docs/a.md",)), True, False),
+        (TouchedSet(("docs/a.md",), has_hidden_text=True), False, False),
+        (TouchedSet(("docs",), folders=("docs",), has_instructions=True), False, False),
+        (TouchedSet(("AGENTS.md",)), False, False),
+        (TouchedSet(unresolved=("~/x",)), False, False),
+        (TouchedSet(outside=("/var/tmp/x",)), False, False),
+    ],
+)
+def test_what_is_always_asked_about_is_answered_for_this_call_alone(
+    touched: TouchedSet, brings_hidden: bool, may_remember: bool
+) -> None:
+    call = GatedCall(tool("x__do", source="mcp:x"), {}, touched=touched, brings_hidden=brings_hidden)
+    ruling = Gate([], Scopes().scope_of).judge(call)
+    assert (ruling.decision, ruling.may_remember) == ("ask", may_remember)
 
 
 def test_a_caller_s_own_tool_is_judged_by_no_path_outside_the_workspace(tmp_path: Path) -> None:
