@@ -176,19 +176,25 @@ class WorkerThreads:
         _set_timer(job)
         if self._idle:
             self._give(self._idle.pop(), job)
-        elif len(self._queues) < self._max_threads:
-            self._give(self._start_thread(), job)
-        else:
+        elif len(self._queues) == self._max_threads:
             self._backlog.append(job)
+        else:
+            try:
+                self._give(self._start_thread(), job)
+            except (RuntimeError, MemoryError) as error:  # there is no room for another thread just now
+                if self._queues:
+                    self._backlog.append(job)
+                else:
+                    job.done.set_exception(error)
 
     def _give(self, queue: _Queue, job: _ThreadJob) -> None:
         queue.put(_Batch([job], job.done.get_loop(), is_left=True))
 
     def _start_thread(self) -> _Queue:
         queue: _Queue = SimpleQueue()
-        self._queues.append(queue)
-        name = f"{self._name}-{len(self._queues)}"
+        name = f"{self._name}-{len(self._queues) + 1}"
         threading.Thread(target=self._run_batches, args=(queue,), name=name, daemon=True).start()
+        self._queues.append(queue)
         return queue
 
     def _run_batches(self, queue: _Queue) -> None:

@@ -71,6 +71,39 @@ async def test_a_call_that_takes_long_holds_up_none_of_those_beside_it(threads: 
     assert await threads.call_in_place(WITHIN_S, int, "3") == 3
 
 
+async def test_where_no_further_thread_can_be_started_the_one_there_is_makes_all_calls(
+    threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_room)
+        long = threads.call_together(WITHIN_S, goes_on.wait, WITHIN_S)
+        behind = [threads.call_together(WITHIN_S, int, "2") for _ in range(5)]
+        await asyncio.sleep(0)  # they are given to the thread, and it does not end in time
+        await asyncio.sleep(0)
+    goes_on.set()
+    assert await asyncio.wait_for(asyncio.gather(long, *behind), WITHIN_S) == [True, 2, 2, 2, 2, 2]
+
+
+async def test_where_no_thread_can_be_started_at_all_a_call_fails_and_the_next_one_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none_yet = WorkerThreads(3, "tested")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_room)
+        together = [none_yet.call_together(WITHIN_S, int, "1") for _ in range(3)]
+        for each in (none_yet.call(WITHIN_S, int, "1"), *together):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await asyncio.wait_for(each, WITHIN_S)
+    assert await asyncio.wait_for(none_yet.call(WITHIN_S, int, "1"), WITHIN_S) == 1
+    none_yet.close()
+
+
+def no_room(_thread: threading.Thread) -> None:
+    """As Python's own `start` where the machine has no room for another thread."""
+    raise RuntimeError("can't start new thread")
+
+
 async def test_the_event_loop_leaves_a_call_in_place_that_takes_long(threads: WorkerThreads) -> None:
     goes_on = threading.Event()
     long = threads.call_in_place(WITHIN_S, goes_on.wait, WITHIN_S)

@@ -2887,6 +2887,12 @@ READS_AND_PLANS = (
     ),
     Guard(
         "execution/worker_threads.py",
+        "            except (RuntimeError, MemoryError) as error:",
+        "            except ZeroDivisionError as error:",
+        "core/test_worker_threads.py::test_where_no_further_thread_can_be_started_the_one_there_is_makes_all_calls",
+    ),
+    Guard(
+        "execution/worker_threads.py",
         "        for job in (*self._backlog, *self._together):\n            job.done.cancel()\n",
         "",
         "core/test_worker_threads.py::test_what_has_not_begun_is_cancelled_at_the_end",
