@@ -76,7 +76,7 @@ def test_no_write_lands_outside_while_folders_are_swapped(
         assert racer.stdout is not None
         racer.stdin.write("\n")
         racer.stdin.flush()
-        assert int(racer.stdout.readline()) > 10
+        assert int(racer.stdout.readline()) > 0
     assert set(seen) <= {None, *RACED}, seen
     assert seen[None] > 0
     assert seen & RACED  # else nothing was raced
