@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,13 +21,12 @@ from support.forked_program import Forked
 from support.http_server import META, MODERN
 from support.task_client import TASKS_EXTENSION
 from support.waiting import wait_until
+from test_between_replicas import DIALOGS, approve
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]
 WITHIN_S = 60.0
 LEASE_S = 10.0
-SEEN_S = 0.4  # a dialog that is answered sooner was seen by nobody
 A, B, C, D, E, F, G, H = range(8)
-DIALOGS = {"elicitation": {}}
 TASKS = {"extensions": {TASKS_EXTENSION: {}}}
 EDIT = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
 BY_CALLER = {"goal": "edit", "route": "caller", "tools": ["edit_file"], "wait_s": 5}
@@ -101,10 +99,7 @@ def start(place: Place, environ: dict[str, str], number: int, port: int, stack: 
 def approve_edit(replica: Replica) -> dict[str, Any]:
     """What a client comes to see whose user approves the call that waits: it asks with the same start."""
     asked = replica.ask("tools/call", DIALOGS, name="planner_run", arguments=BY_CALLER)
-    (key,) = asked["inputRequests"]
-    time.sleep(SEEN_S)
-    reply = {key: {"action": "accept", "content": {"decision": "approve"}}}
-    more = {"inputResponses": reply, "requestState": asked["requestState"]}
+    more = {**approve(asked), "requestState": asked["requestState"]}
     found: dict[str, Any] = replica.ask("tools/call", DIALOGS, name="planner_run", arguments=BY_CALLER, **more)
     return found["structuredContent"]
 

@@ -22,6 +22,7 @@ from kairos_mcp.tools.registry import ToolRegistry
 RACER = Path(__file__).with_name("racer.py")
 TIMES = [300, pytest.param(20_000, marks=pytest.mark.slow)]
 WITHIN_S = 20.0
+MET = 10  # so often at least the other program has to come between
 RACED: Counter[str | None] = Counter(("path_denied", "not_found", "stale_file"))
 WAYS = ("rename", "twice", "place", "truncate")
 
@@ -62,7 +63,7 @@ def test_no_write_lands_outside_while_folders_are_swapped(
     made, number, ends = 0, 0, time.monotonic() + WITHIN_S
     with racing(kind, tmp_path) as racer:
         for n in itertools.count():
-            if n >= times and (seen & RACED or time.monotonic() > ends):
+            if n >= times and (sum(seen[code] for code in RACED) > MET or time.monotonic() > ends):
                 break  # the other program may begin late, and the first edits meet none of it
             if n % 3 == 2 and kind == "swap":  # where the folder is missing for a moment, it would be made anew
                 code = tools.call("write_file", path=f"flip/new-{n}", content="new").code
@@ -76,7 +77,7 @@ def test_no_write_lands_outside_while_folders_are_swapped(
         assert racer.stdout is not None
         racer.stdin.write("\n")
         racer.stdin.flush()
-        assert int(racer.stdout.readline()) > 0
+        assert int(racer.stdout.readline()) > MET
     assert set(seen) <= {None, *RACED}, seen
     assert seen[None] > 0
     assert seen & RACED  # else nothing was raced
