@@ -46,10 +46,10 @@ def running(tmp_path: Path, postgres_server: str) -> Any:
         yield deployment
 
 
-def approve(asked: dict[str, Any]) -> dict[str, Any]:
-    """What a client answers whose user approves all that it is asked."""
+def approve(asked: dict[str, Any], decision: str = "approve") -> dict[str, Any]:
+    """What a client answers whose user approves all that it is asked, or decides otherwise."""
     time.sleep(SEEN_S)
-    reply = {"action": "accept", "content": {"decision": "approve"}}
+    reply = {"action": "accept", "content": {"decision": decision}}
     return {"inputResponses": dict.fromkeys(asked["inputRequests"], reply)}
 
 

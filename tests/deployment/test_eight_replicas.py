@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from threading import Barrier
+from typing import Any, TypeVar
 
 import httpx2
 import pytest
@@ -23,6 +24,8 @@ from support.task_client import TASKS_EXTENSION
 from support.waiting import wait_until
 from test_between_replicas import DIALOGS, approve
 
+T = TypeVar("T")
+
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]
 WITHIN_S = 60.0
 LEASE_S = 10.0
@@ -31,6 +34,11 @@ TASKS = {"extensions": {TASKS_EXTENSION: {}}}
 EDIT = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
 BY_CALLER = {"goal": "edit", "route": "caller", "tools": ["edit_file"], "wait_s": 5}
 BY_SCRIPT = {"goal": "look", "route": "scripted", "wait_s": 0}
+KEYED = {**BY_CALLER, "key": "one"}
+OF_ANSWERS = (
+    "select path, body from mark join run on n = mark.run left join answer on answer.mark = mark.id"
+    " where run.id = ? order by mark.id"
+)
 
 
 @dataclass
@@ -164,3 +172,77 @@ def kill_owner_of_task(place: Place, replicas: list[Replica]) -> None:
         "select path, ended from attempt join mark on mark.id = attempt.mark join run on n = mark.run where run.id = ?"
     )
     assert place.rows(lost, run_id) == [("round-2", "unknown")]
+
+
+def test_what_eight_servers_are_asked_at_the_same_moment_is_done_once(place: Place, replicas: list[Replica]) -> None:
+    call_first_of_day(place, replicas)
+    run_id = start_at_once(place, replicas)
+    answer_at_once(place, replicas, run_id)
+    decide_at_once(place, replicas, run_id)
+
+
+def at_once(replicas: list[Replica], ask: Callable[[int, Replica], T]) -> list[T]:
+    """What each of the servers answers, all being asked at the same moment: `ask(number, server)`."""
+    gate = Barrier(len(replicas))
+
+    def ask_at_gate(number: int, replica: Replica) -> T:
+        gate.wait(WITHIN_S)
+        return ask(number, replica)
+
+    with ThreadPoolExecutor(len(replicas)) as threads:
+        return list(threads.map(ask_at_gate, range(len(replicas)), replicas))
+
+
+def call_first_of_day(place: Place, replicas: list[Replica]) -> None:
+    """The first model calls of a day, one at each server: they are charged to one account."""
+    assert place.rows("select id from account where scope = 'day'") == []
+    at_once(replicas, lambda n, replica: replica.call("planner_run", **{**BY_SCRIPT, "goal": f"look {n}"}))
+    wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(8,)], WITHIN_S)
+    days = place.rows("select spent_model_calls, held_model_calls from account where scope = 'day'")
+    assert days == [(2 * len(replicas), 0)]
+
+
+def start_at_once(place: Place, replicas: list[Replica]) -> str:
+    """The same start at each server: one run."""
+    started = at_once(replicas, lambda _, replica: replica.call("planner_run", **KEYED)["run_id"])
+    assert place.rows("select id from run where route = 'caller'") == [(run_id,) for run_id in set(started)]
+    assert place.rows(OF_ANSWERS, started[0]) == [("round-1", None)]
+    return started[0]
+
+
+def answer_at_once(place: Place, replicas: list[Replica], run_id: str) -> None:
+    """Another answer for the same step at each server: one is stored, and the others are told."""
+
+    def answer(number: int, replica: Replica) -> bool:
+        call = {"id": "c", "name": "edit_file", "arguments": EDIT}
+        turn = {"content": f"of server {number}", "tool_calls": [call]}
+        arguments = {"run_id": run_id, "answers": {"round-1": turn}, "wait_s": 5}
+        return not replica.ask("tools/call", name="run_continue", arguments=arguments).get("isError")
+
+    taken = at_once(replicas, answer)
+    (stored,) = [number for number, was_taken in enumerate(taken) if was_taken]
+    (first, call) = place.rows(OF_ANSWERS, run_id)
+    assert f'"of server {stored}"' in first[1]
+    assert call == ("round-1/call-1", None)
+
+
+def decide_at_once(place: Place, replicas: list[Replica], run_id: str) -> None:
+    """Users at each server are asked whether the call may be made, and half of them deny it: one verdict counts."""
+    asked = at_once(
+        replicas, lambda _, replica: replica.ask("tools/call", DIALOGS, name="planner_run", arguments=KEYED)
+    )
+    words = ["approve", "deny"] * (len(replicas) // 2)
+
+    def decide(number: int, replica: Replica) -> str:
+        more = {**approve(asked[number], words[number]), "requestState": asked[number]["requestState"]}
+        found = replica.ask("tools/call", DIALOGS, name="planner_run", arguments=KEYED, **more)
+        return found["structuredContent"]["status"]
+
+    assert set(at_once(replicas, decide)) == {"input_required"}  # it waits for round 2, at whichever server
+    ((verdict,),) = place.rows("select verdict from approval")
+    assert verdict in words
+    assert (place.workspace / "a.txt").read_text() == ("omega\n" if verdict == "approve" else "alpha\n")
+    ended = [path for path, body in place.rows(OF_ANSWERS, run_id) if body is not None]
+    assert ended == ["round-1", "round-1/call-1"]
+    effects = "select count(*) from attempt join mark on mark.id = attempt.mark where path = 'round-1/call-1'"
+    assert place.rows(effects) == [(1 if verdict == "approve" else 0,)]  # how often it was begun
