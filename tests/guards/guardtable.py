@@ -1308,6 +1308,12 @@ PROGRAMS = (
     ),
     Guard(
         "tools/commands/sandbox.py",
+        "[ $$ = 2 ] && kill -9 -1; ",
+        "",
+        COMMAND + "what_a_program_started_ends_with_the_leash_where_bubblewrap_died_while_it_set_itself_up",
+    ),
+    Guard(
+        "tools/commands/sandbox.py",
         'arguments += [] if self.network else ["--unshare-net"]',
         "pass",
         COMMAND + "there_is_no_network",

@@ -30,6 +30,7 @@ from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
+    LAUNCHER,
     LEASH_FD,
     STATUS_FD,
     CapturedStream,
@@ -644,6 +645,29 @@ def test_the_death_of_the_server_ends_its_programs(workspace: Path, mode: str) -
 def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(workspace: Path, mode: str) -> None:
     for n in range(60):
         assert_killed_server_leaves_nothing(workspace, mode, n * 0.001 if mode == "sandboxed" else n * 0.003)
+
+
+@pytest.mark.sandbox
+def test_what_a_program_started_ends_with_the_leash_where_bubblewrap_died_while_it_set_itself_up(
+    workspace: Path,
+) -> None:
+    """Outside the sandbox one bubblewrap dies with the server, before the one inside is told to die with it."""
+    mark = token(7317)
+    words = ["sh", "-c", f"setsid sleep {mark} & exec sleep {mark}"]
+    wrapped = Sandbox(workspace).wrap(words, leash_fd=LEASH_FD)
+    wrapped.remove("--die-with-parent")
+    leash, held = os.pipe()
+    with open(os.devnull, "wb") as status:
+        passed = (leash, status.fileno())
+        channels = [f"{leash}:{LEASH_FD}", f"{status.fileno()}:{STATUS_FD}", "1"]
+        outside = subprocess.Popen([PYTHON, "-I", "-S", str(LAUNCHER), *channels, "--", *wrapped], pass_fds=passed)
+    wait_until(lambda: len(alive(f"sleep\0{mark}")) == 2, WITHIN_S)
+    outside.kill()
+    outside.wait(WITHIN_S)
+    assert len(alive(f"sleep\0{mark}")) == 2
+    os.close(held)
+    assert_none_left(mark)
+    os.close(leash)
 
 
 @pytest.mark.parametrize("how", ["time", "exit", "stop"])

@@ -41,9 +41,11 @@ _STRICTNESS: Mapping[MountKind, int] = {
     "hidden": 4,
 }
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-# Waits for the leash to close, then kills the program ($$). Never "all" processes (kill -9 -1): without a PID namespace
-# those would be ours. The program's arguments are passed on as they are; the shell does not read them.
-_LEASH = '( (read -r _ <&$FD; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
+# Waits for the leash to close, then kills the program ($$) and all that it has started: bubblewrap's process 1 goes on
+# until they have ended where the bubblewrap outside died before it. The program is process 2 of a PID namespace of its
+# own; anywhere else "all" (kill -9 -1) would be ours. Its arguments are passed on as they are; the shell does not read
+# them.
+_LEASH = '( (read -r _ <&$FD; [ $$ = 2 ] && kill -9 -1; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
 
 
 @dataclass(frozen=True, slots=True)
