@@ -88,11 +88,14 @@ def by_rows(place: Place) -> tuple[dict[int, list[Units]], dict[int, list[Units]
     """Every amount that is spent, and held, by the account that it is charged to."""
     spent: dict[int, list[Units]] = defaultdict(list)
     held: dict[int, list[Units]] = defaultdict(list)
+    attempts: dict[int, list[list[str | None]]] = defaultdict(list)
+    for mark, *attempt in place.rows("select mark, held, shared, lost from attempt order by id"):
+        attempts[mark].append(attempt)
     for mark, kind, first, shared, answer, outcome in place.rows(
         "select mark.id, kind, held, shared, answer.spent, outcome from mark join run on n = run"
         " left join answer on mark.id = answer.mark"
     ):
-        tries = place.rows("select held, shared, lost from attempt where mark = ? order by id", mark)
+        tries = attempts[mark]
         charged = [shared, *(each[1] for each in tries)]
         for accounts, (_, _, lost) in zip(charged, tries, strict=False):
             _add(spent, accounts, lost)
