@@ -172,7 +172,10 @@ def _next_for_paused(
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)
-    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: `{resume_command(run)}`."
+    why = (
+        "No server moves it now: one that drives runs and can perform it goes on with it once it is called, a worker"
+        f" by itself; in a terminal: `{resume_command(run)}`."
+    )
     return _call("run_status", {"run_ids": [run.id]}, why)
 
 
