@@ -148,7 +148,7 @@ def normalise(text: str) -> str:
     text = text.replace("\n", "")  # a narrow terminal breaks lines anywhere
     for pattern, replacement in (
         (r"run-[0-9a-f]{4,12}", "run-ID"),
-        (r"digest [0-9a-f]{16}", "digest"),
+        (r"digest ?[0-9a-f]{16}", "digest"),
         (r"\d{4}-\d\d-\d\dT[\d:]+Z", "THEN"),
         (r"[\d.]+ m?s", "N s"),
         (r"\s+", " "),
