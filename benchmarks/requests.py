@@ -27,7 +27,7 @@ WAY = "http_modern"
 PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 POLL_S = 0.1  # of a client that waits for the end of its task
 SETTINGS = 'durability = "process"\nscript = "script.jsonl"\n[day]\nmodel_calls = 1000000\n'
-SCRIPT = '{"content": "Done.", "finish": "stop"}\n'
+SCRIPT = '{"content": "Done.", "finish": "stop", "delay_s": 0.01}\n'  # so that a call comes before its end
 Ask = Callable[[Client, str], Awaitable[None]]
 
 
@@ -54,7 +54,8 @@ async def _run(client: Client, goal: str) -> None:
 
 
 async def _task(client: Client, goal: str) -> None:
-    begin = _TaskRequest(method="tools/call", params={"name": "planner_run", "arguments": {"goal": goal}})
+    at_once = {"goal": goal, "wait_s": 0}
+    begin = _TaskRequest(method="tools/call", params={"name": "planner_run", "arguments": at_once})
     task = await client.session.send_request(begin, PLAIN)
     assert task["resultType"] == "task", task
     while task["status"] != "completed":

@@ -38,6 +38,7 @@ def lock_store(place: Place) -> Iterator[None]:
         if postgres.is_chosen():
             from kairos_mcp.store.postgres.writer import begin
 
+            other.rows("set idle_in_transaction_session_timeout = 0")  # else the database ends it after 5 s
             begin(other)
         else:
             other.rows("begin immediate")
