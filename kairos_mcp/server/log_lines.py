@@ -49,9 +49,21 @@ class LineFormatter(logging.Formatter):
         return self._redactor.redact_text(text).text
 
 
+def is_of_interest(record: logging.LogRecord) -> bool:
+    """False where a client ended its session while a notification of it was being read: the SDK, which has answered it
+    by then, logs that as an error of the server."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None or record.name != "mcp.server.streamable_http":
+        return True
+    from anyio import BrokenResourceError, ClosedResourceError  # at the first such record
+
+    return not isinstance(error, BrokenResourceError | ClosedResourceError)
+
+
 def write_log_lines(environ: Mapping[str, str], form: LogFormat) -> None:
     """Write what is logged from now on to stderr in this form, and nothing of it elsewhere."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(environ, form))
+    handler.addFilter(is_of_interest)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("kairos_mcp").setLevel(logging.INFO)

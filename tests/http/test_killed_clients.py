@@ -109,7 +109,7 @@ async def ground(way: str, folder: Path) -> AsyncIterator[Ground]:
     site = await asyncio.to_thread(Site.start, folder)
     try:
         yield Ground(place, site.url)
-        assert site.is_quiet(), site.said
+        assert site.is_quiet(), "".join(site.said)
     finally:
         site.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -10,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from support.forked_program import NAMES, Forked, start
 
-from kairos_mcp.server.log_lines import LineFormatter, LogFormat
+from kairos_mcp.server.log_lines import LineFormatter, LogFormat, write_log_lines
 
 SECONDS = 30
 TEXT_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error|critical) [\w.]+: .+")
@@ -48,6 +50,31 @@ def test_json_is_one_object_that_hides_keys(record: logging.LogRecord) -> None:
     assert (found["level"], found["logger"]) == ("error", "uvicorn.error")
     assert found["message"].startswith("it failed\r\nwith ")
     assert "Traceback" in found["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("logger", "error", "lines"),
+    [
+        ("mcp.server.streamable_http", anyio.ClosedResourceError(), 0),
+        ("mcp.server.streamable_http", anyio.BrokenResourceError(), 0),
+        ("mcp.server.streamable_http", ValueError("no"), 1),
+        ("uvicorn.error", anyio.ClosedResourceError(), 1),
+    ],
+)
+def test_a_session_that_its_client_ended_meanwhile_is_no_error(
+    logger: str, error: Exception, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, ours = logging.getLogger(), logging.getLogger("kairos_mcp")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    levels = root.level, ours.level
+    try:
+        write_log_lines({}, "text")
+        logging.getLogger(logger).error("Error handling POST request", exc_info=error)
+    finally:
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
+    assert written.getvalue().count("\n") == lines
 
 
 def start_server(place: Path, form: LogFormat, *words: str) -> Forked | subprocess.Popen[bytes]:
