@@ -101,6 +101,7 @@ def test_another_page_on_this_machine_learns_and_does_nothing(
     context = browser.new_context()  # its errors are what is looked at
     ours = context.new_page()
     ours.goto(served.link)
+    ours.wait_for_selector("nav")  # the link is exchanged for a cookie
     ours.goto(f"{served.address}#/runs/{run_id}")
     ours.wait_for_selector(APPROVE)
     ((key, digest),) = site.rows("select key, digest from approval")
