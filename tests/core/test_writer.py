@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import Place
 from support.postgres import both_stores
 
@@ -168,7 +169,9 @@ async def test_closing_commits_what_was_asked_before(place: Place, durability: A
 def lock_store(place: Place) -> Iterator[ExitStack]:
     """Write as somebody else, until what is returned is closed, or as long as the block lasts."""
     with ExitStack() as other:
-        other.enter_context(place.store().write_session())
+        session = other.enter_context(place.store().write_session())
+        if postgres.is_chosen():
+            session.rows("set local idle_in_transaction_session_timeout = 0")  # else the database ends it after 5 s
         yield other
 
 
