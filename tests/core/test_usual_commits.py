@@ -100,6 +100,9 @@ def without_varying(row: dict[str, Any], paths: dict[int, str]) -> dict[str, Any
         kept.pop("step", None)  # of a note: how many steps were there
     elif kept.get("step"):
         kept["step"] = sum(mark <= kept["step"] for mark in paths)  # a database leaves ids out
+    if "news_seq" in row:
+        # On a database a run may be let go of and taken once more between two answers: two changes of its row.
+        kept |= {name: row[name] - 2 * row["fence"] for name in ("seq", "news_seq")}
     return kept | steps | {name: 0 for name in row if name.endswith("milliseconds")}
 
 

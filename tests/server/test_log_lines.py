@@ -58,7 +58,7 @@ def test_json_is_one_object_that_hides_keys(record: logging.LogRecord) -> None:
         ("mcp.server.streamable_http", anyio.ClosedResourceError(), 0),
         ("mcp.server.streamable_http", anyio.BrokenResourceError(), 0),
         ("mcp.server.streamable_http", ValueError("no"), 1),
-        ("uvicorn.error", anyio.ClosedResourceError(), 1),
+        ("kairos_mcp.server.http", anyio.ClosedResourceError(), 1),
     ],
 )
 def test_a_session_that_its_client_ended_meanwhile_is_no_error(
