@@ -50,14 +50,14 @@ class LineFormatter(logging.Formatter):
 
 
 def is_of_interest(record: logging.LogRecord) -> bool:
-    """False where a client ended its session while a notification of it was being read: the SDK, which has answered it
-    by then, logs that as an error of the server."""
+    """False where a client ended its session while a message of it was being read: the SDK logs that as an error of the
+    server."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None or record.name != "mcp.server.streamable_http":
         return True
-    from anyio import BrokenResourceError, ClosedResourceError  # at the first such record
+    from anyio import ClosedResourceError  # at the first such record
 
-    return not isinstance(error, BrokenResourceError | ClosedResourceError)
+    return not isinstance(error, ClosedResourceError)
 
 
 def write_log_lines(environ: Mapping[str, str], form: LogFormat) -> None:

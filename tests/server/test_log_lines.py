@@ -56,7 +56,7 @@ def test_json_is_one_object_that_hides_keys(record: logging.LogRecord) -> None:
     ("logger", "error", "lines"),
     [
         ("mcp.server.streamable_http", anyio.ClosedResourceError(), 0),
-        ("mcp.server.streamable_http", anyio.BrokenResourceError(), 0),
+        ("mcp.server.streamable_http", anyio.BrokenResourceError(), 1),
         ("mcp.server.streamable_http", ValueError("no"), 1),
         ("kairos_mcp.server.http", anyio.ClosedResourceError(), 1),
     ],
