@@ -175,10 +175,10 @@ def kill_owner_of_task(place: Place, replicas: list[Replica]) -> None:
 
 
 def test_what_eight_servers_are_asked_at_the_same_moment_is_done_once(place: Place, replicas: list[Replica]) -> None:
-    call_first_of_day(place, replicas)
-    run_id = start_at_once(place, replicas)
-    answer_at_once(place, replicas, run_id)
-    decide_at_once(place, replicas, run_id)
+    assert_first_calls_of_day_share_an_account(place, replicas)
+    run_id = assert_one_run_is_started(place, replicas)
+    assert_one_answer_is_stored(place, replicas, run_id)
+    assert_one_verdict_counts(place, replicas, run_id)
 
 
 def at_once(replicas: list[Replica], ask: Callable[[int, Replica], T]) -> list[T]:
@@ -193,7 +193,7 @@ def at_once(replicas: list[Replica], ask: Callable[[int, Replica], T]) -> list[T
         return list(threads.map(ask_at_gate, range(len(replicas)), replicas))
 
 
-def call_first_of_day(place: Place, replicas: list[Replica]) -> None:
+def assert_first_calls_of_day_share_an_account(place: Place, replicas: list[Replica]) -> None:
     """The first model calls of a day, one at each server: they are charged to one account."""
     assert place.rows("select id from account where scope = 'day'") == []
     at_once(replicas, lambda n, replica: replica.call("planner_run", **{**BY_SCRIPT, "goal": f"look {n}"}))
@@ -202,7 +202,7 @@ def call_first_of_day(place: Place, replicas: list[Replica]) -> None:
     assert days == [(2 * len(replicas), 0)]
 
 
-def start_at_once(place: Place, replicas: list[Replica]) -> str:
+def assert_one_run_is_started(place: Place, replicas: list[Replica]) -> str:
     """The same start at each server: one run."""
     started = at_once(replicas, lambda _, replica: replica.call("planner_run", **KEYED)["run_id"])
     assert place.rows("select id from run where route = 'caller'") == [(run_id,) for run_id in set(started)]
@@ -210,7 +210,7 @@ def start_at_once(place: Place, replicas: list[Replica]) -> str:
     return started[0]
 
 
-def answer_at_once(place: Place, replicas: list[Replica], run_id: str) -> None:
+def assert_one_answer_is_stored(place: Place, replicas: list[Replica], run_id: str) -> None:
     """Another answer for the same step at each server: one is stored, and the others are told."""
 
     def answer(number: int, replica: Replica) -> bool:
@@ -226,7 +226,7 @@ def answer_at_once(place: Place, replicas: list[Replica], run_id: str) -> None:
     assert call == ("round-1/call-1", None)
 
 
-def decide_at_once(place: Place, replicas: list[Replica], run_id: str) -> None:
+def assert_one_verdict_counts(place: Place, replicas: list[Replica], run_id: str) -> None:
     """Users at each server are asked whether the call may be made, and half of them deny it: one verdict counts."""
     asked = at_once(
         replicas, lambda _, replica: replica.ask("tools/call", DIALOGS, name="planner_run", arguments=KEYED)

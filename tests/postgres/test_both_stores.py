@@ -27,7 +27,7 @@ SWEPT = ("agents", "budgets", "core", "crash", "http", "ooda", "tasks", "teams",
 SWEEPS = "slow and not foreign and not browser and not postgres"
 
 
-def run_folder(server: str, folder: str, tmp_path: Path, *options: str) -> None:
+def assert_folder_passes(server: str, folder: str, tmp_path: Path, *options: str) -> None:
     """Run the tests of a folder with their rows in the database; fails as they do, or where half are skipped."""
     report = tmp_path / "report.xml"
     done = subprocess.run(
@@ -49,7 +49,7 @@ def run_folder(server: str, folder: str, tmp_path: Path, *options: str) -> None:
 @pytest.mark.postgres
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_what_holds_of_the_file_holds_of_the_database(postgres_server: str, folder: str, tmp_path: Path) -> None:
-    run_folder(postgres_server, folder, tmp_path)
+    assert_folder_passes(postgres_server, folder, tmp_path)
 
 
 @pytest.mark.postgres
@@ -57,4 +57,4 @@ def test_what_holds_of_the_file_holds_of_the_database(postgres_server: str, fold
 @pytest.mark.parametrize("folder", SWEPT)
 def test_whole_sweeps_of_the_file_hold_of_the_database(postgres_server: str, folder: str, tmp_path: Path) -> None:
     """Of the folders whose sweeps write rows."""
-    run_folder(postgres_server, folder, tmp_path, "-m", SWEEPS)
+    assert_folder_passes(postgres_server, folder, tmp_path, "-m", SWEEPS)
