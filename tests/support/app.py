@@ -207,10 +207,10 @@ async def open_checked_app(settings: Settings, **ways: Any) -> AsyncIterator[App
 
 async def assert_all_lawful(app: App) -> None:
     """Every run of the store replays, and its books are in order."""
-    place = Place(app.settings.home.parent)
-    for run_id, principal in place.rows("select id, principal from run"):
-        await assert_replays(app, run_id, Caller(principal))
-        assert_lawful(place, run_id)
+    with Place(app.settings.home.parent).session() as session:
+        for run_id, principal in session.rows("select id, principal from run"):
+            await assert_replays(app, run_id, Caller(principal))
+            _assert_in_order(Books.read(session, run_id))
 
 
 async def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
@@ -221,7 +221,11 @@ async def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
 
 def assert_lawful(place: Place, run_id: str) -> None:
     """The account is the sum of its rows, in one snapshot; one answer a mark; rounds within their cap."""
-    books = Books.of(place, run_id)
+    with place.session() as session:
+        _assert_in_order(Books.read(session, run_id))
+
+
+def _assert_in_order(books: Books) -> None:
     assert books.spent == books.spent_by_rows
     assert books.held == (NOTHING if books.ended else books.held_by_rows)
     assert books.cap_rounds is None or books.spent.rounds + books.held.rounds <= books.cap_rounds
@@ -240,7 +244,13 @@ class Books:
 
     @classmethod
     def of(cls, place: Place, run_id: str) -> Books:
-        with place.session() as session, session.one_state():
+        with place.session() as session:
+            return cls.read(session, run_id)
+
+    @classmethod
+    def read(cls, session: Session, run_id: str) -> Books:
+        """The books in one state of the store."""
+        with session.one_state():
             return cls._read(session, run_id)
 
     @classmethod

@@ -119,12 +119,19 @@ def by_steps(place: Place, run_id: str) -> tuple[Steps, Steps]:
     """What a run's rows say was spent, and is held, with the path of each step."""
     spent: Steps = []
     held: Steps = []
+    attempts: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for mark, reserved, lost in place.rows(
+        "select mark, attempt.held, lost from attempt join mark on mark.id = mark join run on n = mark.run"
+        " where run.id = ? order by attempt.id",
+        run_id,
+    ):
+        attempts[mark].append((reserved, lost))
     for mark, path, kind, first, answer, outcome in place.rows(
         "select mark.id, path, kind, held, answer.spent, outcome from mark join run on n = run"
         " left join answer on mark.id = answer.mark where run.id = ?",
         run_id,
     ):
-        tries = place.rows("select held, lost from attempt where mark = ? order by id", mark)
+        tries = attempts[mark]
         spent += [(path, units_in(lost)) for _, lost in tries]
         if answer is not None:
             spent.append((path, units_in(answer)))
