@@ -114,7 +114,7 @@ async def open_app(chosen: Settings, *, noop: bool = False, threaded: bool = Fal
     in a thread."""
     async with App.open(chosen, via="serve") as app:
         if noop:
-            tool = replace(NOOP, in_memory=not threaded)
+            tool = replace(NOOP, at_once=None if threaded else _nothing)
             means = replace(app._factory.resources(None), registry=ToolRegistry([tool]))
             app._factory.resources = lambda _workspace: means
         await ended(app, await start(app, 2, ["warm"]))

@@ -31,6 +31,7 @@ from kairos_mcp.tools.tool import (
     ToolContext,
     ToolMemory,
     call_redacted,
+    call_redacted_at_once,
     error_result,
     probe_call,
 )
@@ -184,8 +185,7 @@ class ToolCaller:
         ctx = ToolContext(
             self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
         )
-        if tool.in_memory:
-            result = call_redacted(self.resources.redactor, tool, step.call.arguments, ctx)
+        if (result := call_redacted_at_once(self.resources.redactor, tool, step.call.arguments, ctx)) is not None:
             return self._call_result(path, step, result, elapsed_ms(began, reservation))
         workers = self.resources.workers
         work = partial(call_redacted, self.resources.redactor, tool, step.call.arguments, ctx)

@@ -130,7 +130,7 @@ class RegisteredSource:
                 raise ToolNotOffered(f"{tool.spec.name} was removed by a person.", "Go on without it.")
             return tool.run(arguments, ctx)
 
-        guarded = replace(tool, run=run)
+        guarded = replace(tool, run=run, at_once=None)
         self._guarded[id(tool)] = tool, guarded
         return guarded
 

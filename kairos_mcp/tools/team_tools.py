@@ -33,4 +33,4 @@ def plan_problem_tool() -> Tool:
     def report_plan_problem(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         return ToolResult("The planner is told. Your task has ended.")
 
-    return Tool(PLAN_PROBLEM_SPEC, report_plan_problem, internal=True, in_memory=True)
+    return Tool(PLAN_PROBLEM_SPEC, report_plan_problem, internal=True, at_once=report_plan_problem)

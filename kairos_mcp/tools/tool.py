@@ -156,8 +156,9 @@ class Tool:
     interrupted a call of effect `checked`, and may write: it finishes or reverts what that call began, or finds that
     only a person can tell. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
-    only reads. `exact_only`: matched by no glob, only by its whole name. `in_memory`: it reads nothing but its
-    arguments and takes microseconds, so that it is called in the event loop: a thread would cost more than the call.
+    only reads. `exact_only`: matched by no glob, only by its whole name. `at_once`, of a tool that only reads: `run`
+    within microseconds and without waiting for anything, else None and nothing done; it is called first, in the event
+    loop, since a thread costs more than such a call.
     """
 
     spec: ToolSpec
@@ -169,7 +170,11 @@ class Tool:
     internal: bool = False
     named_only: bool = False
     exact_only: bool = False
-    in_memory: bool = False
+    at_once: Callable[[JsonObject, ToolContext], ToolResult | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.at_once is not None and self.spec.effect != "read":
+            raise ValueError(f"{self.spec.name} does more than read, so it can't be called at once")
 
     @cached_property
     def schema(self) -> Schema:
@@ -179,6 +184,12 @@ class Tool:
 def call_tool(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
     """Check the arguments and run the tool; return every failure as a result. Raises FenceLost alone."""
     return _run_checked(tool, arguments, lambda checked: tool.run(checked, ctx))
+
+
+def call_tool_at_once(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
+    """Call the tool as `call_tool` does, but in the event loop; None where it needs a thread: nothing was done then."""
+    at_once = tool.at_once
+    return None if at_once is None else _run_checked(tool, arguments, lambda checked: at_once(checked, ctx))
 
 
 def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview | ToolResult:
@@ -286,6 +297,12 @@ def call_redacted(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: To
     except KairosError as refused:
         return redact_values.redact_result(error_result(refused), redactor)
     return redact_values.redact_result(call_tool(tool, arguments, ctx), redactor)
+
+
+def call_redacted_at_once(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
+    """Call the tool as `call_tool_at_once` does, and redact its result; None also where paths have to be checked."""
+    result = call_tool_at_once(tool, arguments, ctx) if ctx.check_paths is None else None
+    return None if result is None else redact_values.redact_result(result, redactor)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
+from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted, call_redacted_at_once
 from kairos_mcp.tools.touched_paths import MAX_TEXTS, TouchedPaths, TouchedSet, base_folders
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")
@@ -261,7 +261,9 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
 
     def make_call() -> str | None:
         ctx = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
-        return call_redacted(Redactor(), Tool(theirs(), run_tool), wanted.arguments, ctx).code
+        tool = Tool(theirs("read"), run_tool, at_once=run_tool)
+        assert call_redacted_at_once(Redactor(), tool, wanted.arguments, ctx) is None  # the check reads files
+        return call_redacted(Redactor(), tool, wanted.arguments, ctx).code
 
     (ws / "notes").symlink_to("docs/a.md")
     assert (make_call(), len(made)) == (None, 1)

@@ -122,7 +122,7 @@ async def test_a_call_ends_when_its_time_is_over_whatever_the_thread_does(thread
     assert await threads.call(WITHIN_S, int, "4") == 4
 
 
-async def test_a_tool_that_reads_nothing_but_its_arguments_is_called_in_the_event_loop_and_others_are_not(
+async def test_a_tool_that_answers_at_once_is_called_in_the_event_loop_and_others_are_not(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are checked, redacted and stored alike."""
@@ -134,24 +134,27 @@ async def test_a_tool_that_reads_nothing_but_its_arguments_is_called_in_the_even
 
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     tools = [
-        Tool(ToolSpec(name, "Notes who calls it.", schema, effect="read"), run, in_memory=name == "in_memory")
-        for name in ("in_memory", "in_a_thread")
+        Tool(ToolSpec(name, "Notes who calls it.", schema, effect="read"), run, at_once=at_once)
+        for name, at_once in (("at_once", run), ("in_a_thread", None), ("asked_first", lambda *_asked: None))
     ]
     calls = [{"name": tool.spec.name, "arguments": {"name": tool.spec.name}} for tool in tools]
-    wrong = {"name": "in_memory", "arguments": {}}
+    wrong = {"name": "at_once", "arguments": {}}
     settings = place.settings({"tool_calls": calls}, {"tool_calls": [wrong]}, says("done"))
     async with App.open(settings, via="mcp") as app:
         found = replace(app._factory.resources(None), registry=ToolRegistry(tools))
         monkeypatch.setattr(app._factory, "resources", lambda _workspace: found)
         await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
-    assert seen["in_memory"] == threading.get_ident() != seen["in_a_thread"]
+    here = threading.get_ident()
+    assert seen["at_once"] == here
+    assert here not in (seen["in_a_thread"], seen["asked_first"])
     rows = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call' order by mark.id")
     results = [json.loads(body) for (body,) in rows]
-    assert [(each["content"], each["is_error"]) for each in results[:2]] == [
-        ("in_memory", False),
+    assert [(each["content"], each["is_error"]) for each in results[:3]] == [
+        ("at_once", False),
         ("in_a_thread", False),
+        ("asked_first", False),
     ]
-    assert results[2]["code"] == "bad_arguments"
+    assert results[3]["code"] == "bad_arguments"
 
 
 async def test_calls_beyond_the_threads_wait_for_one(threads: WorkerThreads) -> None:

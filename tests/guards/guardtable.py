@@ -1244,8 +1244,8 @@ FILES = (
     ),
     Guard(
         "tools/files/workspace.py",
-        "raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))\n            yield Opened",
-        "pass\n            yield Opened",
+        "raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))\n            if at_once",
+        "pass\n            if at_once",
         "tools/test_workspace.py::test_a_socket_and_a_device_are_no_files",
     ),
     Guard(
@@ -1435,6 +1435,48 @@ OUTSIDE = (
         'return device, next(line for line in info if line.startswith("mnt_id"))',
         'return device, ""',
         WORKSPACE + "a_bind_mount_on_the_same_device_is_not_crossed",
+    ),
+    Guard(
+        "tools/files/safe_open.py",
+        "_openat2(_RESOLVE | _CACHED, 1)",
+        "_openat2(_RESOLVE, 1)",
+        "tools/test_safe_open.py::test_a_path_that_is_not_in_memory_is_not_opened_at_once",
+    ),
+    Guard(
+        "tools/files/safe_open.py",
+        "if file_system_type(root) not in LOCAL:",
+        "if False:",
+        "tools/test_safe_open.py::test_where_an_open_may_ask_others_nothing_is_opened_at_once",
+    ),
+    Guard(
+        "tools/files/workspace.py",
+        "if at_once and status.st_size > AT_ONCE_BYTES:",
+        "if False:",
+        "tools/test_safe_open.py::test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so",
+    ),
+    Guard(
+        "tools/files/workspace.py",
+        "offset, os.RWF_NOWAIT)",
+        "offset, 0)",
+        "tools/test_safe_open.py::test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so",
+    ),
+    Guard(
+        "tools/files/workspace.py",
+        "if have < count and offset + have < size:",
+        "if False:",
+        "tools/test_safe_open.py::test_what_is_in_memory_in_part_is_not_read_in_part",
+    ),
+    Guard(
+        "tools/tool.py",
+        "if ctx.check_paths is None else None",
+        "if True else None",
+        "approvals/test_touched_paths.py::test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made",
+    ),
+    Guard(
+        "tools/tool.py",
+        'if self.at_once is not None and self.spec.effect != "read":',
+        "if False:",
+        "tools/test_registry.py::test_only_a_tool_that_reads_answers_at_once",
     ),
     Guard(
         "tools/files/safe_open.py",

@@ -199,3 +199,15 @@ def test_built_in_tools_say_what_they_change_and_fit_their_own_examples(tmp_path
         for example in one.examples:
             assert one.schema.problems(example) == []
     assert [t.spec.name for t in builtin_tools(None, read_bytes=1000)] == ["read_result", "request_more_rounds"]
+
+
+def test_only_a_tool_that_reads_answers_at_once() -> None:
+    """Before any other call it is asked whether the run is still this server's, which a thread may do."""
+
+    def run(_arguments: dict[str, Any], _ctx: ToolContext) -> ToolResult:
+        return ToolResult("done")
+
+    schema = {"type": "object"}
+    assert Tool(ToolSpec("look", "", schema, effect="read"), run, at_once=run).at_once is run
+    with pytest.raises(ValueError, match="more than read"):
+        Tool(ToolSpec("change", "", schema, effect="idempotent"), run, at_once=run)

@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,13 @@ from kairos_mcp.tools.files.safe_open import (
     FILE,
     FOLDER,
     NO_REPLACE,
+    file_system_type,
     find_renameat2,
     folder_identity,
     kernel_opener,
     walk_opener,
 )
-from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.files.workspace import AT_ONCE_BYTES, Workspace
 
 needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")
 
@@ -390,3 +391,113 @@ def test_a_folder_is_known_by_its_device_its_inode_and_when_it_was_made(
     (workspace / "real").rename(workspace / "moved")
     (workspace / "real").mkdir()
     assert folder_identity("moved") == expected != folder_identity("real")
+
+
+# -- without waiting for a disk ----------------------------------------------------------------------------------
+
+
+def forget(file: Path) -> None:
+    """Have the kernel keep nothing of what the file holds in memory."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def ready(workspace: Path) -> Iterator[Workspace]:
+    with Workspace(workspace) as opened:
+        if not opened.at_once:
+            pytest.skip("this system can't say that an open or a read would wait")
+        yield opened
+
+
+def test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so(ready: Workspace, workspace: Path) -> None:
+    before, file = descriptors(), workspace / "real" / "f"
+    file.write_bytes(b"x" * AT_ONCE_BYTES)
+    with ready.open_file("real/f", at_once=True) as opened:
+        assert (opened.size, opened.read(AT_ONCE_BYTES), opened.read(9, AT_ONCE_BYTES - 4)) == (
+            AT_ONCE_BYTES,
+            b"x" * AT_ONCE_BYTES,
+            b"xxxx",
+        )
+    file.write_bytes(b"x" * (AT_ONCE_BYTES + 1))
+    with pytest.raises(BlockingIOError), ready.open_file("real/f", at_once=True):
+        pass
+    file.write_bytes(b"inside")
+    forget(file)
+    with ready.open_file("real/f", at_once=True) as opened:
+        if file_system_type(opened.fd) == "tmpfs":
+            assert opened.read(6) == b"inside"  # which is nowhere else
+        else:
+            with pytest.raises(BlockingIOError):
+                opened.read(6)
+    assert ready.read_whole("real/f", 10) == b"inside"
+    with ready.open_file("real/f", at_once=True) as opened:
+        assert opened.read(6) == b"inside"
+    assert descriptors() == before
+
+
+def test_what_is_in_memory_in_part_is_not_read_in_part(ready: Workspace, workspace: Path) -> None:
+    file = workspace / "real" / "f"
+    file.write_bytes(b"x" * AT_ONCE_BYTES)
+    forget(file)
+    page = os.sysconf("SC_PAGESIZE")
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        os.pread(fd, page, 0)
+    finally:
+        os.close(fd)
+    with ready.open_file("real/f", at_once=True) as opened:
+        if file_system_type(opened.fd) == "tmpfs":
+            pytest.skip("what this file system holds is in memory")
+        assert opened.read(page) == b"x" * page
+        with pytest.raises(BlockingIOError):
+            opened.read(AT_ONCE_BYTES)
+
+
+def test_a_path_that_is_not_in_memory_is_not_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None below this folder ever is, as far as the kernel tells."""
+    monkeypatch.setattr("kairos_mcp.tools.files.safe_open.LOCAL", {"proc"})
+    with Workspace(Path("/proc")) as opened:
+        if not opened.at_once:
+            pytest.skip("this system can't say that an open would wait")
+        with opened.open_file("sys/kernel/ostype"):
+            pass
+        with pytest.raises(BlockingIOError), opened.open_file("sys/kernel/ostype", at_once=True):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [("lnd/f", PathDenied), ("inln", PathDenied), ("fifo", NotRegularFile), ("real", NotRegularFile)],
+)
+def test_what_is_refused_is_refused_at_once_too(ready: Workspace, path: str, error: type[KairosError]) -> None:
+    with pytest.raises(error):
+        ready.open_file(path).__enter__()  # now its names are in memory
+    with pytest.raises(error):
+        ready.open_file(path, at_once=True).__enter__()
+
+
+def test_where_an_open_may_ask_others_nothing_is_opened_at_once(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process or a machine that never answers would hold the event loop for ever."""
+    with Workspace(Path("/proc")) as foreign, pytest.raises(BlockingIOError):
+        foreign.open_file("version", at_once=True).__enter__()
+    monkeypatch.setattr("kairos_mcp.tools.files.safe_open.LOCAL", {"fuse", "nfs4"})
+    with Workspace(workspace) as opened, pytest.raises(BlockingIOError):
+        opened.open_file("real/f", at_once=True).__enter__()
+
+
+def test_the_private_folder_is_nobodys_at_once_either(workspace: Path) -> None:
+    (workspace / "state").mkdir()
+    (workspace / "state" / "key").write_text("SECRET")
+    with Workspace(workspace, private=workspace / "state") as opened:
+        with pytest.raises(PathDenied, match="own folder"):
+            opened.open_file("state/key").__enter__()
+        with pytest.raises((PathDenied, BlockingIOError)):
+            opened.open_file("state/key", at_once=True).__enter__()

@@ -53,13 +53,13 @@ class LineRange:
 def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
     """Make the tool read_file; `read_bytes` is how much of one file a call reads into memory."""
 
-    def read_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+    def read_file(arguments: JsonObject, ctx: ToolContext, *, at_once: bool = False) -> ToolResult:
         start: int | None = arguments.get("start_line")
         end: int | None = arguments.get("end_line")
         if start is not None and end is not None and start > end:
             raise BadArguments(f"start_line {start} is after end_line {end}.", "Both ends are included.")
         numbered = bool(arguments.get("line_numbers"))
-        with workspace.open_file(arguments["path"]) as opened:
+        with workspace.open_file(arguments["path"], at_once=at_once) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
                 raise BinaryFile(
@@ -75,7 +75,14 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
                 return _read_range(opened.path, head, start, end, numbered=numbered)
             return _read_part(opened, head, start, end, stop_time(ctx), numbered=numbered)
 
-    return Tool(READ_SPEC, read_file, examples=({"path": "README.md"}, {"path": "a.py", "start_line": 40}))
+    def read_at_once(arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
+        try:
+            return read_file(arguments, ctx, at_once=True)
+        except BlockingIOError:
+            return None
+
+    examples = {"path": "README.md"}, {"path": "a.py", "start_line": 40}
+    return Tool(READ_SPEC, read_file, examples=examples, at_once=read_at_once if workspace.at_once else None)
 
 
 def clamp(start: int | None, end: int | None, lines: int) -> LineRange:

@@ -21,8 +21,11 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 _OPENAT2 = 437  # the same on every architecture of Linux but alpha
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
+_CACHED = 0x20  # RESOLVE_CACHED, from Linux 5.12 on: EAGAIN where a part of the path is not in memory
 # The kernel's error for a missing call, and those that sandboxes give.
 _NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)
+# File systems whose files are opened without asking a process or another machine, which might never answer.
+LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay"}
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
 OpenBeneath = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
@@ -38,19 +41,45 @@ def kernel_opener(root: int) -> OpenBeneath | None:
     """
     if not sys.platform.startswith("linux"):
         return None
+    openat2 = _openat2(_RESOLVE, _TRIES)
+    try:
+        os.close(openat2(root, ".", FOLDER))
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+    return openat2
+
+
+def memory_opener(root: int) -> OpenBeneath | None:
+    """Return an opener by `openat2` that never waits for a disk: where part of a path is not in memory it raises
+    BlockingIOError. None if the kernel can't say so, or the folder lies on a file system that may ask others."""
+    if not sys.platform.startswith("linux") or not hasattr(os, "RWF_NOWAIT"):
+        return None
+    if file_system_type(root) not in LOCAL:
+        return None
+    openat2 = _openat2(_RESOLVE | _CACHED, 1)
+    try:
+        os.close(openat2(root, ".", FOLDER))
+    except OSError:
+        return None
+    return openat2
+
+
+def _openat2(resolve: int, tries: int) -> OpenBeneath:
     import ctypes
 
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
     how_type = ctypes.c_uint64 * 3  # struct open_how: flags, mode, resolve
-    hows = {flags: how_type(flags, 0, _RESOLVE) for flags in (FILE, FOLDER)}
+    hows = {flags: how_type(flags, 0, resolve) for flags in (FILE, FOLDER)}
     size = ctypes.sizeof(how_type)
 
     def openat2(root: int, path: str, flags: int) -> int:
         encoded = os.fsencode(path)
         code = errno.EAGAIN
-        for _ in range(_TRIES):
+        for _ in range(tries):
             fd: int = syscall(_OPENAT2, root, encoded, hows[flags], size)
             if fd >= 0:
                 return fd
@@ -59,12 +88,6 @@ def kernel_opener(root: int) -> OpenBeneath | None:
                 break
         raise OSError(code, os.strerror(code))
 
-    try:
-        os.close(openat2(root, ".", FOLDER))
-    except OSError as error:
-        if error.errno in _NOT_THERE:
-            return None
-        raise
     return openat2
 
 
@@ -145,6 +168,17 @@ def _file_system(fd: int) -> tuple[int, str]:
             return device, next(line for line in info if line.startswith("mnt_id"))
     except (OSError, StopIteration):
         raise OSError(errno.ENOTSUP, "neither openat2 nor /proc/self/fdinfo is there") from None
+
+
+def file_system_type(fd: int) -> str | None:
+    """Return what the mount of a descriptor is, as `ext4`; None where /proc does not tell."""
+    try:
+        mount = _file_system(fd)[1].split()[1]
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            named = next(line for line in mounts if line.split()[0] == mount)
+    except (OSError, StopIteration):
+        return None
+    return named.partition(" - ")[2].split()[0]
 
 
 _AT_FDCWD, _STATX_BTIME, _BTIME_AT = -100, 0x800, 80  # Linux: the offset of stx_btime in its struct of 256 bytes

@@ -27,22 +27,28 @@ from kairos_mcp.tools.files.safe_open import (
     Rename,
     find_renameat2,
     kernel_opener,
+    memory_opener,
     walk_opener,
 )
 
 Kind = Literal["file", "folder", "link", "other"]
+AT_ONCE_BYTES = 32 * 1024  # a larger file is not read at once: to search and to hash it takes long as well
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A regular file, open for reading; `size` is that of the moment when it was opened."""
+    """A regular file, open for reading; `size` is that of the moment when it was opened. `at_once`: what is not in
+    memory is not read, but raises BlockingIOError."""
 
     fd: int
     path: str
     size: int
+    at_once: bool = False
 
     def read(self, count: int, offset: int = 0) -> bytes:
         """Read `count` bytes from `offset`; fewer only at the end of the file."""
+        if self.at_once:
+            return _read_from_memory(self.fd, count, offset, self.size)
         return _read(self.fd, count, offset, self.size)
 
 
@@ -75,8 +81,8 @@ class Workspace:
     """Opens files below one folder, whose descriptor it holds until closed; may be used from several threads.
 
     Nothing in the `private` folder is ever opened, by whatever name: the folder is recognized by its inode. `walk=True`
-    opens component by component even if the kernel could resolve; `exchange=False` does without renameat2. `by_kernel`
-    and `by_exchange` tell which are in use.
+    opens component by component even if the kernel could resolve; `exchange=False` does without renameat2. `by_kernel`,
+    `by_exchange` and `at_once` (whether files can be opened without waiting for a disk) tell which are in use.
     """
 
     def __init__(
@@ -100,21 +106,28 @@ class Workspace:
                 "Run `kairos-mcp doctor`, and mount /proc if this is a container without it.",
             ) from None
         self.by_kernel = kernel is not None
+        self._open_from_memory = memory_opener(self._root.fd) if self.by_kernel else None
+        self.at_once = self._open_from_memory is not None
         self.rename: Rename | None = find_renameat2() if exchange else None
         self.by_exchange = self.rename is not None
         # For comparing and renaming without an exchange, where two writers could undo each other.
         self.rename_lock = Lock()
 
     @contextmanager
-    def open_file(self, path: str) -> Iterator[OpenedFile]:
-        """Open a regular file while the block runs. Raises NotFound, NotRegularFile, PathDenied."""
+    def open_file(self, path: str, *, at_once: bool = False) -> Iterator[OpenedFile]:
+        """Open a regular file while the block runs. Raises NotFound, NotRegularFile, PathDenied.
+
+        `at_once`: raises BlockingIOError, here and where it is read, instead of waiting for a disk.
+        """
         plain = plain_path(path)
-        fd = self._open_fd(plain, FILE)
+        fd = self._open_fd(plain, FILE, at_once=at_once)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
-            yield OpenedFile(fd, plain, status.st_size)
+            if at_once and status.st_size > AT_ONCE_BYTES:
+                raise BlockingIOError
+            yield OpenedFile(fd, plain, status.st_size, at_once)
         finally:
             os.close(fd)
 
@@ -148,16 +161,20 @@ class Workspace:
         finally:
             os.close(fd)
 
-    def open_fd(self, plain: str, flags: int, folder: int | None = None) -> int:
+    def open_fd(self, plain: str, flags: int, folder: int | None = None, *, at_once: bool = False) -> int:
         """Open a path below the workspace, or below an opened folder of it; the caller closes the descriptor.
 
         Raises OSError as safe_open.py does, so that callers can tell the reasons apart; see `open_error`.
+        `at_once`: raises BlockingIOError instead of waiting for a disk.
         """
         root = self._root  # our own reference, so that a `close` in another thread doesn't free the number
         if root is None:
             raise ValueError("the workspace is closed")
         folder_fd = root.fd if folder is None else folder
-        fd = self._open(folder_fd, plain, flags)
+        opener = self._open_from_memory if at_once else self._open
+        if opener is None:
+            raise BlockingIOError
+        fd = opener(folder_fd, plain, flags)
         if self._private is not None:
             try:
                 self._refuse_private(folder_fd, plain, fd)
@@ -222,10 +239,12 @@ class Workspace:
     ) -> None:
         self.close()
 
-    def _open_fd(self, plain: str, flags: int) -> int:
+    def _open_fd(self, plain: str, flags: int, *, at_once: bool = False) -> int:
         try:
-            return self.open_fd(plain, flags)
+            return self.open_fd(plain, flags, at_once=at_once)
         except OSError as error:
+            if at_once and isinstance(error, BlockingIOError):
+                raise
             raise open_error(error, plain) from None
 
 
@@ -239,6 +258,18 @@ def _read(fd: int, count: int, offset: int, size: int) -> bytes:
         pieces.append(piece)
         have += len(piece)
     return b"".join(pieces)
+
+
+def _read_from_memory(fd: int, count: int, offset: int, size: int) -> bytes:
+    """Read as `_read` does, what is in memory; raises BlockingIOError where that is not all."""
+    buffer = bytearray(count)
+    try:
+        have = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT) if count else 0
+    except OSError:  # also where the file system does not know of it
+        raise BlockingIOError from None
+    if have < count and offset + have < size:
+        raise BlockingIOError
+    return bytes(buffer) if have == count else bytes(buffer[:have])
 
 
 def read_opened(fd: int, plain: str, limit: int) -> bytes:
