@@ -35,8 +35,8 @@ GATHER_S = 0.001  # after a commit, wait so long for the next jobs of those it s
 @dataclass(slots=True, eq=False)
 class QueuedJob:
     """A job and its result. `of_run`: the number of the run whose rows alone it writes; None: any rows. `done`: set
-    while somebody awaits it; a commit in the event loop needs none. `awaits_results`: it was told the result of a
-    statement beforehand, and told wrong."""
+    while somebody awaits it; a commit in the event loop needs none. `awaits_results`: it waits for the result of
+    each statement, since it was told one beforehand that was wrong, or may be."""
 
     job: Job[Any]
     of_run: int | None = None

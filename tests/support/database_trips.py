@@ -33,22 +33,19 @@ def count_trips(writer: Any) -> Iterator[list[Group]]:
     """Yield the groups that a writer commits, as they are committed; twice where one was made again."""
     groups: list[Group] = []
 
-    def count(transact: Callable[..., Any], group: Any, *, is_alone: bool = True) -> Any:
+    def count(group: Any, *, is_alone: bool) -> Any:
         def note(trips: int, statements: int) -> None:
             groups.append(Group(len(group), is_alone, trips, statements))
 
         with _trace(writer._open_session().connection, note):
-            return transact(group)
+            return transact(group, is_alone=is_alone)
 
-    together, one_by_one = writer._transact_group, writer._transact_alone
-    writer._transact_group = lambda group, *, is_alone: count(
-        partial(together, is_alone=is_alone), group, is_alone=is_alone
-    )
-    writer._transact_alone = partial(count, one_by_one)
+    transact = writer._transact_group
+    writer._transact_group = count
     try:
         yield groups
     finally:
-        del writer._transact_group, writer._transact_alone
+        del writer._transact_group
 
 
 @contextmanager

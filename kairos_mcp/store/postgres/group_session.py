@@ -7,6 +7,7 @@ one order.
 Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
 what it would have read by waiting. So a group of usual commits takes three trips to the database, whatever its size.
+A job that was told wrong waits for its results (`QueuedJob.awaits_results`).
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class GroupSession(PostgresSession):
         return found[0] if found else None
 
     def finds(self, statement: str, bindings: Bindings = ()) -> bool:
+        if self._awaits_results:
+            return bool(self.rows(statement, bindings))
         self._expect(self._send(statement, bindings), 0)
         return False
 
@@ -137,6 +140,10 @@ class GroupSession(PostgresSession):
         if self._is_last:
             self._send(_fail_unless_changed(statement), bindings)
             return 1
+        if self._awaits_results:
+            changed = len(self._send(_returning(statement), bindings).fetchall())
+            self._changed_rows += changed
+            return changed
         self._changed_rows += 1
         self._expect(self._send(statement, bindings), 1)
         return 1
@@ -147,6 +154,10 @@ class GroupSession(PostgresSession):
     def require_alone(self) -> None:
         if not self._is_alone:
             raise NotAlone
+
+    @property
+    def _awaits_results(self) -> bool:
+        return self._job is not None and self._job.awaits_results
 
     def _pipeline(self) -> AbstractContextManager[object]:
         return nullcontext()  # it is within one
@@ -164,6 +175,12 @@ class GroupSession(PostgresSession):
 def _with_id(statement: str) -> str:
     """Return a statement that inserts a step with an id that comes before its other bindings."""
     return statement.replace(_INTO_MARK, f"{_INTO_MARK}id, ", 1).replace(" values (", " values (?, ", 1)
+
+
+@lru_cache(maxsize=64)
+def _returning(statement: str) -> str:
+    """Return a statement that also returns a row for each that it changes."""
+    return f"{statement} returning 1"
 
 
 @lru_cache(maxsize=16)

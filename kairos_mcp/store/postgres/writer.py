@@ -106,7 +106,10 @@ class PostgresWriter(GroupWriter):
             except StoreUnavailable as error:  # nobody knows what came of it, so it is not made again
                 self._commit_each(beside, error)
                 beside = []
-            except Exception:  # of which job, or for want of room in an account, is found out alone
+            except psycopg.errors.DivisionByZero:  # an account has no room for all: each asks whether it has for it
+                _await_results(beside)
+                break
+            except Exception:  # of which job is found out alone
                 break
         if alone := [*alone, *beside]:
             super()._commit(alone)
@@ -120,12 +123,14 @@ class PostgresWriter(GroupWriter):
             queued.error = error
 
     def _transact(self, group: list[QueuedJob]) -> None:
-        """As in GroupWriter; waiting for each result only where a job was told a wrong one."""
-        if not any(queued.awaits_results for queued in group):
-            with suppress(Undone):
-                self._transact_again(partial(self._transact_group, is_alone=True), group)
-                return
-        self._transact_again(self._transact_alone, group)
+        """As in GroupWriter, alone; a group of which a job was told wrong is made again, and all its jobs wait for
+        their results."""
+        transact = partial(self._transact_group, is_alone=True)
+        try:
+            self._transact_again(transact, group)
+        except Undone:
+            _await_results(group)
+            self._transact_again(transact, group)
 
     def _transact_again(self, transact: Callable[[list[QueuedJob]], T], group: list[QueuedJob]) -> T:
         """Transact; once more on a new connection where the transaction was undone with the old one."""
@@ -133,15 +138,6 @@ class PostgresWriter(GroupWriter):
             return transact(group)
         except _TransactionLost:
             return transact(group)
-
-    def _transact_alone(self, group: list[QueuedJob]) -> None:
-        session = self._open_session()
-        with self._transaction(session) as transaction:
-            transaction.number = begin(session)
-            for queued in group:
-                queued.run(session)
-            with session.connection.pipeline():
-                transaction.send_commit(session)
 
     def _transact_group(self, group: list[QueuedJob], *, is_alone: bool) -> list[QueuedJob]:
         """Commit jobs, alone or beside other servers, and return those that have to be alone and have written nothing.
@@ -231,6 +227,11 @@ class PostgresWriter(GroupWriter):
             with suppress(psycopg.Error):
                 self._session.close()
             self._session = None
+
+
+def _await_results(group: list[QueuedJob]) -> None:
+    for queued in group:
+        queued.awaits_results = True
 
 
 def begin(session: PostgresSession) -> str:
