@@ -11,7 +11,7 @@ from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlem
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.store import approvals, asks, settlements
+from kairos_mcp.store import approvals, asks, runs, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.asks import AskRow
 from kairos_mcp.store.decisions import Decision
@@ -19,6 +19,8 @@ from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import format_call
 from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
+
+TOO_SOON = "a dialog was answered before anybody can have read it, so nothing was decided; what it asked still waits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,15 @@ class Dialogs(Operations):
     def _redact(self, text: str | None) -> str | None:
         return self._factory.redactor.redact_text(text or "").text or None
 
-    async def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
-        """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks."""
+    async def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller, *, too_soon: bool = False) -> None:
+        """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks.
+
+        `too_soon`: an answer came, but before anybody can have read the dialog; that is noted in the run.
+        """
         run = await self._context.find_run(run_id, caller)
         self._context.client_states.state_of(caller.session).ignore(run.n, key, digest)
+        if too_soon:
+            await self._store.submit(lambda session: runs.add_note(session, run, TOO_SOON), of_run=run.n)
 
     async def forget_ignored(self, run_id: str, caller: Caller) -> None:
         """Let this session be shown the run's dialogs again that nobody has answered in it."""

@@ -61,6 +61,14 @@ class FollowedRun:
     takeover: Takeover | None = None
 
 
+class Counts(NamedTuple):
+    """What the gauges show, by label, and when it was read (`time.monotonic`)."""
+
+    read_s: float
+    open_runs: Mapping[str, int]
+    waiting_approvals: Mapping[str, int]
+
+
 class RunTracing:
     """Sends the spans of this server's runs, counts, and tells others which trace a call belongs to."""
 
@@ -77,9 +85,9 @@ class RunTracing:
         self._committed: set[str] = set()  # runs of which something is to be read
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._counts: tuple[float, Mapping[str, int], int] = (-FRESH_S, OpenRuns(0, 0, 0, 0)._asdict(), 0)
-        self._recorder.observe(names.OPEN_RUNS, lambda: self._read_counts()[1])
-        self._recorder.observe(names.APPROVALS_WAITING, lambda: {"": self._read_counts()[2]})
+        self._counts = Counts(-FRESH_S, OpenRuns(0, 0, 0, 0)._asdict(), {"": 0})
+        self._recorder.observe(names.OPEN_RUNS, lambda: self._read_counts().open_runs)
+        self._recorder.observe(names.APPROVALS_WAITING, lambda: self._read_counts().waiting_approvals)
 
     # -- which runs --------------------------------------------------------------------------------------------
 
@@ -203,14 +211,18 @@ class RunTracing:
         if found.has_ended and self._followed.get(run_id) is followed:
             del self._followed[run_id]
 
-    def _read_counts(self) -> tuple[float, Mapping[str, int], int]:
-        """Return when gauges were read, the open runs by state and the approvals that wait; asked in a thread."""
-        if time.monotonic() - self._counts[0] >= FRESH_S and self._store.exists:
+    def _read_counts(self) -> Counts:
+        """Return what the gauges show; asked in a thread. No figures while the store can't be read."""
+        if time.monotonic() - self._counts.read_s >= FRESH_S and self._store.exists:
             owners, own, at = self._store.owners, self._store.owner_number, self._store.now()
-            with self._store.read_session() as session:
-                runs = span_rows.count_open_runs(session, ownership.dead_owners(session, owners, own))
-                approvals = span_rows.count_waiting_approvals(session, at)
-            self._counts = time.monotonic(), runs._asdict(), approvals
+            try:
+                with self._store.read_session() as session:
+                    runs = span_rows.count_open_runs(session, ownership.dead_owners(session, owners, own))
+                    approvals = span_rows.count_waiting_approvals(session, at)
+            except KairosError:
+                self._counts = Counts(time.monotonic(), {}, {})
+            else:
+                self._counts = Counts(time.monotonic(), runs._asdict(), {"": approvals})
         return self._counts
 
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import DriveMode, RunPool
-from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import News, Store
+from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_together
@@ -72,15 +73,18 @@ class StoreWatcher:
             self._task.cancel()
 
     async def _watch_store(self) -> None:
-        is_away = False
+        is_away, outages = False, OutageLog(__name__)
         while True:
             busy = self._pool.moving or self._pool.change_signal.urgent_listeners
             await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
             try:
                 await self._check_store()
-            except (KairosError, OSError):
+            except (KairosError, OSError) as error:
                 is_away = True  # the store is busy or gone; the next request that needs it reports that
+                if isinstance(error, StoreUnavailable):
+                    outages.note(error)
                 continue
+            outages.end()
             if is_away:
                 is_away = False
                 for n in list(self._pool.stalled):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+import mcp_types as wire
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier
@@ -15,11 +17,12 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from kairos_mcp.core.decision_rights import LOCAL
-from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.http_guard import TOOL, header, refuse
+from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.store.outage_log import OutageLog
 
 
 class KeysUnavailable(Exception):
@@ -46,6 +49,7 @@ class AccessRule:
 
     def __init__(self, tokens: Tokens, *, needs_token: bool, oauth: TokenVerifier | None = None) -> None:
         self._tokens = tokens
+        self._outages = OutageLog(__name__)
         self._oauth = oauth
         self._needs_token = needs_token or oauth is not None
 
@@ -54,7 +58,12 @@ class AccessRule:
         KeysUnavailable, the store's errors."""
         scheme, _, text = authorization.partition(" ")
         token = text.strip() if scheme.lower() == "bearer" else ""
-        name, has_tokens = await self._tokens.look_up(token)
+        try:
+            name, has_tokens = await self._tokens.look_up(token)
+        except KairosError as error:
+            self._outages.note(error)
+            raise
+        self._outages.end()
         self._needs_token = self._needs_token or has_tokens
         if not self._needs_token:
             return Admission(LOCAL)
@@ -67,6 +76,11 @@ class AccessRule:
             return None
         issuer = (found.claims or {})["iss"]
         return Admission(f"oauth:{issuer}|{found.subject}", frozenset(found.scopes), found)
+
+    async def check_store(self) -> None:
+        """Look whether anybody can be admitted, so that the log says why not before the first request."""
+        with suppress(KairosError):
+            await self.admit("")
 
 
 class Challenge:
@@ -127,18 +141,24 @@ class RateLimiter:
 
 
 class Authentication:
-    """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions."""
+    """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions.
 
-    def __init__(self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge) -> None:
+    `answer_unknown` answers while the store can't be read, so that nobody knows whose a request is.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge, answer_unknown: ASGIApp
+    ) -> None:
         self._app = app
         self._with_user = AuthContextMiddleware(app)
         self._access = access
         self._rates = rates
         self._challenge = challenge
+        self._answer_unknown = answer_unknown
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         admission = await self._admit(header(scope, b"authorization"))
-        if isinstance(admission, Response):
+        if not isinstance(admission, Admission):
             await admission(scope, receive, send)
             return
         set_principal(admission.principal)
@@ -149,14 +169,14 @@ class Authentication:
         scope["user"] = AuthenticatedUser(admission.token)
         await self._with_user(scope, receive, send)
 
-    async def _admit(self, authorization: str) -> Admission | Response:
+    async def _admit(self, authorization: str) -> Admission | ASGIApp:
         try:
             admission = await self._access.admit(authorization)
         except KeysUnavailable:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
         except KairosError:
-            return refuse(503, "The store of tokens can't be read; try again.", headers={"retry-after": "10"})
+            return self._answer_unknown
         if admission is None:
             return self._challenge.refuse_token(has_token=bool(authorization))
         if wait_s := self._rates.wait_s(admission.principal):
@@ -164,6 +184,17 @@ class Authentication:
         if "run" not in admission.scopes:
             return self._challenge.refuse_scope("run", admission.scopes)
         return admission
+
+
+async def answer_unavailable(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Answer while the store can't be read: a request over /mcp with an error of its own, which ends no session of its
+    client, and anything else with 503. Neither says why: that is in the log."""
+    text = "The store can't be used, so nothing is read or done. The server's log says why; call again once it can be."
+    response = refuse(503, text, headers={"retry-after": "10"})
+    if REQUEST_ID in scope and scope["path"] == "/mcp":
+        error = wire.ErrorData(code=wire.INTERNAL_ERROR, message=text, data={"code": StoreUnavailable.code})
+        response = error_response(200, wire.JSONRPCError(jsonrpc="2.0", id=scope[REQUEST_ID], error=error))
+    await response(scope, receive, send)
 
 
 class AdminTools:

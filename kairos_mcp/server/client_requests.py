@@ -214,9 +214,11 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
                 if isinstance(decision, UserDecision | UserSettlement):
                     decisions[key] = decision
                     continue
-                call.skipped.update(answers if decision == "nobody" else (key,))
+                call.skipped.update(answers if decision == "too_soon" else (key,))
                 if decision != "unclear":
-                    await call.app.dialogs.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                    await call.app.dialogs.mark_ignored(
+                        resumed.run_id, key, digests.get(key, ""), call.caller, too_soon=decision == "too_soon"
+                    )
             case _:
                 pass
     await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)

@@ -33,8 +33,8 @@ SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note"
 DIGEST_CHARS = 16  # as a terminal shows it; the decision is bound to all of it
 GOAL_CHARS = 300  # of the goal in a dialog, beside the preview
 
-Undecided = Literal["unclear", "left", "nobody"]
-"""No decision: the form came back without one, the user left the dialog, or nobody saw it."""
+Undecided = Literal["unclear", "left", "nobody", "too_soon"]
+"""No decision: the form came back without one, the user left the dialog, nobody saw it, or nobody can have read it."""
 
 
 def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
@@ -81,7 +81,7 @@ def read_decision(
     anybody can have seen the dialog is nobody's decision, and a decline settles nothing."""
     match reply.action, reply.content:
         case "accept" | "decline", _ if took_s < instant_s:
-            return "nobody"
+            return "too_soon"
         case "accept", {"settlement": "already_done" | "reattempt" as choice, **rest} if settlements.is_settlement_key(
             key
         ):

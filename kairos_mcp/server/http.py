@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.page.app import Mounted, Page
-from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter
+from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, answer_unavailable
 from kairos_mcp.server.call import NOBODY, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
@@ -233,18 +233,20 @@ async def serve_app(
 
     def protect(endpoint: ASGIApp) -> ASGIApp:
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
-        return Authentication(checked, access.rule, rates, access.challenge)
+        return Authentication(checked, access.rule, rates, access.challenge, CheckedBody(answer_unavailable, bounds))
 
     if has_metrics:
         endpoints[METRICS] = MetricsPage(get_app, access.challenge)
     routes = [Route(path, endpoint=protect(endpoint)) for path, endpoint in endpoints.items()]
     app = Starlette(routes=[*routes, *access.routes])
     app.router.redirect_slashes = False
-    async with streamable.run():
+    async with streamable.run(), anyio.create_task_group() as tasks:
+        tasks.start_soon(access.rule.check_store)
         guarded: ASGIApp = HttpGuard(app, names)
         if make_page is not None:
             guarded = Mounted(make_page(get_app), PAGE, guarded)
         yield Health(OrderlyClose(guarded), get_app, shutdown)
+        tasks.cancel_scope.cancel()
 
 
 class UvicornServer(uvicorn.Server):

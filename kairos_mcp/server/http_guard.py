@@ -39,6 +39,9 @@ METHOD = "kairos.method"
 TOOL = "kairos.tool"
 """The key for the name of the tool that a message calls."""
 
+REQUEST_ID = "kairos.request_id"
+"""The key for the id of a message that is a request; one that wants no answer has none."""
+
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 _JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
@@ -186,10 +189,10 @@ class CheckedBody:
             await refusal(scope, receive, send)
             return
         match message:
-            case wire.JSONRPCRequest(method="tools/call" as method, params={"name": str(tool)}):
-                scope[METHOD], scope[TOOL] = method, tool
-            case wire.JSONRPCRequest(method=method):
-                scope[METHOD] = method
+            case wire.JSONRPCRequest(id=number, method="tools/call" as method, params={"name": str(tool)}):
+                scope[REQUEST_ID], scope[METHOD], scope[TOOL] = number, method, tool
+            case wire.JSONRPCRequest(id=number, method=method):
+                scope[REQUEST_ID], scope[METHOD] = number, method
             case _:
                 scope[METHOD] = ""
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

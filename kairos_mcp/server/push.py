@@ -291,8 +291,9 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
         case "unclear":
             push.undecided = True
         case _ if not push.client_gone:
-            push.undecided, push.unseen = True, decision == "nobody"
-            await call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller)
+            push.undecided, push.unseen = True, decision in ("nobody", "too_soon")
+            too_soon = decision == "too_soon"
+            await call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller, too_soon=too_soon)
         case _:
             pass
 

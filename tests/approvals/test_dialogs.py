@@ -32,6 +32,7 @@ from support.reviewers import (
 )
 from support.sampling_clients import asks_of, text_reply
 
+from kairos_mcp.app.dialogs import TOO_SOON
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.store import approvals
@@ -77,6 +78,7 @@ async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no
             run = await client.ask("run_continue", {"run_id": run_id})
             assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
         assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
+        assert (TOO_SOON in run["degraded"]) is (reply is not CANCELS)
         async with connect_person(app, era, Person([accepts(decision="approve")]), name="another client") as other:
             await other.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]

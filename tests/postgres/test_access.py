@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import postgres
@@ -14,6 +15,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, StoreUnavailable
 from kairos_mcp.server.tokens import make_tokens
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.store.postgres.refusals import explain_refusal
 
 pytestmark = pytest.mark.postgres
 
@@ -86,3 +88,83 @@ def test_an_address_where_no_server_is_fails_soon_and_names_the_setting(tmp_path
     with pytest.raises(StoreUnavailable) as refused:
         make_database(settings, "test").open()
     assert "`store`" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("user", "address", "reason", "hint"),
+    [
+        ("nobody", "{server}", "it has no such user", "user in `store`"),
+        ("postgres", "{server}_none", "no database of this name", "createdb"),
+        ("postgres", "postgresql:///postgres?host=/none", "no server listens there", "host and the port"),
+        ("postgres", "postgresql://127.0.0.1:1/postgres", "no server listens there", "host and the port"),
+        ("postgres", "postgresql://none.invalid/postgres", "its host is not known", "host in `store`"),
+    ],
+)
+def test_why_no_connection_is_made_is_said_without_names(
+    place: Place, database: str, user: str, address: str, reason: str, hint: str
+) -> None:
+    """The library says it in a sentence that names hosts, users and files."""
+    base, _, options = database.partition("?")
+    where = address.replace("{server}_none", f"{base}_none?{options}").replace("{server}", database)
+    settings = place.settings(store=where if user == "postgres" else f"{where}&user={user}")
+    with pytest.raises(StoreUnavailable) as refused:
+        make_database(settings, "test").check_server()
+    assert reason in refused.value.message
+    assert hint in refused.value.hint
+    for name in ("/none", "none.invalid", "_none", "nobody"):
+        assert name not in f"{refused.value.message} {refused.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('connection to server at "10.0.0.3", port 5432 failed: timeout expired', "its host does not answer"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "10.0.0.4", user "u", database "k", SSL off',
+            "does not admit this user",
+        ),
+        ("failed: server does not support SSL, but SSL was required", "no encrypted connection"),
+        ("failed: SSL error: certificate verify failed", "no encrypted connection"),
+        ("Verbindung zum Server fehlgeschlagen", "The database can't be reached."),
+    ],
+)
+def test_of_what_the_library_says_the_reason_alone_is_passed_on(said: str, reason: str) -> None:
+    refused = explain_refusal(said)
+    assert reason in refused.message
+    assert "10.0.0" not in f"{refused.message} {refused.hint}"
+
+
+def test_a_password_that_is_wrong_or_missing_is_said_so(place: Place, own_server: Any, tmp_path: Path) -> None:
+    where = own_server.get_uri()
+    with postgres.open_session(where) as session:
+        session.rows("create role locked login password 's3cret99'")
+        ((rules,),) = session.rows("show hba_file")
+        rules_before = Path(rules).read_text()
+        Path(rules).write_text(f"local all locked scram-sha-256\n{rules_before}")
+        session.rows("select pg_reload_conf()")
+    address = f"{where}&user=locked"
+    wrong = tmp_path / "password"
+    wrong.write_text("wrong")
+    for password, reason in ((None, "it wants a password"), (f"file:{wrong}", "refused the user or the password")):
+        settings = place.settings(store=address, store_password=password)
+        with pytest.raises(StoreUnavailable, match=reason) as refused:
+            make_database(settings, "test").check_server()
+        assert "store_password" in refused.value.hint
+
+
+def test_an_address_with_an_unknown_option_is_refused_by_its_name(place: Place) -> None:
+    store = make_database(place.settings(store="postgresql://db/k?foo=bar"), "test")
+    for look in (store.check_server, store.describe):
+        with pytest.raises(ConfigError, match='"foo"') as refused:
+            look()
+        assert "postgresql://" in refused.value.hint
+
+
+def test_a_user_who_may_make_no_tables_is_told_what_to_grant(place: Place, own_server: Any) -> None:
+    where = own_server.get_uri()
+    with postgres.open_session(where) as session:
+        session.rows("create role reader login")
+    store = make_database(place.settings(store=f"{where}&user=reader"), "test")
+    with pytest.raises(StoreUnavailable, match="does not let its user") as refused:
+        store.migrate()
+    assert "grant" in refused.value.hint

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support import postgres
-from support.app import ME, Place, open_checked_app, reads, says, start_run
+from support.app import ME, Place, open_checked_app, place_in, reads, says, start_run
 from support.commands import Said, command
+from support.http_server import Site
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
@@ -86,3 +88,22 @@ async def test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_li
     lock.close()
     assert refused.code != 0
     assert str(os.getpid()) in refused.err
+
+
+async def test_nothing_is_copied_while_a_server_has_the_folder_open_that_has_written_nothing(
+    tmp_path: Path, database: str
+) -> None:
+    """What it would write after the copy would stay in the file alone."""
+    place = place_in(tmp_path / "served")
+    await fill(place)
+    site = Site.start(place.root)
+    try:
+        assert site.still_answers()
+        assert place.rows("select count(*) from owner where lock like ?", f"{site.server.pid}-%") == [(0,)]
+        refused = copy(place, database)
+    finally:
+        site.stop()
+    assert refused.code != 0
+    assert "has" in refused.err
+    assert " open." in refused.err
+    assert copy(place, database).code == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from mcp.shared.exceptions import MCPError
 from support import postgres
 from support.app import Place, place_in, reads, says
 from support.http_server import Site
@@ -76,7 +77,28 @@ def test_a_server_that_begins_on_tables_of_another_version_lives_and_is_not_read
     site = Site.start(place.root)
     try:
         assert [status(site, path) for path in ("/healthz", "/readyz")] == [200, 503]
-        assert site.call("planner_run", {"goal": "look"}).status == 503  # whose token it is can't be read either
+        told = site.call("planner_run", {"goal": "look"}).json["error"]  # whose token it is can't be read either
+        assert told["data"] == {"code": "store_unavailable"}
+        assert site.call("planner_run", {"goal": "look"}, path="/sse").status == 503
     finally:
         site.stop()
+    assert [line for line in site.said if "kairos_mcp.server.auth: the store can't be used" in line]
     assert place.rows("select count(*) from owner") == [(0,)]
+
+
+@pytest.mark.parametrize("way", ["modern http", "legacy http"])
+async def test_a_clients_session_outlives_what_keeps_the_store_from_being_read(
+    place: Place, site: Site, way: str
+) -> None:
+    async with site.client(way) as client:
+        await client.call_tool("run_status", {})
+        place.rows("alter table token rename to hidden")
+        for _ in range(2):
+            with pytest.raises(MCPError, match="log says why") as told:
+                await client.call_tool("run_status", {})
+            assert told.value.error.data == {"code": "store_unavailable"}
+        place.rows("alter table hidden rename to token")
+        found = await client.call_tool("run_status", {})
+        assert found.structured_content["runs"] == []
+    said = [line for line in site.said if "the store can" in line]
+    assert [("can't be used" in line, "can be used again" in line) for line in said] == [(True, False), (False, True)]

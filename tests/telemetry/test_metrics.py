@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from support.postgres import on_database
 from support.telemetry import Collector, Telemetry
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import StoreUnavailable
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.server.auth import Challenge
 from kairos_mcp.server.call import set_scopes
@@ -68,6 +71,27 @@ async def test_what_waits_is_counted_by_the_database_s_clock(
     async with telemetry.app(settings) as app:
         await start_run(app, tools=("edit_file",))
         assert value(telemetry, "kairos_approvals_waiting") == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_store_that_can_not_be_read_has_no_figures_and_breaks_no_page(
+    place: Place, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: bool
+) -> None:
+    @contextmanager
+    def fail() -> Iterator[None]:
+        raise StoreUnavailable("It is away.", "Call again.")
+        yield
+
+    settings = place.settings({"tool_calls": [EDIT]}, says("done"), telemetry=True)
+    async with telemetry.app(settings) as app:
+        await start_run(app, tools=("edit_file",))
+        if failing:
+            monkeypatch.setattr(app._store, "read_session", fail)
+        page = await app.metrics_page()
+        assert page is not None
+        assert (b"kairos_runs_open{" in page) is not failing
+        monkeypatch.undo()
+    assert caplog.records == []
 
 
 def test_names_that_others_make_up_do_not_make_more_and_more_series(telemetry: Telemetry) -> None:

@@ -13,9 +13,10 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
 
-from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import BadArguments, ConfigError, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
+from kairos_mcp.store.postgres.refusals import explain_refusal
 from kairos_mcp.store.rows import CorruptRows, Row
 
 Connection: TypeAlias = psycopg.Connection[Row]
@@ -89,7 +90,7 @@ def connect(where: str, password: str | None = None) -> Connection:
     """
     secret = {} if password is None else {"password": read_secret(password)}
     with translate_errors():
-        settings: dict[str, Any] = KEEPALIVE | psycopg.conninfo.conninfo_to_dict(where) | secret
+        settings: dict[str, Any] = KEEPALIVE | read_address(where) | secret
         options = f"{settings.pop('options', '')} {BOUNDS}".strip()
         made: Connection = psycopg.Connection.connect(
             psycopg.conninfo.make_conninfo(**settings, options=options),
@@ -107,6 +108,17 @@ def connect(where: str, password: str | None = None) -> Connection:
     if is_pooled(made):
         made.prepare_threshold = None  # the name of what is prepared may be another client's in the next transaction
     return made
+
+
+def read_address(where: str) -> dict[str, Any]:
+    """Return what an address names: host, port, dbname, user and more. Raises ConfigError."""
+    try:
+        return psycopg.conninfo.conninfo_to_dict(where)
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(
+            f"`store` is no address of a database: {str(error).strip()}.",
+            "Write it as postgresql://USER@HOST:PORT/NAME, options after a ?, as ?sslmode=require.",
+        ) from error
 
 
 def bound_transactions(connection: Connection) -> None:
@@ -158,8 +170,13 @@ def as_store_error(error: BaseException) -> BaseException:
             return StoreCorrupt(
                 "The database lacks a table, a column or a function that its version has.", "Run `kairos-mcp doctor`."
             )
+        case errors.InsufficientPrivilege():
+            return StoreUnavailable(
+                "The database does not let its user do this.",
+                "Let that user make and write tables: grant usage, create on schema public to USER.",
+            )
         case psycopg.OperationalError():
-            return StoreUnavailable("The database can't be reached.", "Check `store` in the settings, then call again.")
+            return explain_refusal(str(error))
         case psycopg.Error():
             kind = type(error).__name__
             return StoreUnavailable(f"The database failed: {kind}.", "Run `kairos-mcp doctor`.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import Table
 
 LEFT_OUT = ("owner",)  # servers of the folder, which have ended
+_SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a file that it has open, in its file format
 
 
 class Copied(NamedTuple):
@@ -36,6 +39,7 @@ def copy_folder(folder: Path, connect: Callable[[], Connection]) -> Copied:
     or the database has rows already, and the store's errors.
     """
     source = FileStore(folder, "full", "copy")
+    is_in_use = _is_open(source.path)  # asked before it is opened here: with its descriptor go this process's locks
     try:
         source.open()
         with source.read_session() as rows:
@@ -45,11 +49,30 @@ def copy_folder(folder: Path, connect: Callable[[], Connection]) -> Copied:
                 raise StoreBusy(
                     f"A server uses {folder} (process {pids}).", "End it first: what it writes would be lost."
                 )
+            if is_in_use:
+                raise StoreBusy(
+                    f"A server or a command has {source.path} open.", "End it first: what it writes would be lost."
+                )
             with rows.one_state():
                 return _copy_rows(rows, folder, connect)
     finally:
         if source.is_open:
             source.reader.close()
+
+
+def _is_open(file: Path) -> bool:
+    """Whether another process has the state file open, as a server has that has written nothing yet."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # opening the store says what is wrong
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _copy_rows(rows: Session, folder: Path, connect: Callable[[], Connection]) -> Copied:

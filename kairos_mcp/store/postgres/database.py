@@ -23,7 +23,7 @@ from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
 from kairos_mcp.store.postgres.check import ServerCheck, check_server, find_missing
-from kairos_mcp.store.postgres.connection import Connection, connect, translate_errors
+from kairos_mcp.store.postgres.connection import Connection, connect, read_address, translate_errors
 from kairos_mcp.store.postgres.copy import Copied, copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
 from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession
@@ -64,7 +64,7 @@ class PostgresStore(Store):
 
     def describe(self) -> JsonObject:
         """Return where the database is, and the version of the library that speaks with it; no password."""
-        named = psycopg.conninfo.conninfo_to_dict(self._where)
+        named = read_address(self._where)
         place = {key: str(named[key]) for key in ("host", "port", "dbname") if key in named}
         return {"store": psycopg.conninfo.make_conninfo(**place), "libpq": psycopg.pq.version(), "exists": True}
 
