@@ -232,7 +232,10 @@ def _decide(
         report = follow_run(target.settings, decide_and_drive, quiet=as_json, caller=caller)
         return print_ending(report, flags, as_json=as_json)
     report = with_app(target.settings, store_decision)
-    line = f"stored for whoever goes on with run {run_id}, which is {report.status}"
+    has_ended = report.status in ("completed", "failed", "cancelled")
+    line = (
+        f"run {run_id} is {report.status}" if has_ended else f"stored: a server or a worker goes on with run {run_id}"
+    )
     emit(report.as_json(), [line], as_json=as_json)
     return COMPLETED
 

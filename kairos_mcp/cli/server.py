@@ -99,6 +99,8 @@ def _health_lines(health: JsonObject, indent: str = "") -> Iterator[str]:
             case [{"pid": _}, *_]:
                 yield label
                 yield from (f"{indent}  {_describe_server(server)}" for server in value)
+            case None:
+                pass  # what this store does not know
             case list():
                 yield f"{label}: {', '.join(map(str, value)) or 'none'}"
             case bool():

@@ -65,8 +65,9 @@ class PostgresStore(Store):
     def describe(self) -> JsonObject:
         """Return where the database is, and the version of the library that speaks with it; no password."""
         named = read_address(self._where)
+        major, minor = divmod(psycopg.pq.version(), 10_000)
         place = {key: str(named[key]) for key in ("host", "port", "dbname") if key in named}
-        return {"store": psycopg.conninfo.make_conninfo(**place), "libpq": psycopg.pq.version(), "exists": True}
+        return {"store": psycopg.conninfo.make_conninfo(**place), "libpq": f"{major}.{minor}", "exists": True}
 
     @property
     def exists(self) -> bool:
