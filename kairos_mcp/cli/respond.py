@@ -233,9 +233,8 @@ def _decide(
         return print_ending(report, flags, as_json=as_json)
     report = with_app(target.settings, store_decision)
     has_ended = report.status in ("completed", "failed", "cancelled")
-    line = (
-        f"run {run_id} is {report.status}" if has_ended else f"stored: a server or a worker goes on with run {run_id}"
-    )
+    what = f"is {report.status}" if has_ended else "goes on at a server or a worker"
+    line = f"stored: run {run_id} {what}"
     emit(report.as_json(), [line], as_json=as_json)
     return COMPLETED
 
