@@ -20,7 +20,7 @@ from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import format_call
 from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
 
-TOO_SOON = "a dialog was answered before anybody can have read it, so nothing was decided; what it asked still waits."
+TOO_SOON = "a dialog was answered before anybody can have read it; nothing was decided by that."
 
 
 @dataclass(frozen=True, slots=True)

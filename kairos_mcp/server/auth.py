@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import mcp_types as wire
@@ -23,6 +23,8 @@ from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
+
+log = logging.getLogger(__name__)
 
 
 class KeysUnavailable(Exception):
@@ -79,8 +81,12 @@ class AccessRule:
 
     async def check_store(self) -> None:
         """Look whether anybody can be admitted, so that the log says why not before the first request."""
-        with suppress(KairosError):
+        try:
             await self.admit("")
+        except KairosError:
+            pass  # which is logged
+        except Exception:
+            log.exception("whether anybody can be admitted is not known")
 
 
 class Challenge:
@@ -143,18 +149,18 @@ class RateLimiter:
 class Authentication:
     """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions.
 
-    `answer_unknown` answers while the store can't be read, so that nobody knows whose a request is.
+    `answer_unavailable` answers while the store can't be read, so that nobody knows whose a request is.
     """
 
     def __init__(
-        self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge, answer_unknown: ASGIApp
+        self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge, answer_unavailable: ASGIApp
     ) -> None:
         self._app = app
         self._with_user = AuthContextMiddleware(app)
         self._access = access
         self._rates = rates
         self._challenge = challenge
-        self._answer_unknown = answer_unknown
+        self._answer_unavailable = answer_unavailable
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         admission = await self._admit(header(scope, b"authorization"))
@@ -176,7 +182,7 @@ class Authentication:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
         except KairosError:
-            return self._answer_unknown
+            return self._answer_unavailable
         if admission is None:
             return self._challenge.refuse_token(has_token=bool(authorization))
         if wait_s := self._rates.wait_s(admission.principal):

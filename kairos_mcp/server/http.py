@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
 from threading import Timer
@@ -54,6 +54,8 @@ Transport = Literal["http", "sse"]
 HOST, PORT = "127.0.0.1", 8765
 PAGE, PAGE_ADDRESSES = "/ui", ("127.0.0.1", "::1")  # the page is for who sits at this machine
 ANSWER_S = 0.2  # for answers on SSE streams when the server ends: there a call and its answer are two requests
+
+UNKNOWN_BYTES, UNKNOWN_S = 256 * 1024, 5.0  # bounds of a body while nobody knows whose it is
 
 GetApp = Callable[[], Awaitable["App"]]
 BuildServer = Callable[[GetApp, Settings], Server[Any]]
@@ -230,10 +232,11 @@ async def serve_app(
     if transport == "http":
         endpoints["/mcp"] = StreamableTransport(streamable, sessions)
     rates = RateLimiter(bounds)
+    unavailable = CheckedBody(answer_unavailable, replace(bounds, body_bytes=UNKNOWN_BYTES, body_s=UNKNOWN_S))
 
     def protect(endpoint: ASGIApp) -> ASGIApp:
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
-        return Authentication(checked, access.rule, rates, access.challenge, CheckedBody(answer_unavailable, bounds))
+        return Authentication(checked, access.rule, rates, access.challenge, unavailable)
 
     if has_metrics:
         endpoints[METRICS] = MetricsPage(get_app, access.challenge)

@@ -189,10 +189,10 @@ class CheckedBody:
             await refusal(scope, receive, send)
             return
         match message:
-            case wire.JSONRPCRequest(id=number, method="tools/call" as method, params={"name": str(tool)}):
-                scope[REQUEST_ID], scope[METHOD], scope[TOOL] = number, method, tool
-            case wire.JSONRPCRequest(id=number, method=method):
-                scope[REQUEST_ID], scope[METHOD] = number, method
+            case wire.JSONRPCRequest(id=request_id, method="tools/call" as method, params={"name": str(tool)}):
+                scope[REQUEST_ID], scope[METHOD], scope[TOOL] = request_id, method, tool
+            case wire.JSONRPCRequest(id=request_id, method=method):
+                scope[REQUEST_ID], scope[METHOD] = request_id, method
             case _:
                 scope[METHOD] = ""
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

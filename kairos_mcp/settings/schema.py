@@ -50,8 +50,9 @@ def _check_reference(text: str) -> str:
 
 def _check_address(text: str) -> str:
     """Refuse a password in the address of a database; the error does not quote it."""
-    parts = urlsplit(text)
-    if parts.password or "password" in parse_qs(parts.query):
+    user, _, host = text.partition("://")[2].rpartition("@")  # a password may hold what else ends an authority
+    options = parse_qs(urlsplit(text).query)
+    if (host and user.partition(":")[2]) or "password" in options or "sslpassword" in options:
         raise PydanticCustomError("password", "a password does not belong into it: store_password refers to one")
     return text
 

@@ -86,6 +86,12 @@ def is_alive(home: Path, lock: str) -> bool:
     return False
 
 
+def living_processes(home: Path) -> list[int]:
+    """The processes of the servers of this folder that have written and still run, by their lock files."""
+    names = sorted(path.name for path in (home / LOCK_FOLDER).glob("*"))
+    return [int(name.partition("-")[0]) for name in names if is_alive(home, name)]
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal; False where the system doesn't say."""
     try:

@@ -156,9 +156,9 @@ class Tool:
     interrupted a call of effect `checked`, and may write: it finishes or reverts what that call began, or finds that
     only a person can tell. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
-    only reads. `exact_only`: matched by no glob, only by its whole name. `at_once`, of a tool that only reads: `run`
-    within microseconds and without waiting for anything, else None and nothing done; it is called first, in the event
-    loop, since a thread costs more than such a call.
+    only reads. `exact_only`: matched by no glob, only by its whole name. `at_once`, only of tools that read: returns
+    what `run` would return, or None where it would have to wait or take more than some hundred microseconds. It is
+    called first, in the event loop, since a thread costs more than such a call.
     """
 
     spec: ToolSpec

@@ -3067,8 +3067,8 @@ SIDE_BY_SIDE = (
     ),
     Guard(
         "store/postgres/copy.py",
-        "            if is_in_use:",
-        "            if False:",
+        "if pids or _is_open(source.path):",
+        "if pids:",
         "postgres/test_copied_folders.py::test_nothing_is_copied_while_a_server_has_the_folder_open_that_has_written_nothing",
     ),
     Guard(
@@ -3088,6 +3088,30 @@ SIDE_BY_SIDE = (
         "            except KairosError:\n                self._counts = Counts(",
         "            except ZeroDivisionError:\n                self._counts = Counts(",
         "telemetry/test_metrics.py::test_a_store_that_can_not_be_read_has_no_figures_and_breaks_no_page",
+    ),
+    Guard(
+        "store/postgres/group_session.py",
+        "            self._changed_rows += changed\n",
+        "",
+        COMMITS_BESIDE + "a_job_that_refuses_after_it_has_written_leaves_nothing",
+    ),
+    Guard(
+        "store/postgres/writer.py",
+        "                _await_results(beside)\n                break",
+        "                break",
+        COMMITS_BESIDE + "a_group_without_room_for_all_is_made_once_more_and_no_third_time",
+    ),
+    Guard(
+        "tools/files/workspace.py",
+        "self.by_kernel and (private is None or is_local(private))",
+        "self.by_kernel",
+        "tools/test_safe_open.py::test_nothing_is_opened_at_once_where_the_private_folder_may_ask_others",
+    ),
+    Guard(
+        "settings/schema.py",
+        '(host and user.partition(":")[2]) or',
+        "urlsplit(text).password or",
+        "postgres/test_access.py::test_a_password_in_the_address_is_refused_and_not_shown",
     ),
     Guard(
         "store/postgres/group_session.py",
@@ -3286,8 +3310,8 @@ IN_A_DATABASE = (
     ),
     Guard(
         "store/postgres/copy.py",
-        "            if living:\n",
-        "            if False:\n",
+        "if pids or _is_open(source.path):",
+        "if _is_open(source.path):",
         "postgres/test_copied_folders.py::test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_lives",
     ),
     Guard(

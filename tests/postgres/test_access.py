@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import errors
 from support import postgres
 from support.app import Place
 
@@ -15,6 +16,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, StoreUnavailable
 from kairos_mcp.server.tokens import make_tokens
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.store.postgres.connection import as_store_error
 from kairos_mcp.store.postgres.refusals import explain_refusal
 
 pytestmark = pytest.mark.postgres
@@ -55,7 +57,16 @@ async def test_servers_that_need_the_sealing_key_at_once_have_the_same(place: Pl
     assert len(found[0]) == 32
 
 
-@pytest.mark.parametrize("address", ["postgresql://u:s3cret99@db/k", "postgresql://db/k?password=s3cret99"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://u:s3cret99@db/k",
+        "postgresql://db/k?password=s3cret99",
+        "postgresql://db/k?sslpassword=s3cret99",
+        "postgresql://u:s3cret99#%@db/k",
+        "postgresql://u:s3cret99?x@db/k",
+    ],
+)
 def test_a_password_in_the_address_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="store_password") as refused:
         load_settings(Flags(home=str(tmp_path)), {"KAIROS_STORE": address})
@@ -125,6 +136,7 @@ def test_why_no_connection_is_made_is_said_without_names(
         ),
         ("failed: server does not support SSL, but SSL was required", "no encrypted connection"),
         ("failed: SSL error: certificate verify failed", "no encrypted connection"),
+        ('failed to connect to host "certificates.corp"', "The database can't be reached."),
         ("Verbindung zum Server fehlgeschlagen", "The database can't be reached."),
     ],
 )
@@ -152,10 +164,38 @@ def test_a_password_that_is_wrong_or_missing_is_said_so(place: Place, own_server
         assert "store_password" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.OperationalError("consuming input failed: SSL connection has been closed unexpectedly"),
+        errors.UndefinedFile('could not open file "base/1": No such file or directory'),
+    ],
+)
+def test_a_connection_that_was_lost_is_not_taken_for_one_that_was_refused(error: Exception) -> None:
+    assert as_store_error(error).message == "The database can't be reached."
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:Tr#b%x9@h/db", "postgresql://u:ab?c%zz@h", "postgresql://h/d?a=%zz9"]
+)
+def test_what_can_not_be_read_of_an_address_is_not_quoted(place: Place, address: str) -> None:
+    """It may be a password."""
+    with pytest.raises(ConfigError) as refused:
+        make_database(place.settings(store=address), "test").describe()
+    for part in ("Tr", "%x9", "zz"):
+        assert part not in f"{refused.value.message} {refused.value.hint}"
+    assert refused.value.__suppress_context__
+
+
+def test_a_host_that_is_no_name_is_an_error_of_the_settings(place: Place) -> None:
+    with pytest.raises(ConfigError, match="host"):
+        make_database(place.settings(store="postgresql://a..b/x"), "test").check_server()
+
+
 def test_an_address_with_an_unknown_option_is_refused_by_its_name(place: Place) -> None:
     store = make_database(place.settings(store="postgresql://db/k?foo=bar"), "test")
     for look in (store.check_server, store.describe):
-        with pytest.raises(ConfigError, match='"foo"') as refused:
+        with pytest.raises(ConfigError, match="no option foo") as refused:
             look()
         assert "postgresql://" in refused.value.hint
 
@@ -165,6 +205,6 @@ def test_a_user_who_may_make_no_tables_is_told_what_to_grant(place: Place, own_s
     with postgres.open_session(where) as session:
         session.rows("create role reader login")
     store = make_database(place.settings(store=f"{where}&user=reader"), "test")
-    with pytest.raises(StoreUnavailable, match="does not let its user") as refused:
+    with pytest.raises(StoreUnavailable, match="lacks a right") as refused:
         store.migrate()
-    assert "grant" in refused.value.hint
+    assert "Grant" in refused.value.hint

@@ -16,6 +16,7 @@ from support.database_trips import count_trips
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store.reservations import SharedChange
@@ -131,6 +132,33 @@ async def test_a_shared_account_is_never_taken_past_its_cap(watched: str, tmp_pa
         had_room = await asyncio.gather(*jobs)
     assert sum(had_room) == 10
     assert rows_of(watched, "select held_model_calls from account order by id") == [(10,), (40,)]
+
+
+async def test_a_group_without_room_for_all_is_made_once_more_and_no_third_time(watched: str, tmp_path: Path) -> None:
+    def call(session: Session) -> bool:
+        return SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL)
+
+    async with two_servers(watched, tmp_path) as (one, _):
+        with count_trips(one.writer) as groups:
+            had_room = await asyncio.gather(*(one.submit(call, of_run=1 + n % 3) for n in range(20)))
+    assert sum(had_room) == 10
+    assert [(group.jobs, group.is_alone) for group in groups] == [(20, False), (20, True)]
+    assert rows_of(watched, "select held_model_calls from account order by id") == [(10,), (0,)]
+
+
+async def test_a_job_that_refuses_after_it_has_written_leaves_nothing(watched: str, tmp_path: Path) -> None:
+    """Also where it waits for its results, since an account had no room for its group."""
+
+    def charge_or_refuse(session: Session) -> None:
+        SharedChange(held=ONE_CALL).write(session, 2)
+        if not SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL):
+            raise BadArguments("There is no room.", "Ask for less.")
+
+    async with two_servers(watched, tmp_path) as (one, _):
+        jobs = [one.submit(charge_or_refuse, of_run=1 + n % 3) for n in range(12)]
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(each) for each in found].count(BadArguments) == 2
+    assert rows_of(watched, "select held_model_calls from account order by id") == [(10,), (10,)]
 
 
 @pytest.mark.parametrize("table", ["run", "account"])

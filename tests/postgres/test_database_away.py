@@ -75,14 +75,15 @@ def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_bac
 def test_a_server_that_begins_on_tables_of_another_version_lives_and_is_not_ready(place: Place) -> None:
     place.rows("update version set number = 9999")
     site = Site.start(place.root)
+    why = "kairos_mcp.server.auth: the store can't be used"
     try:
+        wait_until(lambda: any(why in line for line in site.said), WITHIN_S)  # before anybody asks
         assert [status(site, path) for path in ("/healthz", "/readyz")] == [200, 503]
         told = site.call("planner_run", {"goal": "look"}).json["error"]  # whose token it is can't be read either
         assert told["data"] == {"code": "store_unavailable"}
         assert site.call("planner_run", {"goal": "look"}, path="/sse").status == 503
     finally:
         site.stop()
-    assert [line for line in site.said if "kairos_mcp.server.auth: the store can't be used" in line]
     assert place.rows("select count(*) from owner") == [(0,)]
 
 
@@ -100,5 +101,6 @@ async def test_a_clients_session_outlives_what_keeps_the_store_from_being_read(
         place.rows("alter table hidden rename to token")
         found = await client.call_tool("run_status", {})
         assert found.structured_content["runs"] == []
+    wait_until(lambda: any("can be used again" in line for line in site.said), WITHIN_S)
     said = [line for line in site.said if "the store can" in line]
     assert [("can't be used" in line, "can be used again" in line) for line in said] == [(True, False), (False, True)]

@@ -20,7 +20,6 @@ from kairos_mcp.tools.files.safe_open import (
     FILE,
     FOLDER,
     NO_REPLACE,
-    file_system_type,
     find_renameat2,
     folder_identity,
     kernel_opener,
@@ -428,12 +427,8 @@ def test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so(ready: Worksp
         pass
     file.write_bytes(b"inside")
     forget(file)
-    with ready.open_file("real/f", at_once=True) as opened:
-        if file_system_type(opened.fd) == "tmpfs":
-            assert opened.read(6) == b"inside"  # which is nowhere else
-        else:
-            with pytest.raises(BlockingIOError):
-                opened.read(6)
+    with ready.open_file("real/f", at_once=True) as opened, pytest.raises(BlockingIOError):
+        opened.read(6)
     assert ready.read_whole("real/f", 10) == b"inside"
     with ready.open_file("real/f", at_once=True) as opened:
         assert opened.read(6) == b"inside"
@@ -452,8 +447,6 @@ def test_what_is_in_memory_in_part_is_not_read_in_part(ready: Workspace, workspa
     finally:
         os.close(fd)
     with ready.open_file("real/f", at_once=True) as opened:
-        if file_system_type(opened.fd) == "tmpfs":
-            pytest.skip("what this file system holds is in memory")
         assert opened.read(page) == b"x" * page
         with pytest.raises(BlockingIOError):
             opened.read(AT_ONCE_BYTES)
@@ -491,6 +484,13 @@ def test_where_an_open_may_ask_others_nothing_is_opened_at_once(
     monkeypatch.setattr("kairos_mcp.tools.files.safe_open.LOCAL", {"fuse", "nfs4"})
     with Workspace(workspace) as opened, pytest.raises(BlockingIOError):
         opened.open_file("real/f", at_once=True).__enter__()
+
+
+def test_nothing_is_opened_at_once_where_the_private_folder_may_ask_others(ready: Workspace, workspace: Path) -> None:
+    """Its status is asked for at each open. One that is not there yet counts as what it would lie in."""
+    for private in (workspace / "none" / "yet", Path("/proc/self"), Path("/sys/none")):
+        with Workspace(workspace, private=private) as opened:
+            assert opened.at_once is (workspace in private.parents)
 
 
 def test_the_private_folder_is_nobodys_at_once_either(workspace: Path) -> None:

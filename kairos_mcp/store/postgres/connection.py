@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -83,6 +84,9 @@ class _SumLoader(Loader):
         return int(bytes(data))
 
 
+_ADDRESS_HINT = "Write it as postgresql://USER@HOST:PORT/NAME, options after a ?, as ?sslmode=require."
+
+
 def connect(where: str, password: str | None = None) -> Connection:
     """Open a connection that commits each statement by itself outside of a transaction.
 
@@ -92,12 +96,7 @@ def connect(where: str, password: str | None = None) -> Connection:
     with translate_errors():
         settings: dict[str, Any] = KEEPALIVE | read_address(where) | secret
         options = f"{settings.pop('options', '')} {BOUNDS}".strip()
-        made: Connection = psycopg.Connection.connect(
-            psycopg.conninfo.make_conninfo(**settings, options=options),
-            autocommit=True,
-            prepare_threshold=1,
-            cursor_factory=psycopg.RawCursor,
-        )
+        made: Connection = _connect(psycopg.conninfo.make_conninfo(**settings, options=options))
     made.adapters.register_dumper(int, Int8Dumper)  # one type, so that a statement is prepared once
     made.adapters.register_dumper(bool, _CountDumper)
     made.adapters.register_dumper(str, _TextDumper)
@@ -115,10 +114,19 @@ def read_address(where: str) -> dict[str, Any]:
     try:
         return psycopg.conninfo.conninfo_to_dict(where)
     except psycopg.ProgrammingError as error:
-        raise ConfigError(
-            f"`store` is no address of a database: {str(error).strip()}.",
-            "Write it as postgresql://USER@HOST:PORT/NAME, options after a ?, as ?sslmode=require.",
-        ) from error
+        # Of the library's sentence nothing else is shown: it quotes what it can't read, which may be a password.
+        unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        reason = f": it has no option {unknown[1]}" if unknown else ""
+        raise ConfigError(f"`store` is no address of a database{reason}.", _ADDRESS_HINT) from None
+
+
+def _connect(where: str) -> Connection:
+    try:
+        return psycopg.Connection.connect(where, autocommit=True, prepare_threshold=1, cursor_factory=psycopg.RawCursor)
+    except UnicodeError:  # a host that can't be looked up
+        raise ConfigError("The host in `store` is no name of a host.", _ADDRESS_HINT) from None
+    except psycopg.OperationalError as error:
+        raise explain_refusal(str(error)) from error
 
 
 def bound_transactions(connection: Connection) -> None:
@@ -172,11 +180,11 @@ def as_store_error(error: BaseException) -> BaseException:
             )
         case errors.InsufficientPrivilege():
             return StoreUnavailable(
-                "The database does not let its user do this.",
-                "Let that user make and write tables: grant usage, create on schema public to USER.",
+                "The user in `store` lacks a right in the database.",
+                "Grant it usage and create on the schema that `store` uses, and its tables if another user made them.",
             )
         case psycopg.OperationalError():
-            return explain_refusal(str(error))
+            return StoreUnavailable("The database can't be reached.", "Check `store` in the settings, then call again.")
         case psycopg.Error():
             kind = type(error).__name__
             return StoreUnavailable(f"The database failed: {kind}.", "Run `kairos-mcp doctor`.")

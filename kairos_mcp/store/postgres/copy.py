@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kairos_mcp.core.errors import StoreBusy
-from kairos_mcp.store import ownership, schema
-from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store import schema
+from kairos_mcp.store.file_store import FileStore, living_processes
 from kairos_mcp.store.key_file import KEY_FILE
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
@@ -39,25 +39,22 @@ def copy_folder(folder: Path, connect: Callable[[], Connection]) -> Copied:
     or the database has rows already, and the store's errors.
     """
     source = FileStore(folder, "full", "copy")
-    is_in_use = _is_open(source.path)  # asked before it is opened here: with its descriptor go this process's locks
+    _require_unused(source)  # before it is opened here: with the descriptor of a look go all locks of this process
     try:
         source.open()
-        with source.read_session() as rows:
-            living = ownership.list_living(rows, source.owners)
-            if living:
-                pids = ", ".join(str(server.pid) for server in living)
-                raise StoreBusy(
-                    f"A server uses {folder} (process {pids}).", "End it first: what it writes would be lost."
-                )
-            if is_in_use:
-                raise StoreBusy(
-                    f"A server or a command has {source.path} open.", "End it first: what it writes would be lost."
-                )
-            with rows.one_state():
-                return _copy_rows(rows, folder, connect)
+        with source.read_session() as rows, rows.one_state():
+            return _copy_rows(rows, folder, connect)
     finally:
         if source.is_open:
             source.reader.close()
+
+
+def _require_unused(source: FileStore) -> None:
+    """Raise StoreBusy where a server of the folder lives, or any process has its state file open."""
+    pids = ", ".join(str(pid) for pid in living_processes(source.home))
+    if pids or _is_open(source.path):
+        whose = f"A server uses {source.home} (process {pids})." if pids else f"A process has {source.path} open."
+        raise StoreBusy(whose, "End it first: what it writes would be lost.")
 
 
 def _is_open(file: Path) -> bool:

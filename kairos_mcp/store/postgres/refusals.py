@@ -58,7 +58,7 @@ _REFUSALS = (
         "Check the host and the port in `store`, and the network between.",
     ),
     _Refusal(
-        "SSL|certificate",
+        "SSL was required|does not support SSL|SSL error|certificate verify failed|root certificate file",
         "no encrypted connection as `store` asks for it could be made",
         "Check sslmode and sslrootcert in `store`.",
     ),
@@ -66,7 +66,7 @@ _REFUSALS = (
 
 
 def explain_refusal(said: str) -> StoreUnavailable:
-    """Return the store's error for what the library said."""
+    """Return the store's error for what the library said of a connection that it could not make."""
     for refusal in _REFUSALS:
         if re.search(refusal.said, said):
             return StoreUnavailable(f"The database can't be reached: {refusal.reason}.", refusal.hint)

@@ -66,6 +66,8 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
                     f"{shorten_path(opened.path)} is not text ({opened.size:,} bytes).", "Read another file."
                 )
             if is_env_file(opened.path):
+                if at_once:
+                    raise BlockingIOError  # to hide its values takes long
                 if opened.size > read_bytes:
                     raise TooLarge(
                         f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 _COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 FILE = _COMMON | getattr(os, "O_NONBLOCK", 0)  # the open of a FIFO without a writer must not block
@@ -24,8 +25,9 @@ _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BEN
 _CACHED = 0x20  # RESOLVE_CACHED, from Linux 5.12 on: EAGAIN where a part of the path is not in memory
 # The kernel's error for a missing call, and those that sandboxes give.
 _NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)
-# File systems whose files are opened without asking a process or another machine, which might never answer.
-LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay"}
+# File systems that can tell what is in memory, and open a file without asking a process or another machine, which might
+# never answer. (tmpfs can't tell; the folders below an overlay may be anything.)
+LOCAL = {"ext3", "ext4", "xfs", "btrfs", "f2fs"}
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
 OpenBeneath = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
@@ -168,6 +170,22 @@ def _file_system(fd: int) -> tuple[int, str]:
             return device, next(line for line in info if line.startswith("mnt_id"))
     except (OSError, StopIteration):
         raise OSError(errno.ENOTSUP, "neither openat2 nor /proc/self/fdinfo is there") from None
+
+
+def is_local(folder: Path) -> bool:
+    """Whether the folder, or the nearest one above it that is there, lies on a file system in LOCAL."""
+    for place in (folder, *folder.parents):
+        try:
+            fd = os.open(place, FOLDER)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+        try:
+            return file_system_type(fd) in LOCAL
+        finally:
+            os.close(fd)
+    return False
 
 
 def file_system_type(fd: int) -> str | None:

@@ -26,13 +26,14 @@ from kairos_mcp.tools.files.safe_open import (
     OpenBeneath,
     Rename,
     find_renameat2,
+    is_local,
     kernel_opener,
     memory_opener,
     walk_opener,
 )
 
 Kind = Literal["file", "folder", "link", "other"]
-AT_ONCE_BYTES = 32 * 1024  # a larger file is not read at once: to search and to hash it takes long as well
+AT_ONCE_BYTES = 8 * 1024  # a larger file is not read at once: to redact what it holds may take milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class Workspace:
                 "Run `kairos-mcp doctor`, and mount /proc if this is a container without it.",
             ) from None
         self.by_kernel = kernel is not None
-        self._open_from_memory = memory_opener(self._root.fd) if self.by_kernel else None
+        can_tell = self.by_kernel and (private is None or is_local(private))  # its status is asked for at each open
+        self._open_from_memory = memory_opener(self._root.fd) if can_tell else None
         self.at_once = self._open_from_memory is not None
         self.rename: Rename | None = find_renameat2() if exchange else None
         self.by_exchange = self.rename is not None
