@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-BENEATH = "tools/files/safe_open.py"
+BENEATH, OPENED = "tools/files/safe_open.py", "tools/files/workspace.py"
+CACHED = "_CACHED = {} # RESOLVE_CACHED, from Linux 5.12 on: EAGAIN where a part of the path is not in memory"
+LOCAL = 'LOCAL = {{"ext3", "ext4", "xfs", "btrfs", {}}}'
+AT_ONCE = "AT_ONCE_BYTES = {} * 1024 # a larger file is not read at once: to redact what it holds may take milliseconds"
 FLAGS = '_COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", {}) | getattr(os, "O_NOCTTY", {})'
 FIFO = " # the open of a FIFO without a writer must not block"
 RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"
@@ -116,21 +119,44 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (BENEATH, "", TRIES.format(8), TRIES.format(9)): NOT_AGAIN,
     (
         BENEATH,
-        "kernel_opener.openat2",
+        "_openat2.openat2",
         "if code not in (errno.EAGAIN, errno.EINTR):",
         "if (code in (errno.EAGAIN, errno.EINTR)):",
     ): f"{NOT_AGAIN}; any other error comes again at each try",
-    (BENEATH, "kernel_opener.openat2", "break", "continue"): "any other error comes again at each try, only later",
+    (BENEATH, "_openat2.openat2", "break", "continue"): "any other error comes again at each try, only later",
     (
         BENEATH,
-        "kernel_opener",
+        "_openat2",
         "syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]",
         "pass",
     ): "on this machine the values pass alike without their types; they are for others",
-    (BENEATH, "kernel_opener", "syscall.restype = ctypes.c_long", "pass"): "a descriptor and -1 fit an int as well",
+    (BENEATH, "_openat2", "syscall.restype = ctypes.c_long", "pass"): "a descriptor and -1 fit an int as well",
+    (BENEATH, "find_renameat2", "renameat2.restype = ctypes.c_int", "pass"): "an int is what ctypes takes it for",
+    (BENEATH, "", CACHED.format("0x20"), CACHED.format("33")): "1 is NO_XDEV, which is asked for too",
+    (BENEATH, "", LOCAL.format('"f2fs"'), LOCAL.format("'f2fs?'")): "no test has such a file system",
     (
         BENEATH,
-        "kernel_opener",
+        "memory_opener",
+        'if not sys.platform.startswith("linux") or not hasattr(os, "RWF_NOWAIT"):',
+        "if (not sys.platform.startswith('linux') and (not hasattr(os, 'RWF_NOWAIT'))):",
+    ): "on Linux with it both are false; elsewhere there is neither",
+    (
+        BENEATH,
+        "_birth_time",
+        "if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) != 0:",
+        "if (statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) != 0):",
+    ): "this system has it",
+    (OPENED, "", AT_ONCE.format(8), AT_ONCE.format(7)): "another bound would do as well",
+    (OPENED, "_read", "while piece and have < count:", "while (piece):"): "what is read once more is nothing",
+    (
+        OPENED,
+        "_kind",
+        'return "file" if entry.is_file(follow_symlinks=False) else "other"',
+        'return "file" if entry.is_file(follow_symlinks=True) else "other"',
+    ): "a link was told before",
+    (
+        BENEATH,
+        "_openat2",
         "how_type = ctypes.c_uint64 * 3 # struct open_how: flags, mode, resolve",
         "how_type = ctypes.c_uint64 * 4 # struct open_how: flags, mode, resolve",
     ): "a longer struct whose rest is zero is the same call",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.tools import has_openat2
+from support.tools import can_tell_what_is_in_memory, has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.reserved_names import hold_names
@@ -25,7 +26,7 @@ from kairos_mcp.tools.files.safe_open import (
     kernel_opener,
     walk_opener,
 )
-from kairos_mcp.tools.files.workspace import AT_ONCE_BYTES, Workspace
+from kairos_mcp.tools.files.workspace import AT_ONCE_BYTES, Workspace, open_error
 
 needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")
 
@@ -267,6 +268,12 @@ def test_what_can_not_be_opened_is_refused_alike_in_every_way(open_workspace: Wo
             open_workspace.read_start(path, 10)
 
 
+def test_what_the_servers_user_may_not_read_is_refused_so() -> None:
+    refused = open_error(PermissionError(errno.EACCES, "no"), "real/f")
+    assert isinstance(refused, PathDenied)
+    assert "real/f may not be read" in refused.message
+
+
 def test_a_workspace_that_can_not_be_opened_says_why(workspace: Path) -> None:
     for folder, word in ((workspace / "none", "ENOENT"), (workspace / "real" / "f", "ENOTDIR")):
         with pytest.raises(ConfigError, match=word):
@@ -408,6 +415,7 @@ def forget(file: Path) -> None:
 @pytest.fixture
 def ready(workspace: Path) -> Iterator[Workspace]:
     with Workspace(workspace) as opened:
+        assert opened.at_once is can_tell_what_is_in_memory(workspace)
         if not opened.at_once:
             pytest.skip("this system can't say that an open or a read would wait")
         yield opened
@@ -488,9 +496,9 @@ def test_where_an_open_may_ask_others_nothing_is_opened_at_once(
 
 def test_nothing_is_opened_at_once_where_the_private_folder_may_ask_others(ready: Workspace, workspace: Path) -> None:
     """Its status is asked for at each open. One that is not there yet counts as what it would lie in."""
-    for private in (workspace / "none" / "yet", Path("/proc/self"), Path("/sys/none")):
+    for private in (workspace / "none" / "yet", Path("/proc/self"), Path("/sys/none"), workspace / "real" / "f" / "x"):
         with Workspace(workspace, private=private) as opened:
-            assert opened.at_once is (workspace in private.parents)
+            assert opened.at_once is (private.name == "yet")
 
 
 def test_the_private_folder_is_nobodys_at_once_either(workspace: Path) -> None:

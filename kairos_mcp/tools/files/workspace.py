@@ -271,7 +271,7 @@ def _read_from_memory(fd: int, count: int, offset: int, size: int) -> bytes:
         raise BlockingIOError from None
     if have < count and offset + have < size:
         raise BlockingIOError
-    return bytes(buffer) if have == count else bytes(buffer[:have])
+    return bytes(buffer[:have])
 
 
 def read_opened(fd: int, plain: str, limit: int) -> bytes:
