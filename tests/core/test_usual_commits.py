@@ -7,12 +7,14 @@ import re
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import postgres
 from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place_in, reads, rests, says, start_run
 from support.branches import Team, open_team_app
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
@@ -345,6 +347,14 @@ def assert_same_rows(found: dict[str, list[Any]], expected: dict[str, list[Any]]
     assert found == expected
 
 
+@contextmanager
+def folder_of_history(factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for one of many histories, whose databases go with it."""
+    root = factory.mktemp("history")
+    yield root
+    postgres.drop_databases_of(root)
+
+
 HISTORY = given(script=SCRIPT, limits=LIMITS, day=DAY, changes=st.integers(0, 2**16))
 
 
@@ -353,8 +363,8 @@ HISTORY = given(script=SCRIPT, limits=LIMITS, day=DAY, changes=st.integers(0, 2*
 async def test_random_histories_leave_the_same_rows_by_both_ways(
     tmp_path_factory: pytest.TempPathFactory, script: list[Any], limits: Limits, day: Limits, changes: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        await assert_same_by_both_ways(tmp_path_factory.mktemp("history"), Turns(patch), script, limits, day, changes)
+    with pytest.MonkeyPatch.context() as patch, folder_of_history(tmp_path_factory) as root:
+        await assert_same_by_both_ways(root, Turns(patch), script, limits, day, changes)
 
 
 @pytest.mark.slow
@@ -363,8 +373,8 @@ async def test_random_histories_leave_the_same_rows_by_both_ways(
 async def test_a_thousand_histories_leave_the_same_rows_by_both_ways(
     tmp_path_factory: pytest.TempPathFactory, script: list[Any], limits: Limits, day: Limits, changes: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        await assert_same_by_both_ways(tmp_path_factory.mktemp("history"), Turns(patch), script, limits, day, changes)
+    with pytest.MonkeyPatch.context() as patch, folder_of_history(tmp_path_factory) as root:
+        await assert_same_by_both_ways(root, Turns(patch), script, limits, day, changes)
 
 
 USED = {"input_tokens": 900, "output_tokens": 100}
@@ -402,9 +412,8 @@ BROUGHT = given(turns=st.lists(TURN, min_size=1, max_size=6), limits=LIMITS, day
 async def test_answers_of_the_caller_leave_the_same_rows_by_both_ways(
     tmp_path_factory: pytest.TempPathFactory, turns: list[Any], limits: Limits, day: Limits, changes: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        root, counted = tmp_path_factory.mktemp("history"), Turns(patch)
-        await assert_same_by_both_ways(root, counted, turns, limits, day, changes, rows_of_caller)
+    with pytest.MonkeyPatch.context() as patch, folder_of_history(tmp_path_factory) as root:
+        await assert_same_by_both_ways(root, Turns(patch), turns, limits, day, changes, rows_of_caller)
 
 
 @pytest.mark.slow
@@ -413,6 +422,5 @@ async def test_answers_of_the_caller_leave_the_same_rows_by_both_ways(
 async def test_a_thousand_runs_of_a_caller_leave_the_same_rows_by_both_ways(
     tmp_path_factory: pytest.TempPathFactory, turns: list[Any], limits: Limits, day: Limits, changes: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        root, counted = tmp_path_factory.mktemp("history"), Turns(patch)
-        await assert_same_by_both_ways(root, counted, turns, limits, day, changes, rows_of_caller)
+    with pytest.MonkeyPatch.context() as patch, folder_of_history(tmp_path_factory) as root:
+        await assert_same_by_both_ways(root, Turns(patch), turns, limits, day, changes, rows_of_caller)
