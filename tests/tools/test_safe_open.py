@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import struct
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.tools import can_tell_what_is_in_memory, has_openat2
+from support.waiting import wait_until
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.reserved_names import hold_names
@@ -402,14 +405,32 @@ def test_a_folder_is_known_by_its_device_its_inode_and_when_it_was_made(
 # -- without waiting for a disk ----------------------------------------------------------------------------------
 
 
-def forget(file: Path) -> None:
-    """Have the kernel keep nothing of what the file holds in memory."""
-    fd = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
+def pages_in_memory(file: Path) -> int:
+    """How many pages of the file the kernel has in memory: asked so that it begins to read none."""
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        there = ctypes.create_string_buffer(-(-len(mapped) // mmap.PAGESIZE))
+        first = ctypes.c_char.from_buffer(mapped)
+        assert ctypes.CDLL(None).mincore(ctypes.byref(first), ctypes.c_size_t(len(mapped)), there) == 0
+        del first  # else the map can't be closed
+        return sum(page & 1 for page in there.raw)
+
+
+def keep_in_memory(file: Path, pages: int) -> None:
+    """Have the kernel keep so many pages of the file in memory, from its beginning, and no more. It may take another
+    try: what is just being written stays."""
+
+    def is_kept() -> bool:
+        fd = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+            os.pread(fd, pages * mmap.PAGESIZE, 0)
+        finally:
+            os.close(fd)
+        return pages_in_memory(file) == pages
+
+    wait_until(is_kept, 10.0)
 
 
 @pytest.fixture
@@ -434,7 +455,7 @@ def test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so(ready: Worksp
     with pytest.raises(BlockingIOError), ready.open_file("real/f", at_once=True):
         pass
     file.write_bytes(b"inside")
-    forget(file)
+    keep_in_memory(file, 0)
     with ready.open_file("real/f", at_once=True) as opened, pytest.raises(BlockingIOError):
         opened.read(6)
     assert ready.read_whole("real/f", 10) == b"inside"
@@ -446,18 +467,9 @@ def test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so(ready: Worksp
 def test_what_is_in_memory_in_part_is_not_read_in_part(ready: Workspace, workspace: Path) -> None:
     file = workspace / "real" / "f"
     file.write_bytes(b"x" * AT_ONCE_BYTES)
-    forget(file)
-    page = os.sysconf("SC_PAGESIZE")
-    fd = os.open(file, os.O_RDONLY)
-    try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
-        os.pread(fd, page, 0)
-    finally:
-        os.close(fd)
-    with ready.open_file("real/f", at_once=True) as opened:
-        assert opened.read(page) == b"x" * page
-        with pytest.raises(BlockingIOError):
-            opened.read(AT_ONCE_BYTES)
+    keep_in_memory(file, 1)
+    with ready.open_file("real/f", at_once=True) as opened, pytest.raises(BlockingIOError):
+        opened.read(AT_ONCE_BYTES)
 
 
 def test_a_path_that_is_not_in_memory_is_not_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
