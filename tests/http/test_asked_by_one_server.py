@@ -71,8 +71,9 @@ def call(client: Client, name: str, **arguments: Any) -> asyncio.Task[dict[str, 
 async def run_id_of(client: Client) -> str:
     async with asyncio.timeout(SECONDS):
         while True:
-            if found := (await client.call_tool("run_status", {})).structured_content["runs"]:  # type: ignore[index]
-                return str(found[0]["run_id"])
+            found = (await client.call_tool("run_status", {})).structured_content or {}
+            if found["runs"]:
+                return str(found["runs"][0]["run_id"])
             await asyncio.sleep(0.05)  # a server answers so many calls a second and no more
 
 

@@ -82,16 +82,21 @@ class WorkspaceTools:
 def can_tell_what_is_in_memory(folder: Path) -> bool:
     """Whether the kernel can say of a file below this folder that to open and to read it would wait for a disk: asked
     without what is tested."""
+    if not has_resolve_cached():
+        return False
+    mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    above = [(len(place), kind) for place, kind in mounts if folder.resolve().is_relative_to(place)]
+    return max(above)[1] in ("ext3", "ext4", "xfs", "btrfs", "f2fs")
+
+
+def has_resolve_cached() -> bool:
+    """Whether this kernel's openat2 can be told not to wait for a disk; asked likewise."""
     if not has_openat2():
         return False
     how = (ctypes.c_uint64 * 3)(0, 0, 0x20)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall(437, -1, b"none", how, 24)  # EBADF; EINVAL before Linux 5.12
-    if ctypes.get_errno() == errno.EINVAL:
-        return False
-    mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    above = [(len(place), kind) for place, kind in mounts if folder.resolve().is_relative_to(place)]
-    return max(above)[1] in ("ext3", "ext4", "xfs", "btrfs", "f2fs")
+    return ctypes.get_errno() == errno.EBADF
 
 
 def has_openat2() -> bool:
