@@ -96,8 +96,9 @@ def state_options(words: Sequence[str]) -> list[str]:
 
 
 def program_words() -> tuple[str, ...]:
-    """Return the words that start this program from any folder and any shell."""
+    """Return the words that start this program from any folder and any shell. `-P`: without it the folder that such a
+    command is pasted in could bring modules of its own."""
     started = Path(sys.argv[0])
     if started.name in (PROGRAM_NAME, f"{PROGRAM_NAME}.exe"):
         return (str(started.absolute()),)
-    return (sys.executable, "-m", "kairos_mcp")
+    return (sys.executable, "-P", "-m", "kairos_mcp")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.settings.file_ownership import list_readable_secrets
-from kairos_mcp.settings.settings import Settings, skill_folders, unknown_variables
+from kairos_mcp.settings.settings import Settings, current_folder, skill_folders, unknown_variables
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -47,7 +47,8 @@ class Finding:
 
 def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Run every check that does not open the state file."""
-    yield _check_python()
+    yield from check_python(environ)
+    yield from _check_hosts(settings, environ)
     yield _check_sqlite()
     yield _check_re2()
     yield _check_state_folder(settings.home)
@@ -70,9 +71,29 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
         yield Finding("environment", "note", f"{name} is no setting and is ignored", cure)
 
 
-def _check_python() -> Finding:
+def check_python(environ: Mapping[str, str]) -> Iterator[Finding]:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("python", "ok", f"{version} at {sys.executable}")
+    yield Finding("python", "ok", f"{version} at {sys.executable}")
+    named = environ.get("PYTHONPATH", "")
+    if named and not all(os.path.isabs(part) for part in named.split(os.pathsep)):
+        text = f"PYTHONPATH={named} has an empty or relative part: each Python program, as this one, runs modules of"
+        cure = "Take that part out where PYTHONPATH is set, as in a shell's profile."
+        yield Finding("python", "note", f"{text} the folder that it is started in", cure)
+
+
+def _check_hosts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Name the entries in hosts' files that let the folder which a host opens bring Python modules of its own."""
+    from kairos_mcp.cli.host_entries import find_unsafe_entries
+    from kairos_mcp.cli.install import ENTRY
+
+    for found in find_unsafe_entries(environ, list(dict.fromkeys((current_folder(), *settings.workspaces)))):
+        text = f"the entry {found.name} in {found.file} starts `python -m` without -P: a folder that the host opens"
+        cure = 'Write "-P" before "-m" there.'
+        if found.name == ENTRY:
+            project = " --project" if found.is_project else ""
+            where = f" in the folder of {found.file}" if found.is_project else ""
+            cure = f"`kairos-mcp install {found.host} --write{project}`{where} corrects it."
+        yield Finding("hosts", "bad", f"{text} can bring modules that run instead of ours", cure)
 
 
 def _check_sqlite() -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
@@ -13,9 +12,11 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.host_entries import correct_entry
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HOSTS, Host, HostName
 from kairos_mcp.cli.options import AllFlags
+from kairos_mcp.cli.own_start import find_distribution, installed_words
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
@@ -79,13 +80,20 @@ def server_command(flags: Flags, open_folder: str | None) -> list[str]:
 
 
 def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> int:
-    """Write the entry, never over another one of the same name without `force`. Raises ConfigError."""
+    """Write the entry, never over another one of the same name without `force`; of one whose start is unsafe the start
+    alone is corrected. Raises ConfigError."""
     found = HostFile.read(file, host.written_as)
     before = found.entry(host.section, ENTRY)
     if before == entry:
         print_line(f"{file} has this entry already.")
         return COMPLETED
-    if before is not None and not force:
+    corrected = None if before is None or force else correct_entry(before, _program())
+    if corrected is not None:
+        print_note("The entry let the folder that the host opens bring Python modules of its own.")
+        if corrected != entry:
+            print_note("How it starts is corrected; its options stay as they were. --force replaces them too.")
+        entry = corrected
+    elif before is not None and not force:
         raise ConfigError(
             f"{file} has another entry {ENTRY!r} under {host.section!r}.",
             "Nothing was changed; --force replaces it and keeps a copy of the file.",
@@ -116,17 +124,10 @@ def _print_copy(copy: Path | None) -> None:
 
 
 def _program() -> list[str]:
-    """The script beside this Python, else the module; where uvx started it, uvx with what it was given.
-
-    Links are not resolved: a virtual environment needs them.
-    """
+    """The words that start what is installed; where uvx started it, uvx with what it was given. Raises ConfigError."""
     if (uv := os.environ.get("UV")) and _is_in_cache(Path(sys.prefix)):
         return [uv, "tool", "run", *_uvx_source(), "kairos-mcp"]
-    folder = Path(os.path.abspath(sys.executable)).parent
-    script = folder / ("kairos-mcp.exe" if os.name == "nt" else "kairos-mcp")
-    if script.is_file() and os.access(script, os.X_OK):
-        return [str(script)]
-    return [os.path.abspath(sys.executable), "-m", "kairos_mcp"]
+    return list(installed_words())
 
 
 def _is_in_cache(environment: Path) -> bool:
@@ -137,6 +138,7 @@ def _is_in_cache(environment: Path) -> bool:
 
 def _uvx_source() -> list[str]:
     """Where uvx has this package from, as its option; nothing where that is the package index."""
-    stated = metadata.distribution("kairos-mcp").read_text("direct_url.json")  # PEP 610
+    distribution = find_distribution()
+    stated = None if distribution is None else distribution.read_text("direct_url.json")  # PEP 610
     url: str = json.loads(stated)["url"] if stated else ""
     return ["--from", unquote(urlsplit(url).path) if url.startswith("file:") else url] if url else []

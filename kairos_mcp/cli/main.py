@@ -32,7 +32,7 @@ def ensure_utf8() -> None:
     lists could not be opened."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-P", "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -208,7 +208,7 @@ def demo_output() -> str:
             command, cwd=here, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=60
         )
         output = done.stdout.replace(str(here), "~/hello").replace(f" --home {Path(folder) / 'home'}", "")
-    output = output.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp")
+    output = output.replace(f"{sys.executable} -P -m kairos_mcp", "kairos-mcp")
     return "```console\n$ cd ~/hello && kairos-mcp demo\n" + output.strip() + "\n```"
 
 
@@ -254,7 +254,7 @@ def _run_command(root: Path, *words: str, script: Path | None = None, errors: in
         timeout=60,
     )
     assert done.returncode in (0, 3), done.stdout
-    output = done.stdout.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp").strip("\n")
+    output = done.stdout.replace(f"{sys.executable} -P -m kairos_mcp", "kairos-mcp").strip("\n")
     return f"$ {shlex.join(['kairos-mcp', *words])}\n{output}\n"
 
 

@@ -37,6 +37,7 @@ RIGHTS = "approvals/test_rights.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
+FOREIGN_FOLDERS = "commands/test_foreign_folders.py::test_"
 HIDING = "approvals/test_hidden_characters.py::test_"
 TOUCHED = "approvals/test_touched_paths.py::test_"
 ROUNDS = "sampling/test_rounds.py::test_"
@@ -1408,6 +1409,46 @@ PROGRAMS = (
         "                if trusted:\n                    _insert",
         "                if True:\n                    _insert",
         "downstream/test_pins.py::test_a_tool_that_appears_later_waits_too",
+    ),
+)
+
+STARTED_BY_HOSTS = (
+    Guard(
+        "cli/own_start.py",
+        'words = (os.path.abspath(sys.executable), "-P", "-m", _MODULE)',
+        'words = (os.path.abspath(sys.executable), "-m", _MODULE)',
+        FOREIGN_FOLDERS + "each_python_that_the_package_starts_is_told_to_leave_out_the_folder",
+        quick=True,
+    ),
+    Guard(
+        "app/command_text.py",
+        'return (sys.executable, "-P", "-m", "kairos_mcp")',
+        'return (sys.executable, "-m", "kairos_mcp")',
+        FOREIGN_FOLDERS + "each_python_that_the_package_starts_is_told_to_leave_out_the_folder",
+    ),
+    Guard(
+        "tools/commands/runner.py",
+        '[sys.executable, "-I", "-S", str(LAUNCHER)',
+        '[sys.executable, "-S", str(LAUNCHER)',
+        FOREIGN_FOLDERS + "each_python_that_the_package_starts_is_told_to_leave_out_the_folder",
+    ),
+    Guard(
+        "cli/install.py",
+        "corrected = None if before is None or force else correct_entry(before, _program())",
+        "corrected = None",
+        FOREIGN_FOLDERS + "an_entry_of_before_is_corrected_by_the_next_install[codex]",
+    ),
+    Guard(
+        "cli/doctor_checks.py",
+        "yield from _check_hosts(settings, environ)",
+        "pass",
+        FOREIGN_FOLDERS + "doctor_names_each_entry_of_before",
+    ),
+    Guard(
+        "cli/doctor_checks.py",
+        "if named and not all(os.path.isabs(part) for part in named.split(os.pathsep)):",
+        "if False:",
+        FOREIGN_FOLDERS + "doctor_names_a_python_path_with_the_current_folder[lib]",
     ),
 )
 
@@ -3335,6 +3376,7 @@ GUARDS = (
     *APPROVALS,
     *FILES,
     *PROGRAMS,
+    *STARTED_BY_HOSTS,
     *OUTSIDE,
     *WORDS,
     *DAMAGED,

@@ -25,7 +25,7 @@ def changing(server: Standin) -> Standin:
 
 async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
     """The command as a person has it who has set no provider."""
-    words = [executable, "-m", "kairos_mcp", "approve", "--home", str(place.home), run_id, key]
+    words = [executable, "-P", "-m", "kairos_mcp", "approve", "--home", str(place.home), run_id, key]
     environ = plain_environ()
     return await asyncio.to_thread(run, words, capture_output=True, text=True, timeout=60, check=False, env=environ)
 

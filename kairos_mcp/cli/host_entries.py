@@ -1,0 +1,76 @@
+"""Find entries in hosts' files that start this program with the current folder on Python's path, and correct them.
+
+Versions before this one wrote such entries where they found no script of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kairos_mcp.cli.hostfile import HostFile
+from kairos_mcp.cli.hosts import HOSTS, Host, HostName
+from kairos_mcp.cli.own_start import correct_start, find_unsafe_start
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.settings import user_home
+
+_COMMAND_KEYS = ("command", "cmd")
+_MODULE = b"kairos_mcp"  # a file without it has no such entry, and is not parsed
+
+
+class UnsafeEntry(NamedTuple):
+    """An entry that runs modules of the folder that a host opens: whose it is, where it is, and its name."""
+
+    host: HostName
+    file: Path
+    name: str
+    is_project: bool
+
+
+def correct_entry(entry: Any, program: Sequence[str]) -> JsonObject | None:
+    """Return the entry with a start that is safe, and all else as it is; None if it needs no correction."""
+    words = _read_words(entry)
+    corrected = None if words is None else correct_start(words, program)
+    if corrected is None:
+        return None
+    key = next(key for key in _COMMAND_KEYS if key in entry)
+    return {**entry, key: corrected[0], "args": corrected[1:]}
+
+
+def find_unsafe_entries(environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[UnsafeEntry]:
+    """Find them in the user's files of every host, and in the files of the projects in `folders`. A file that can't be
+    read has none."""
+    for name, host in HOSTS.items():
+        files = [(host.users_file(environ, user_home()), False)]
+        if host.projects_file is not None:
+            files += [(folder / host.projects_file, True) for folder in folders]
+        for file, is_project in files:
+            for entry in _list_unsafe(host, file):
+                yield UnsafeEntry(name, file, entry, is_project)
+
+
+def _list_unsafe(host: Host, file: Path) -> list[str]:
+    try:
+        if _MODULE not in file.read_bytes():
+            return []
+        entries = HostFile.read(file, host.written_as).content.get(host.section)
+    except (OSError, ConfigError):
+        return []
+    if not isinstance(entries, dict):
+        return []
+    words = {name: _read_words(entry) for name, entry in entries.items()}
+    return [name for name, found in words.items() if found is not None and find_unsafe_start(found) is not None]
+
+
+def _read_words(entry: Any) -> list[str] | None:
+    """The command line of an entry; None where it is none."""
+    if not isinstance(entry, dict):
+        return None
+    command = next((entry[key] for key in _COMMAND_KEYS if key in entry), None)
+    args = entry.get("args", [])
+    if not isinstance(args, list):
+        return None
+    words = [command, *args]
+    return words if all(isinstance(word, str) for word in words) else None
