@@ -20,7 +20,7 @@ LINES = (
     writes("new.txt", said="Now I write down what I have found in the folder, as I was told."),
     says(ANSWER),
 )
-COMMAND = re.compile(r"^  \S+ (-m kairos_mcp )?(show|approve|deny|resume|run|answer) ")
+COMMAND = re.compile(r"^  \S+ (-P -m kairos_mcp )?(show|approve|deny|resume|run|answer) ")
 
 
 def too_long(text: str, columns: int) -> list[str]:
