@@ -42,6 +42,11 @@ def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     return shown, tuple(_remarks(shown, hidden))
 
 
+def spell_out_hidden(text: str) -> str:
+    """Spell out everything invisible, as `\\u{200b}`, but no line end and no tab."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_spell_out, text))
+
+
 def truncate(text: str, limit: int, marker: str = "…") -> str:
     """Cut a text after `limit` characters; `marker` takes the place of the rest.
 

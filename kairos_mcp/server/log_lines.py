@@ -22,7 +22,7 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 class LineFormatter(logging.Formatter):
     """Formats a record, its traceback included, as one line. `form`: `AT LEVEL LOGGER: MESSAGE`, where characters that
-    would begin a line are escaped; or an object with `at, level, logger, message` and perhaps `traceback`."""
+    begin a line, turn the direction of writing or can't be seen are escaped; or an object with `at, level, logger, message` and perhaps `traceback`."""
 
     def __init__(self, environ: Mapping[str, str], form: LogFormat) -> None:
         super().__init__()
@@ -43,7 +43,12 @@ class LineFormatter(logging.Formatter):
             fields = {"at": at, "level": level, "logger": record.name, "message": message}
             return json.dumps(fields | ({"traceback": traceback} if traceback else {}))
         line = f"{at} {level} {record.name}: {message}" + (f"\n{traceback}" if traceback else "")
-        return line.translate(_ESCAPES)
+        line = line.translate(_ESCAPES)
+        if line.isascii():
+            return line
+        from kairos_mcp.core.text import spell_out_hidden  # at the first such line
+
+        return spell_out_hidden(line)
 
     def _redact(self, text: str) -> str:
         return self._redactor.redact_text(text).text

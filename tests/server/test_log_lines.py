@@ -41,6 +41,21 @@ def test_text_is_one_line_that_hides_keys(record: logging.LogRecord) -> None:
     assert KEY not in line
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "character", ["\u202e", "\u2066", "\u200f", "\u061c", "\u2028", "\x85", "\x9b", "\ufeff", "\U000e0041", "\x7f"]
+)
+def test_no_foreign_text_turns_or_hides_a_part_of_a_line(character: str, form: LogFormat) -> None:
+    """Whoever logs it, and wherever in the record it stands: the message, its arguments, an error's words."""
+    text = f"vendor=a{character}b"
+    info = (ValueError, ValueError(text), None)
+    logged = logging.LogRecord("opentelemetry", logging.WARNING, "f.py", 1, f"{text}: %r, %s", ([text], text), info)
+    line = LineFormatter({}, form).format(logged)
+    assert character not in line
+    assert line.count("b") >= 4  # what is not hidden is there
+    assert "é" in LineFormatter({}, "text").format(logging.LogRecord("a", 30, "f.py", 1, "café", (), None))
+
+
 def test_json_is_one_object_that_hides_keys(record: logging.LogRecord) -> None:
     line = LineFormatter({"CANARY_API_KEY": KEY}, "json").format(record)
     found = json.loads(line)
