@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,12 @@ def run_command(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return CANCELLED
     except BrokenPipeError:  # whoever reads our output has closed it, as `head` does
+        return FAILED
+    except OSError as error:  # a file of a command's own, or stdout where it is one
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = "" if error.filename is None else f" where {error.filename} should be written"
+        print_note(Prose(f"error: The disk is full{where}. Free some space, then run the command again."))
         return FAILED
 
 

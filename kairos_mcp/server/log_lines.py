@@ -21,8 +21,11 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record, its traceback included, as one line. `form`: `AT LEVEL LOGGER: MESSAGE`, where characters that
-    begin a line, turn the direction of writing or can't be seen are escaped; or an object with `at, level, logger, message` and perhaps `traceback`."""
+    """Formats a record, its traceback included, as one line.
+
+    `form`: `AT LEVEL LOGGER: MESSAGE`, where characters that begin a line, turn the direction of writing or can't be
+    seen are escaped; or an object with `at, level, logger, message` and perhaps `traceback`.
+    """
 
     def __init__(self, environ: Mapping[str, str], form: LogFormat) -> None:
         super().__init__()

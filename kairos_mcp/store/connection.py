@@ -17,9 +17,9 @@ from typing import TypeVar
 
 import apsw
 
-from kairos_mcp.core.errors import KairosError, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
-from kairos_mcp.store.database import GroupWriter, Job, QueuedJob
+from kairos_mcp.store.database import GroupWriter, Job, QueuedJob, disk_is_full, has_no_room
 from kairos_mcp.store.rows import Bindings, CorruptRows, LastWrites, Row, Session
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     `reads`: return a ReadingSession. `read_only`: the same, and never create the file.
     """
     _refuse_odd_file(path)
-    with translate_errors():
+    with translate_errors(path.parent):
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
         opened = ReadingSession if reads or read_only else SqliteSession
         connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW, statementcachesize=PREPARED_STATEMENTS)
@@ -177,12 +177,16 @@ def _refuse_odd_file(path: Path) -> None:
 
 
 @contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise the store's error, with a hint, in place of SQLite's."""
+def translate_errors(folder: Path | None = None) -> Iterator[None]:
+    """Raise the store's error, with a hint, in place of SQLite's. `folder`: where files are made meanwhile: SQLite does
+    not say why it could not make one."""
     try:
         yield
-    except apsw.Error as error:
-        raise as_store_error(error) from error
+    except (apsw.Error, StoreUnavailable) as error:  # a ReadingSession has translated it already
+        cause = error if isinstance(error, apsw.Error) else error.__cause__
+        if isinstance(cause, apsw.CantOpenError) and folder is not None and has_no_room(folder):
+            raise disk_is_full() from cause
+        raise as_store_error(error) from cause
 
 
 def as_store_error(error: BaseException) -> BaseException:
@@ -195,7 +199,9 @@ def as_store_error(error: BaseException) -> BaseException:
                 "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
             )
         case apsw.FullError():
-            return NoSpace("The disk of the state folder is full.", "Free some space and call again.")
+            return disk_is_full()
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            return disk_is_full()  # the shared memory could not be made as long as it has to be
         case apsw.ReadOnlyError():
             return StoreUnavailable("The state file can't be written.", "Check its permissions.")
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():

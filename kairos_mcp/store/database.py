@@ -8,6 +8,7 @@ The event loop never waits for a lock.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from kairos_mcp.core.errors import KairosError, NotForCallers, StoreUnavailable
+from kairos_mcp.core.errors import KairosError, NoSpace, NotForCallers, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, rows
@@ -393,9 +394,35 @@ def make_folder(home: Path) -> None:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(
-            f"The state folder can't be made: {error.strerror}.",
-            "Name another one with --home or KAIROS_HOME.",
-        ) from error
+        raise as_folder_error(error) from error
     if not os.access(home, os.W_OK | os.X_OK):
         raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # a full disk, a used-up quota
+
+
+OPENED_FILES = 3  # that SQLite makes; when it fails it has removed those again
+
+
+def as_folder_error(error: OSError) -> KairosError:
+    """Return the store's error for one of making the state folder, or a file in it."""
+    if error.errno in NO_ROOM:
+        return disk_is_full()
+    return StoreUnavailable(
+        f"The state folder can't be made: {error.strerror}.", "Name another one with --home or KAIROS_HOME."
+    )
+
+
+def disk_is_full() -> NoSpace:
+    """Return the error of a state folder on a full disk."""
+    return NoSpace("The disk of the state folder is full.", "Free some space and call again.")
+
+
+def has_no_room(folder: Path) -> bool:
+    """Whether the disk of a folder is too full to open a state file there: no byte is free, or too few files."""
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return False
+    return room.f_bavail == 0 or (room.f_files > 0 and room.f_favail < OPENED_FILES)

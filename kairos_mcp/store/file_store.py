@@ -23,7 +23,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import integrity, ownership, schema
 from kairos_mcp.store.connection import SqliteSession, Writer, connect, translate_errors
-from kairos_mcp.store.database import Job, News, Store, make_folder
+from kairos_mcp.store.database import Job, News, Store, as_folder_error, make_folder
 from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.rows import Session
@@ -37,6 +37,12 @@ class LockFile(Ownership):
     def __init__(self, home: Path, served_runs: ServedRuns | None = None) -> None:
         super().__init__(served_runs)
         folder = home / LOCK_FOLDER
+        try:
+            self._lock_new_file(folder)
+        except OSError as error:
+            raise as_folder_error(error) from error
+
+    def _lock_new_file(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         while True:
             self.lock = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -156,7 +162,7 @@ class FileStore(Store):
         """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
         make_folder(self.home)
         _make_file(self.path)
-        with translate_errors():
+        with translate_errors(self.home):
             connection = connect(self.path, self._durability, reads=True)
             try:
                 if not self._salvage:

@@ -1188,6 +1188,30 @@ FILES = (
     ),
     Guard(
         "store/connection.py",
+        "== apsw.SQLITE_IOERR_SHMSIZE:",
+        "== -1:",
+        "records/test_full_disk.py::test_a_full_disk_is_called_full",
+    ),
+    Guard(
+        "store/connection.py",
+        "folder is not None and has_no_room(folder)",
+        "False",
+        "records/test_full_disk.py::test_a_full_disk_is_called_full",
+    ),
+    Guard(
+        "cli/main.py",
+        "if error.errno not in (errno.ENOSPC, errno.EDQUOT):",
+        "if True:",
+        "commands/test_runs.py::test_a_disk_that_is_full_is_an_error_of_one_line",
+    ),
+    Guard(
+        "store/file_store.py",
+        "raise as_folder_error(error) from error",
+        "raise",
+        "records/test_full_disk.py::test_a_full_disk_is_called_full",
+    ),
+    Guard(
+        "store/connection.py",
         "            if time.monotonic() >= deadline:\n                raise\n",
         "            raise\n",
         "core/test_store.py::test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended",
