@@ -75,7 +75,7 @@ class RunTracing:
     def __init__(
         self, settings: Settings, store: Store, redactor: Redactor, providers: Providers | None = None
     ) -> None:
-        content = settings.telemetry_content
+        content, self._configured_model = settings.telemetry_content, settings.model
         self.providers = start_telemetry(with_content=content) if providers is None else providers
         for key in self.providers.receiver_keys:
             redactor.learn(key)
@@ -190,10 +190,10 @@ class RunTracing:
                     del self._followed[run_id]
 
     async def _send_spans(self, run_id: str, followed: FollowedRun) -> None:
-        cursor, inputs = followed.cursor, dict(followed.inputs)
+        cursor, inputs, model = followed.cursor, dict(followed.inputs), self._configured_model
 
         def read(session: Session) -> tuple[RunRow, RunSpans]:
-            return queries.run_by_number(session, cursor.n), read_run_spans(session, cursor, inputs)
+            return queries.run_by_number(session, cursor.n), read_run_spans(session, cursor, inputs, model)
 
         run, found = await self._store.read(read, one_state=True)
         if followed.cursor.fence != cursor.fence:  # taken anew while it was read

@@ -122,6 +122,11 @@ def build_server(
         return await (await get_app()).sealing_key()
 
     server.middleware.append(RequestStateSealer(read_key, state_s))
+    if settings.telemetry and not settings.telemetry_content:
+        from kairos_mcp.server.request_spans import KnownNames
+
+        known = [tool.name for tool in list_tools("all").tools]  # one that is not listed may still be called
+        server.middleware[0] = KnownNames(server, server.middleware[0], known)  # the SDK's own, for spans
     return server
 
 

@@ -16,6 +16,16 @@ SCOPE = "kairos-mcp"
 OTHER = "other"
 """What a label says in place of a value beyond the bound on how many it may have."""
 
+MAX_NAME_CHARS = 128
+"""As long as a value or a span's name may be that is no content."""
+
+
+class MadeUp(str):
+    """A name that a caller or a model made up, and that this server does not know: content, so `other` is sent for it
+    unless content is."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
@@ -51,8 +61,13 @@ class Metric:
 
 OPERATION = Attribute("gen_ai.operation.name", "chat, execute_tool, invoke_agent or invoke_workflow")
 PROVIDER = Attribute("gen_ai.provider.name", "the provider; where none is asked, the route: caller, sampling, scripted")
-REQUEST_MODEL = Attribute("gen_ai.request.model", "the model that was asked for")
-RESPONSE_MODEL = Attribute("gen_ai.response.model", "the model that a client says has answered")
+REQUEST_MODEL = Attribute(
+    "gen_ai.request.model",
+    "the model that was asked for; other: a name that a caller gave and no provider has answered to",
+)
+RESPONSE_MODEL = Attribute(
+    "gen_ai.response.model", "the model that a client says has answered; as content alone, else other"
+)
 MAX_TOKENS = Attribute("gen_ai.request.max_tokens", "the most tokens that the answer could have", "{token}")
 TEMPERATURE = Attribute("gen_ai.request.temperature", "the temperature that was asked for")
 FINISH_REASONS = Attribute("gen_ai.response.finish_reasons", "why the model stopped: a list of one")
@@ -62,7 +77,7 @@ CACHED_TOKENS = Attribute("gen_ai.usage.cache_read.input_tokens", "tokens of the
 TOKEN_TYPE = Attribute("gen_ai.token.type", "input or output")
 CONVERSATION = Attribute("gen_ai.conversation.id", "the id of the run")
 AGENT = Attribute("gen_ai.agent.name", "whose step or run it is: an agent's name; of a run without one, its flow")
-TOOL = Attribute("gen_ai.tool.name", "the name of the tool")
+TOOL = Attribute("gen_ai.tool.name", "the name of the tool; other: one that a caller brought along")
 TOOL_TYPE = Attribute("gen_ai.tool.type", "function: the caller carries it out; extension: this server does")
 TOOL_CALL_ID = Attribute("gen_ai.tool.call.id", "the id of the call: the path of its step")
 ERROR = Attribute("error.type", "the code of an error, or how an attempt without an answer ended, as unknown")

@@ -11,7 +11,17 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observati
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.telemetry.names import ERROR, METRICS, OTHER, STATE, Attribute, Metric, SpanForm
+from kairos_mcp.telemetry.names import (
+    ERROR,
+    MAX_NAME_CHARS,
+    METRICS,
+    OTHER,
+    STATE,
+    Attribute,
+    MadeUp,
+    Metric,
+    SpanForm,
+)
 from kairos_mcp.telemetry.trace_context import RunTrace
 
 if TYPE_CHECKING:
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
 Value = str | int | float | tuple[str, ...]
 MAX_LABEL_VALUES = 100  # of one attribute; names of tools and models may come from a client
 MAX_CONTENT_CHARS = 16_000  # of one attribute
-MAX_LABEL_CHARS = 128
 _PLACE = re.compile(r"{(.+?)}")  # of an attribute in a span's title
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 
@@ -82,7 +91,7 @@ class Recorder:
         for span in spans:
             parent = trace.parent_context() if span.parent is None else trace.context_of(span.parent)
             shown = {
-                attribute.name: self._mask(value) if attribute.is_content else value
+                attribute.name: self._mask(value) if attribute.is_content else self._bound_name(value)
                 for attribute, value in span.attributes.items()
                 if value is not None and (self.with_content or not attribute.is_content)
             }
@@ -110,13 +119,22 @@ class Recorder:
 
     def _bound_label(self, label: Attribute, value: str) -> str:
         known = self._label_values.setdefault(label, set())
-        value = value[:MAX_LABEL_CHARS]
+        value = OTHER if isinstance(value, MadeUp) else value[:MAX_NAME_CHARS]
         if value in known:
             return value
         if len(known) >= MAX_LABEL_VALUES:
             return OTHER
         known.add(value)
         return value
+
+    def _bound_name(self, value: Value) -> Value:
+        match value:
+            case MadeUp():
+                return self._redactor.redact_text(value).text[:MAX_NAME_CHARS] if self.with_content else OTHER
+            case str():
+                return value[:MAX_NAME_CHARS]
+            case _:
+                return value
 
     def _mask(self, value: Value) -> Value:
         return self._redactor.redact_text(value).text[:MAX_CONTENT_CHARS] if isinstance(value, str) else value

@@ -19,7 +19,7 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode, decode_sent
 from kairos_mcp.store.span_rows import ApprovalTimes, AttemptRow
 from kairos_mcp.telemetry import names
-from kairos_mcp.telemetry.names import Attribute, Metric, SpanForm
+from kairos_mcp.telemetry.names import Attribute, MadeUp, Metric, SpanForm
 from kairos_mcp.telemetry.recorder import Measurement, SpanRecord, Value
 from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, attempt_key
 from kairos_mcp.views.attempts import Attempt, error_of, output_messages, provider_of, usage_attributes
@@ -69,18 +69,23 @@ def read_client_trace(run: RunRow) -> ClientTrace:
     return ClientTrace(spec.traceparent, spec.tracestate)
 
 
-def read_run_spans(session: Session, cursor: Cursor, inputs: Mapping[str, str]) -> RunSpans:
+def read_run_spans(
+    session: Session, cursor: Cursor, inputs: Mapping[str, str], configured_model: str | None = None
+) -> RunSpans:
     """Read what has ended since the last look. `inputs`: what models were asked, by the key of the attempt's span.
 
     The session has to read from one state of the store. Raises Unreadable.
     """
-    return _Look(session, cursor, inputs).read()
+    return _Look(session, cursor, inputs, configured_model).read()
 
 
 class _Look:
     """One look at one run."""
 
-    def __init__(self, session: Session, cursor: Cursor, inputs: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: Session, cursor: Cursor, inputs: Mapping[str, str], configured_model: str | None
+    ) -> None:
+        self._configured_model = configured_model
         self._session = session
         self._cursor = cursor
         self._inputs = inputs
@@ -191,7 +196,7 @@ class _Look:
         asked = {
             names.OPERATION: "chat",
             names.PROVIDER: provider_of(sent),
-            names.REQUEST_MODEL: None if sent.model is None else sent.model.partition(":")[2] or sent.model,
+            names.REQUEST_MODEL: self._name_model(sent, answer),
         }
         attributes: dict[Attribute, Value | None] = {
             **self._step_attributes(row, sent),
@@ -206,7 +211,7 @@ class _Look:
         if isinstance(answer, Completion):
             attributes |= usage_attributes(row.spent, row.cached) | {
                 names.FINISH_REASONS: None if answer.finish is None else (answer.finish,),
-                names.RESPONSE_MODEL: answer.model,
+                names.RESPONSE_MODEL: None if answer.model is None else MadeUp(answer.model),
                 names.EXACTNESS: row.exactness,
                 names.OUTPUT_MESSAGES: output_messages(answer),
             }
@@ -224,6 +229,15 @@ class _Look:
             charged = {label: value for label, value in asked.items() if label is not names.OPERATION}
             self._measure(names.COST_USED, row.spent.nano_usd / 1e9, charged)
 
+    def _name_model(self, sent: Sent, answer: object) -> str | None:
+        """Return the name of the model that was asked: known is the configured one, and one under whose name a provider
+        has answered; any other a caller may have made up."""
+        if sent.model is None:
+            return None
+        has_answered = sent.route == "provider" and isinstance(answer, Completion)
+        name = sent.model.partition(":")[2] or sent.model
+        return name if has_answered or sent.model == self._configured_model else MadeUp(name)
+
     def _add_tool_call(
         self, row: StepRow, attempt: Attempt, call: ToolCall, approvals: Sequence[ApprovalTimes]
     ) -> None:
@@ -235,6 +249,7 @@ class _Look:
         if queued_ms is not None:
             self._measure(names.QUEUE_DURATION, queued_ms / 1000, {})
         ended_at = attempt.end_of_work(row)
+        tool = call.name if sent.route == SERVER_ROUTE else MadeUp(call.name)  # a caller's own tool
         self._add_span(
             names.TOOL_CALL,
             attempt_key(row.path, attempt.number),
@@ -244,7 +259,7 @@ class _Look:
             {
                 **self._step_attributes(row, sent),
                 names.OPERATION: "execute_tool",
-                names.TOOL: call.name,
+                names.TOOL: tool,
                 names.TOOL_TYPE: "extension" if sent.route == SERVER_ROUTE else "function",
                 names.TOOL_CALL_ID: row.path,
                 names.ROUTE: sent.route,
@@ -255,7 +270,7 @@ class _Look:
                 names.RESULT: answer.content if isinstance(answer, ToolResult) else None,
             },
         )
-        labels = {names.OPERATION: "execute_tool", names.TOOL: call.name, names.ERROR: attempt.error}
+        labels = {names.OPERATION: "execute_tool", names.TOOL: tool, names.ERROR: attempt.error}
         self._measure(names.TOOL_DURATION, (ended_at - attempt.at) / 1000, labels)
 
     def _add_approval(self, row: StepRow, approval: ApprovalTimes) -> None:

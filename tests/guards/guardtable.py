@@ -69,6 +69,7 @@ PLACES = "core/test_places.py::test_"
 STARTED = "ooda/test_started_by_workers.py::test_"
 SPANS = "telemetry/test_spans.py::test_"
 METRICS = "telemetry/test_metrics.py::test_"
+MADE_UP = "telemetry/test_made_up_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 OAUTH_TESTS = "http/test_oauth.py::test_"
@@ -2763,7 +2764,7 @@ TELEMETRY = (
     ),
     Guard(
         "telemetry/recorder.py",
-        "self._mask(value) if attribute.is_content else value",
+        "self._mask(value) if attribute.is_content else self._bound_name(value)",
         "value",
         SPANS + "a_secret_that_became_known_later_is_masked_too",
     ),
@@ -2772,6 +2773,24 @@ TELEMETRY = (
         "        if len(known) >= MAX_LABEL_VALUES:",
         "        if False:",
         METRICS + "names_that_others_make_up_do_not_make_more_and_more_series",
+    ),
+    Guard(
+        "telemetry/recorder.py",
+        "[:MAX_NAME_CHARS] if self.with_content else OTHER",
+        "[:MAX_NAME_CHARS]",
+        MADE_UP + "no_name_that_a_caller_made_up_is_in_a_span_or_a_metric",
+    ),
+    Guard(
+        "telemetry/recorder.py",
+        "value = OTHER if isinstance(value, MadeUp) else value[:MAX_NAME_CHARS]",
+        "value = value[:MAX_NAME_CHARS]",
+        MADE_UP + "with_content_they_are_in_spans_and_never_in_metrics",
+    ),
+    Guard(
+        "server/mcp_server.py",
+        "server.middleware[0] = KnownNames(",
+        "_ = KnownNames(",
+        MADE_UP + "what_the_sdk_sends_of_a_request_has_no_made_up_name",
     ),
     Guard(
         "telemetry/providers.py",
