@@ -134,13 +134,12 @@ def _cpu_of_server(served: ServedPage, rounds: int, viewers: int) -> float:
     """Return the milliseconds of CPU that the server takes while so many look at a run, from its begin to its end."""
     with httpx2.Client(base_url=served.address, headers={"origin": served.address.rstrip("/")}) as client:
         code = served.make_link().partition("enter=")[2]
-        client.post("api/enter", json={"code": code}).raise_for_status()
-        cookies = dict(client.cookies)
+        secret = client.post("api/enter", json={"code": code}).raise_for_status().json()["secret"]
         with _moving_run(served.place, f"Watched {time.time_ns()}", rounds) as run_id:
             ended = threading.Event()
             before = _cpu_ms(served.pid)
             lines = [
-                threading.Thread(target=_watch, args=(served.address, cookies, run_id, ended)) for _ in range(viewers)
+                threading.Thread(target=_watch, args=(served.address, secret, run_id, ended)) for _ in range(viewers)
             ]
             for line in lines:
                 line.start()
@@ -149,11 +148,11 @@ def _cpu_of_server(served: ServedPage, rounds: int, viewers: int) -> float:
             return _cpu_ms(served.pid) - before
 
 
-def _watch(address: str, cookies: dict[str, str], run_id: str, ended: threading.Event) -> None:
+def _watch(address: str, secret: str, run_id: str, ended: threading.Event) -> None:
     """Read a line of events until the run has ended."""
-    headers = {"accept-encoding": "gzip"}
+    headers = {"accept-encoding": "gzip", "x-kairos-secret": secret}
     with (
-        httpx2.Client(cookies=cookies, headers=headers, timeout=60) as client,
+        httpx2.Client(headers=headers, timeout=60) as client,
         client.stream("GET", f"{address}api/events", params={"run": run_id}) as answer,
     ):
         answer.raise_for_status()

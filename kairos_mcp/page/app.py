@@ -29,7 +29,7 @@ from kairos_mcp.core.limits import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.page.acts import own_route, parse_act
 from kairos_mcp.page.files import SHELL, compressed_files
-from kairos_mcp.page.guard import BODY_BYTES, CODE_USED, CSRF_OF_SCOPE, SESSION_S, Guard, Sessions, error_response
+from kairos_mcp.page.guard import BODY_BYTES, CODE_USED, Guard, Sessions, error_response
 from kairos_mcp.page.live import Live
 from kairos_mcp.store.page_files import use_code
 from kairos_mcp.views.trace import TraceQuery
@@ -62,7 +62,7 @@ class Page:
         self, get_app: Callable[[], Awaitable[App]], home: Path, port: int, serves: Literal["ui", "http"]
     ) -> None:
         self._get_app, self._home, self._serves = get_app, home, serves
-        self._sessions = Sessions(port)
+        self._sessions = Sessions()
         self._driving: set[asyncio.Task[None]] = set()
         self.live = Live(get_app)
         read = {
@@ -113,13 +113,9 @@ class Page:
         code = (await _read_body(request)).get("code")
         if not isinstance(code, str) or not await asyncio.to_thread(use_code, self._home, code):
             return CODE_USED.response()
-        name, csrf = self._sessions.enter()
-        response = _json_response(request, {"csrf": csrf})
-        path = f"{request.scope.get('root_path', '')}/"
-        response.set_cookie(self._sessions.cookie, name, httponly=True, samesite="strict", path=path, max_age=SESSION_S)
-        return response
+        return _json_response(request, {"secret": self._sessions.enter()})
 
-    async def _me(self, app: App, request: Request) -> JsonObject:
+    async def _me(self, app: App, _request: Request) -> JsonObject:
         settings = app.settings
         try:
             route: str | None = await own_route(app)
@@ -127,7 +123,6 @@ class Page:
             route = None
         agents = await app.agents.list_all(person_on_page())
         return {
-            "csrf": request.scope[CSRF_OF_SCOPE],
             "version": __version__,
             "serves": self._serves,
             "home": str(settings.home),

@@ -2,19 +2,21 @@
 
 Only the page itself is answered, in a browser of the person at this machine.
 
-Another port of this machine is the same site to a browser, and is sent our cookie: so origins are compared in full, and
-what a browser says of a request's origin (`Sec-Fetch-Site`) has to be our own. A name that was rebound to this machine
-is known by the Host header.
+Cookies ignore ports: a browser sends those of one port to every other port of this machine, and whoever listens there
+could send them back. So no cookie gives anything. The page keeps a secret in its own storage, which belongs to one
+origin, port included, and sends it as a header with every request. Origins are compared in full, and the browser has
+to state (`Sec-Fetch-Site`) that the request is the page's own. A name that was rebound to this machine is known by the
+Host header.
 """
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
+from hashlib import sha256
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
@@ -31,13 +33,14 @@ HEADERS = {
     "x-frame-options": "DENY",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-CSRF = "x-kairos-csrf"
-CSRF_OF_SCOPE = "kairos.csrf"  # the key of a scope under which the session's token is kept
+SECRET = b"x-kairos-secret"
 SESSION_S = 12 * 3_600
 MAX_SESSIONS = 64  # the one that was entered longest ago ends first
 BODY_BYTES = 256 * 1024
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-_ONCE = (b"host", b"origin", b"cookie", b"content-type", b"content-length", b"sec-fetch-site", CSRF.encode())
+_SITE = b"sec-fetch-site"
+_ONCE = (b"host", b"origin", b"content-type", b"content-length", _SITE, SECRET)
+_ADDED_BY_BROWSERS = (b"cookie", b"referer", b"accept-language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,6 @@ class Refusal:
 
 OTHER_HOST = Refusal(421, "other_host", "The page does not answer to that host.", "Open it at 127.0.0.1.")
 OTHER_PAGE = Refusal(403, "other_page", "Another page asked for that.", "Only the page itself may.")
-NO_CSRF = Refusal(403, "no_csrf", "The page's token is missing or of another session.", "Load the page again.")
 NO_SESSION = Refusal(401, "no_session", "This browser has not entered.", "`kairos-mcp ui` prints a new link.")
 CODE_USED = Refusal(
     401, "code_used", "This link was used already, or is older than two minutes.", "`kairos-mcp ui` prints a new one."
@@ -68,28 +70,26 @@ def error_response(status: int, code: str, message: str, hint: str = "") -> JSON
 
 
 class Sessions:
-    """The browsers that have entered, in memory alone: each cookie with the token that its page sends with acts."""
+    """The browsers that have entered, in memory alone: the hash of each secret, and until when it holds."""
 
-    def __init__(self, port: int) -> None:
-        self.cookie = f"kairos_ui_{port}"  # cookies know no ports
-        self._csrf: OrderedDict[str, tuple[str, float]] = OrderedDict()
+    def __init__(self) -> None:
+        self._ends: OrderedDict[bytes, float] = OrderedDict()
 
-    def enter(self) -> tuple[str, str]:
-        """Begin a session; return its cookie's value and its token."""
-        name, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self._csrf[name] = csrf, time.monotonic() + SESSION_S
-        while len(self._csrf) > MAX_SESSIONS:
-            self._csrf.popitem(last=False)
-        return name, csrf
+    def enter(self) -> str:
+        """Begin a session and return its secret."""
+        secret = secrets.token_urlsafe(32)
+        self._ends[_hash(secret)] = time.monotonic() + SESSION_S
+        while len(self._ends) > MAX_SESSIONS:
+            self._ends.popitem(last=False)
+        return secret
 
-    def find_csrf(self, cookies: str) -> str | None:
-        """Return the token of the session that a Cookie header names; None where there is none, or it is over."""
-        try:
-            found = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return None
-        csrf, until = self._csrf.get(found.value, ("", 0.0)) if found is not None else ("", 0.0)
-        return csrf if until > time.monotonic() else None
+    def include(self, secret: str) -> bool:
+        """Whether this is the secret of a session that is not over."""
+        return self._ends.get(_hash(secret), 0.0) > time.monotonic()
+
+
+def _hash(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()
 
 
 class Guard:
@@ -126,7 +126,7 @@ class Guard:
         is_shell = path in ("", "/") and scope["method"] in ("GET", "HEAD")
         # A link in another page may lead here: the shell holds no data, and what it asks for then is its own.
         is_link = is_shell and given.get(b"sec-fetch-mode") == "navigate" and given.get(b"sec-fetch-dest") == "document"
-        if given.get(b"sec-fetch-site", "none") not in ("same-origin", "none") and not is_link:
+        if given.get(_SITE, "" if _is_browser(given) else "none") not in ("same-origin", "none") and not is_link:
             return OTHER_PAGE
         if not path.startswith("/api/"):
             return None
@@ -136,10 +136,9 @@ class Guard:
             return OTHER_PAGE
         if path == "/api/enter":
             return None
-        csrf = self._sessions.find_csrf(given.get(b"cookie", ""))
-        if csrf is None:
-            return NO_SESSION
-        scope[CSRF_OF_SCOPE] = csrf
-        if scope["method"] == "POST" and not hmac.compare_digest(given.get(CSRF.encode(), "").encode(), csrf.encode()):
-            return NO_CSRF
-        return None
+        return None if self._sessions.include(given.get(SECRET, "")) else NO_SESSION
+
+
+def _is_browser(given: Mapping[bytes, str]) -> bool:
+    """Whether a browser seems to have sent this request, be it an old one that states no `Sec-Fetch-Site`."""
+    return given.get(b"user-agent", "").startswith("Mozilla/") or any(name in given for name in _ADDED_BY_BROWSERS)

@@ -33,7 +33,6 @@ ALIVE_S = 20.0  # between two signs of life on an idle line
 LISTED_RUNS = 60
 UNREAD_FRAMES = 64  # a viewer that leaves so many unread is dropped, and comes back by the id of the last
 MAX_VIEWERS = 256
-RETRY_MS = 1_000
 GZIP_BEGINNING = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 
@@ -154,7 +153,7 @@ class Live:
         if self._task is None:
             self._task = asyncio.create_task(self._look_again_and_again(app))
         server = make_frame("me", {"home": str(app.settings.home), "version": __version__})
-        frames = [Frame(f"retry: {RETRY_MS}\n\n"), server, self._list_frame(self._rows.values(), is_all=True)]
+        frames = [server, self._list_frame(self._rows.values(), is_all=True)]
         if run is None:
             return frames
         run = self._runs.setdefault(run.run_id, run)

@@ -33,7 +33,7 @@ def shown(filled: tuple[Place, Gallery]) -> Iterator[ServedPage]:
 def pages(
     filled: tuple[Place, Gallery], shown: ServedPage, new_context: Callable[..., Any]
 ) -> Callable[..., Iterator[Any]]:
-    """Open each page in turn, by its name; the cookie is entered once a test."""
+    """Open each page in turn, by its name; the link is used once a test."""
 
     def open_each(**options: Any) -> Iterator[Any]:
         page = new_context(**options).new_page()

@@ -6,18 +6,19 @@ import http.server
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 from support.app import Place
 
-from tests.browser.served_page import EDITED, ServedPage, asks_to_edit, guide_in, run_until_rest, says
+from tests.browser.served_page import EDITED, ServedPage, asks_to_edit, guide_in, run_until_rest, says, wait_for_rows
 
 APPROVE = "[data-approve]:not([disabled])"
 MARKUP = '<img src=x onerror="window.ran=1"><script>window.ran=1</script><a href="javascript:window.ran=1">x</a>'
 TURNED = "right\u202eto left\u200bzero width"
 
-# What another page tries with the cookie of ours: what each try came to, as that page sees it.
+# What another page tries in the browser that has entered ours: what each try came to, as that page sees it.
 TRIES = """async ([base, run, key, digest]) => {
   const body = JSON.stringify({ act: "approve", run, key, digest });
   const json = { "content-type": "application/json" };
@@ -29,8 +30,8 @@ TRIES = """async ([base, run, key, digest]) => {
   const credentials = "include";
   await attempt("a simple post", () => fetch(base + "api/act", { method: "POST", mode: "no-cors", credentials, body }));
   await attempt("a post of json", () => fetch(base + "api/act", { method: "POST", credentials, headers: json, body }));
-  const guessed = { ...json, "x-kairos-csrf": "0" };
-  await attempt("a guessed token", () =>
+  const guessed = { ...json, "x-kairos-secret": "0" };
+  await attempt("a guessed secret", () =>
     fetch(base + "api/act", { method: "POST", credentials, headers: guessed, body }));
   await attempt("a read", () => fetch(base + "api/runs", { credentials }));
   await attempt("a blind read", () => fetch(base + "api/runs", { mode: "no-cors", credentials }));
@@ -61,21 +62,31 @@ TRIES = """async ([base, run, key, digest]) => {
   form.submit();
   const opened = window.open(base + "#/runs/" + run);
   await new Promise((done) => setTimeout(done, 1500));
+  found.storage = localStorage.length;
   try { found.window = !opened || opened.closed ? "severed" : opened.document ? "readable" : "closed"; }
   catch { found.window = "closed"; }
   return found;
 }"""
 
 
+class Listener(NamedTuple):
+    """Somebody else on another port of this machine, and the cookies that browsers have sent there."""
+
+    port: int
+    cookies: list[str]
+
+
 @contextmanager
-def other_page() -> Iterator[int]:
-    """A page of somebody else on another port of this machine; yields the port."""
+def other_page() -> Iterator[Listener]:
+    """A page of somebody else on another port of this machine."""
+    cookies: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
 
         def do_GET(self) -> None:
+            cookies.append(self.headers.get("cookie", ""))
             body = b"<!doctype html><title>other</title><body>other"
             self.send_response(200)
             self.send_header("content-type", "text/html")
@@ -87,7 +98,7 @@ def other_page() -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield server.server_address[1]
+        yield Listener(int(server.server_address[1]), cookies)
     finally:
         server.shutdown()
         server.server_close()
@@ -101,18 +112,19 @@ def test_another_page_on_this_machine_learns_and_does_nothing(
     context = browser.new_context()  # its errors are what is looked at
     ours = context.new_page()
     ours.goto(served.link)
-    ours.wait_for_selector("nav")  # the link is exchanged for a cookie
+    ours.wait_for_selector("nav")  # the link is exchanged for a secret
     ours.goto(f"{served.address}#/runs/{run_id}")
     ours.wait_for_selector(APPROVE)
     ((key, digest),) = site.rows("select key, digest from approval")
-    with other_page() as port:
+    with other_page() as listener:
         theirs = context.new_page()
-        theirs.goto(f"http://{name}:{port}/")
+        theirs.goto(f"http://{name}:{listener.port}/")
         tries = _watch_network(context, theirs)
         found = theirs.evaluate(TRIES, [served.address, run_id, key, digest])
     expected = {
-        "a simple post": "opaque", "a post of json": "refused", "a guessed token": "refused", "a read": "refused",
+        "a simple post": "opaque", "a post of json": "refused", "a guessed secret": "refused", "a read": "refused",
         "a blind read": "opaque", "events": "refused", "script": "refused", "frame": "closed", "window": "severed",
+        "storage": 0,
     }  # fmt: skip
     blocked = {
         "a simple post": "refused",
@@ -122,11 +134,33 @@ def test_another_page_on_this_machine_learns_and_does_nothing(
     arrived = [each for each in tries.values() if f":{served.port}/" in each.get("url", "") and "status" in each]
     assert len(arrived) >= 6, "the tries didn't reach the server"
     assert {each["status"] for each in arrived} == {403}, arrived
-    assert any(f"kairos_ui_{served.port}" in each["cookie"] for each in arrived) == (
-        name == "127.0.0.1"
-    )  # another port is the same site, and is given our cookie
     assert site.rows("select verdict from approval") == [(None,)]
     context.close()
+
+
+def test_who_listens_on_another_port_is_sent_the_cookies_and_can_do_nothing_with_them(
+    site: Place, served: ServedPage, enter: Callable[..., Any]
+) -> None:
+    """A link leads the user there, or an image: the browser adds the cookies of this host, whatever their port."""
+    run_id = run_until_rest(site, "Mend the guide", [asks_to_edit(), says("Done.")], "edit_file")
+    before = (site.workspace / EDITED).read_text()
+    page = enter(f"#/runs/{run_id}")
+    page.wait_for_selector(APPROVE)
+    page.context.add_cookies([{"name": "any", "value": "thing", "url": served.address}])  # at least this one travels
+    ((key, digest),) = site.rows("select key, digest from approval")
+    act = {"act": "approve", "run": run_id, "key": key, "digest": digest}
+    with other_page() as listener:
+        page.context.new_page().goto(f"http://127.0.0.1:{listener.port}/")
+        assert "any=thing" in listener.cookies[0]
+        sent = {"Cookie": listener.cookies[0], "Origin": served.address.rstrip("/"), "Sec-Fetch-Site": "same-origin"}
+        with httpx2.Client(base_url=served.address, headers=sent) as thief:
+            reads = [thief.get(f"api/{path}").status_code for path in ("me", "runs", f"run?run={run_id}", "waits")]
+            token = {"X-Kairos-CSRF": str(thief.get("api/me").json().get("csrf"))}  # what cookies once gave
+            acted = thief.post("api/act", json=act, headers=token).status_code
+    assert ((site.workspace / EDITED).read_text(), site.rows("select verdict from approval")) == (before, [(None,)])
+    assert (reads, acted) == ([401] * 4, 401)
+    page.click(APPROVE)  # the page itself still can
+    wait_for_rows(site, "select verdict from approval where verdict = 'approve'")
 
 
 def _watch_network(context: Any, page: Any) -> dict[str, dict[str, Any]]:

@@ -42,9 +42,7 @@ def test_a_link_opens_the_page_once_and_leaves_no_trace(served: ServedPage, new_
     page.goto(served.link)
     page.wait_for_selector("nav")
     assert "enter" not in page.url
-    (cookie,) = context.cookies()
-    assert (cookie["httpOnly"], cookie["sameSite"], cookie["name"]) == (True, "Strict", f"kairos_ui_{served.port}")
-    assert page.evaluate("document.cookie") == ""
+    assert context.cookies() == []  # they would go to every port of this machine
 
     page.reload()
     page.wait_for_selector("nav")  # the session goes on

@@ -1684,6 +1684,18 @@ OUTSIDE = (
         WEB + "where_a_message_ends_is_never_guessed",
     ),
     Guard(
+        "server/http_transports.py",
+        '"" if header(scope, _VERSION) in MODERN_PROTOCOL_VERSIONS else header(scope, _SESSION)',
+        "header(scope, _SESSION)",
+        "http/test_transports.py::test_the_session_of_an_older_protocol_means_nothing_in_a_request_of_2026",
+    ),
+    Guard(
+        "server/stdio.py",
+        "            if number != PARENT_GONE or os.getppid() != parent:",
+        "            if number == signal.SIGTERM or os.getppid() != parent:",
+        "server/test_stdio.py::test_a_hangup_ends_it_though_its_stdin_stays_open",
+    ),
+    Guard(
         "server/http_sessions.py",
         "if counts[session.principal] == largest_count]",
         "if True]",
@@ -2836,7 +2848,7 @@ ON_THE_PAGE = (
         "page/guard.py",
         '        if given.get(b"origin", own_origin) != own_origin:',
         "        if False:",
-        PAGE + "another_origin_is_refused_with_our_own_cookie",
+        PAGE + "another_origin_is_refused_with_our_own_secret",
         quick=True,
     ),
     Guard(
@@ -2859,15 +2871,34 @@ ON_THE_PAGE = (
     ),
     Guard(
         "page/guard.py",
-        'not hmac.compare_digest(given.get(CSRF.encode(), "").encode(), csrf.encode())',
-        "False",
-        PAGE + "a_token_of_another_session_is_none",
+        'return None if self._sessions.include(given.get(SECRET, "")) else NO_SESSION',
+        "return None",
+        PAGE + "without_a_session_nothing_is_read",
     ),
     Guard(
         "page/guard.py",
-        "        if csrf is None:\n            return NO_SESSION\n",
-        "",
-        PAGE + "without_a_session_nothing_is_read",
+        'given.get(SECRET, "")',
+        'given.get(SECRET, given.get(b"cookie", "").rpartition("=")[2])',
+        PAGE + "whoever_is_sent_the_cookies_of_this_host_reads_and_approves_nothing",
+        quick=True,
+    ),
+    Guard(
+        "page/guard.py",
+        '"" if _is_browser(given) else "none"',
+        '"none"',
+        PAGE + "a_browser_that_does_not_state_who_asks_is_foreign",
+    ),
+    Guard(
+        "page/guard.py",
+        "self._ends.get(_hash(secret), 0.0) > time.monotonic()",
+        "_hash(secret) in self._ends",
+        PAGE + "a_session_is_over_after_twelve_hours_and_the_oldest_of_many_ends",
+    ),
+    Guard(
+        "page/guard.py",
+        "        while len(self._ends) > MAX_SESSIONS:",
+        "        while False:",
+        PAGE + "a_session_is_over_after_twelve_hours_and_the_oldest_of_many_ends",
     ),
     Guard(
         "page/guard.py",
@@ -2880,18 +2911,6 @@ ON_THE_PAGE = (
         "                headers.update(HEADERS)\n",
         "",
         PAGE + "every_answer_holds_the_page_in_its_place",
-    ),
-    Guard(
-        "page/app.py",
-        "httponly=True, ",
-        "",
-        PAGE + "a_code_is_good_for_one_browser",
-    ),
-    Guard(
-        "page/app.py",
-        'samesite="strict", ',
-        'samesite="lax", ',
-        PAGE + "a_code_is_good_for_one_browser",
     ),
     Guard(
         "page/app.py",

@@ -177,5 +177,5 @@ def test_a_server_that_was_killed_is_found_again_under_its_old_id(place: Place) 
             again = [next(line) for _ in range(4)][-1]
         assert (len(steps), again) == (2, ("steps", [], number))
         stranger = Visitor(second.url, second.home)
-        stranger.http.cookies.update(first.http.cookies)
+        stranger.secret = first.secret
         assert stranger.get("api/events").status_code == 401

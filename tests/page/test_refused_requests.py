@@ -15,7 +15,8 @@ from support.app import Place
 from support.http_server import Site, read_answer, tokens_of
 from support.page import Visitor
 
-from kairos_mcp.page.guard import HEADERS
+from kairos_mcp.page import guard
+from kairos_mcp.page.guard import HEADERS, MAX_SESSIONS, SESSION_S, Sessions
 from kairos_mcp.store import page_files
 from kairos_mcp.store.page_files import find_page_ports, find_pages, make_code, published_page, use_code, write_redirect
 
@@ -36,8 +37,8 @@ def raw(visitor: Visitor, *lines: str, path: str = "/api/me", method: str = "GET
         return read_answer(connection).status
 
 
-def cookie(visitor: Visitor) -> str:
-    return "Cookie: " + "; ".join(f"{name}={value}" for name, value in visitor.http.cookies.items())
+def secret(visitor: Visitor) -> str:
+    return f"X-Kairos-Secret: {visitor.secret}"
 
 
 HOSTS = ("evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:{port}0", "LOCALHOST:{port}", "")
@@ -47,8 +48,8 @@ HOSTS = ("evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127
 @pytest.mark.parametrize("host", HOSTS)
 def test_another_host_is_misdirected(visitor: Visitor, host: str, path: str) -> None:
     port = urlsplit(visitor.url).port
-    assert raw(visitor, f"Host: {host.format(port=port)}", cookie(visitor), path=path) == 421
-    assert raw(visitor, f"Host: localhost:{port}", cookie(visitor), path=path) == 200
+    assert raw(visitor, f"Host: {host.format(port=port)}", secret(visitor), path=path) == 421
+    assert raw(visitor, f"Host: localhost:{port}", secret(visitor), path=path) == 200
 
 
 ORIGINS = (
@@ -58,8 +59,8 @@ ORIGINS = (
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_another_origin_is_refused_with_our_own_cookie(visitor: Visitor, origin: str) -> None:
-    """A page on another port of this machine is the same site to a browser, and sends our cookie."""
+def test_another_origin_is_refused_with_our_own_secret(visitor: Visitor, origin: str) -> None:
+    """A page on another port of this machine is the same site to a browser."""
     said = origin.format(port=urlsplit(visitor.url).port)
     for path in PATHS:
         assert code_of(visitor.get(path, Origin=said)) == (403, "other_page")
@@ -82,10 +83,23 @@ def test_a_link_elsewhere_may_lead_to_the_shell_and_to_nothing_else(visitor: Vis
     assert code_of(visitor.get("api/me", **link)) == (403, "other_page")
 
 
+BROWSERS = {"User-Agent": "Mozilla/5.0 (X11; Linux)", "Cookie": "a=b", "Referer": "x", "Accept-Language": "en"}
+
+
+@pytest.mark.parametrize("name", BROWSERS)
+def test_a_browser_that_does_not_state_who_asks_is_foreign(visitor: Visitor, name: str) -> None:
+    """Old browsers, and new ones where a page is not trusted, send no `Sec-Fetch-Site`."""
+    sent = {name: BROWSERS[name]}
+    for path in (*PATHS, "static/page.js", ""):
+        assert code_of(visitor.get(path, **sent)) == (403, "other_page")
+    assert code_of(visitor.post("api/act", NEVER, **sent)) == (403, "other_page")
+    assert visitor.get("api/me", **sent, **{"Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
 LEFT_OUT = {
     "Origin": (None, (403, "other_page")),
     "Content-Type": ("text/plain", (403, "other_page")),
-    "X-Kairos-CSRF": (None, (403, "no_csrf")),
+    "X-Kairos-Secret": (None, (401, "no_session")),
 }
 
 
@@ -96,26 +110,50 @@ def test_an_act_lacks_nothing(visitor: Visitor, name: str) -> None:
     assert code_of(visitor.post("api/act", NEVER)) == (404, "unknown_run")
 
 
-def test_a_token_of_another_session_is_none(visitor: Visitor) -> None:
-    other = Visitor(visitor.url, visitor.home).enter()
-    assert code_of(visitor.post("api/act", NEVER, **{"X-Kairos-CSRF": other.csrf})) == (403, "no_csrf")
-
-
 @pytest.mark.parametrize("path", [*PATHS, "api/text?run=x&ref=y", "api/budget", "api/tools"])
 def test_without_a_session_nothing_is_read(visitor: Visitor, path: str) -> None:
-    stranger = Visitor(visitor.url, visitor.home)
-    assert code_of(stranger.get(path)) == (401, "no_session")
-    name = next(iter(visitor.http.cookies))
-    assert code_of(stranger.get(path, Cookie=f"{name}=x")) == (401, "no_session")
-    assert code_of(stranger.get(path, Cookie='"; =; a')) == (401, "no_session")
+    for secret in ("", "x", visitor.secret[:-1], f"{visitor.secret}x", "A" * len(visitor.secret)):
+        stranger = Visitor(visitor.url, visitor.home, secret)
+        assert code_of(stranger.get(path)) == (401, "no_session")
+    assert Visitor(visitor.url, visitor.home, visitor.secret).get("api/me").status_code == 200
+
+
+def test_whoever_is_sent_the_cookies_of_this_host_reads_and_approves_nothing(
+    visitor: Visitor, waiting_run: str, shared_place: Place
+) -> None:
+    """What listens on another port gets every cookie of this one, and may send them back with whatever headers."""
+    assert (dict(visitor.http.cookies), "set-cookie" in visitor.get("").headers) == ({}, False)
+    assert "set-cookie" not in Visitor(visitor.url, visitor.home).enter().get("api/me").headers
+    thief = Visitor(visitor.url, visitor.home)
+    names = (f"kairos_ui_{urlsplit(visitor.url).port}", "x-kairos-secret", "kairos-secret")
+    sent = {"Cookie": "; ".join(f"{name}={visitor.secret}" for name in names), "Sec-Fetch-Site": "same-origin"}
+    for path in (*PATHS, f"api/run?run={waiting_run}", f"api/export?run={waiting_run}"):
+        assert code_of(thief.get(path, **sent)) == (401, "no_session")
+    item = visitor.waiting(waiting_run)
+    act = {"act": "approve", "run": waiting_run, "key": item["key"], "digest": item["digest"]}
+    assert code_of(thief.post("api/act", act, **sent)) == (401, "no_session")
+    assert shared_place.rows("select verdict from approval") == [(None,)]
+
+
+def test_a_session_is_over_after_twelve_hours_and_the_oldest_of_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions, now = Sessions(), time.monotonic()
+    first = sessions.enter()
+    later = [sessions.enter() for _ in range(MAX_SESSIONS - 1)]
+    assert sessions.include(first)
+    later.append(sessions.enter())
+    assert [sessions.include(each) for each in (first, *later)] == [False] + [True] * MAX_SESSIONS
+    monkeypatch.setattr(guard.time, "monotonic", lambda: now + SESSION_S - 1)
+    assert sessions.include(later[0])
+    monkeypatch.setattr(guard.time, "monotonic", lambda: now + SESSION_S + 60)
+    assert not sessions.include(later[0])
 
 
 @pytest.mark.parametrize(
-    "line", ["Host: 127.0.0.1:1", "Origin: http://127.0.0.1", "Cookie: a=b", "Sec-Fetch-Site: none"]
+    "line", ["Host: 127.0.0.1:1", "Origin: http://127.0.0.1", "X-Kairos-Secret: x", "Sec-Fetch-Site: none"]
 )
 def test_a_header_that_stands_twice_is_refused(visitor: Visitor, line: str) -> None:
-    ours = [f"Host: {urlsplit(visitor.url).netloc}", cookie(visitor)]
-    doubled = [line] if line.startswith(("Host", "Cookie")) else [line, line]
+    ours = [f"Host: {urlsplit(visitor.url).netloc}", secret(visitor)]
+    doubled = [line] if line.startswith(("Host", "X-Kairos")) else [line, line]
     assert raw(visitor, *ours, *doubled) == 400
     assert raw(visitor, *ours) == 200
 
@@ -157,9 +195,7 @@ def test_a_code_is_good_for_one_browser(visitor: Visitor) -> None:
     entered = first.post("api/enter", {"code": code})
     assert entered.status_code == 200
     assert code_of(second.post("api/enter", {"code": code})) == (401, "code_used")
-    given = entered.headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(given.split("; "))
-    assert given.startswith(f"kairos_ui_{urlsplit(visitor.url).port}=")
+    assert set(entered.json()) == {"secret"}
 
 
 @pytest.mark.parametrize("code", ["", "x", "../kairos.db", "A" * 32, "A" * 100_000, None, 7, ["a"]])
@@ -204,10 +240,6 @@ def test_beside_MCP_the_page_is_below_its_prefix(sites: Callable[..., Visitor], 
     assert beside.read("me")["serves"] == "http"
     bare = beside.http.get(beside.url.removesuffix("/"))
     assert (bare.status_code, bare.headers["location"]) == (308, "/ui/")
-    assert (
-        "Path=/ui/"
-        in Visitor(beside.url, beside.home).post("api/enter", {"code": make_code(beside.home)}).headers["set-cookie"]
-    )
     assert code_of(beside.get("api/runs", Origin=beside.origin.replace("127.0.0.1", "localhost"))) == (
         403,
         "other_page",

@@ -26,7 +26,7 @@ class Visitor:
 
     url: str
     home: Path
-    csrf: str = ""
+    secret: str = ""
     http: httpx2.Client = field(default_factory=lambda: httpx2.Client(timeout=SECONDS, headers={"Connection": "close"}))
 
     @property
@@ -36,11 +36,12 @@ class Visitor:
     def enter(self) -> Visitor:
         answer = self.post("api/enter", {"code": make_code(self.home)})
         assert answer.status_code == 200, answer.text
-        self.csrf = answer.json()["csrf"]
+        self.secret = answer.json()["secret"]
         return self
 
-    def get(self, path: str, **headers: str) -> httpx2.Response:
-        return self.http.get(self.url + path, headers=headers)
+    def get(self, path: str, **headers: str | None) -> httpx2.Response:
+        """Get as the page does; a header that is None is left out."""
+        return self.http.get(self.url + path, headers=self._with_secret(headers))
 
     def read(self, path: str) -> Any:
         answer = self.get(f"api/{path}")
@@ -49,9 +50,12 @@ class Visitor:
 
     def post(self, path: str, body: Any, **headers: str | None) -> httpx2.Response:
         """Post as the page does; a header that is None is left out."""
-        usual = {"Origin": self.origin, "Content-Type": "application/json", "X-Kairos-CSRF": self.csrf}
-        sent = {name: value for name, value in (usual | headers).items() if value is not None}
-        return self.http.post(self.url + path, content=json.dumps(body).encode(), headers=sent)
+        sent = {"Origin": self.origin, "Content-Type": "application/json"} | headers
+        return self.http.post(self.url + path, content=json.dumps(body).encode(), headers=self._with_secret(sent))
+
+    def _with_secret(self, headers: Mapping[str, str | None]) -> dict[str, str]:
+        sent = {"X-Kairos-Secret": self.secret or None, **headers}
+        return {name: value for name, value in sent.items() if value is not None}
 
     def acts(self, act: str, **fields: Any) -> httpx2.Response:
         return self.post("api/act", {"act": act, **fields})
@@ -72,7 +76,7 @@ class Visitor:
     def line(self, run_id: str | None = None, **headers: str) -> Iterator[Iterator[tuple[str, Any, str | None]]]:
         """The line of changes: (event, data, id) one after another."""
         path = "api/events" if run_id is None else f"api/events?run={run_id}"
-        with self.http.stream("GET", self.url + path, headers=headers) as answer:
+        with self.http.stream("GET", self.url + path, headers=self._with_secret(headers)) as answer:
             assert answer.status_code == 200
             yield read_events(answer.iter_lines())
 

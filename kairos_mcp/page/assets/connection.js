@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
-let csrf = "";
+const SECRET = "kairos-secret"; // in the storage of this origin alone: a cookie would go to every port of this machine
 
 /** An answer of the server that is no success; `hint` says what to do, `status` is HTTP's. */
 export class RequestFailed extends Error {
@@ -14,46 +14,58 @@ export class RequestFailed extends Error {
   }
 }
 
-async function request(path, options) {
-  let response;
+async function answerTo(path, { headers, ...options } = {}) {
+  const secret = { "x-kairos-secret": localStorage.getItem(SECRET) || "" };
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options });
+    return await fetch(path, { credentials: "omit", ...options, headers: { ...headers, ...secret } });
   } catch {
     throw new RequestFailed(0, { message: "The server does not answer.", hint: "`kairos-mcp ui` starts it again." });
   }
-  const body = await response.json().catch(() => ({}));
+}
+
+async function request(path, options) {
+  const response = await answerTo(path, options);
+  if (response.ok) return response;
   if (response.status === 401 && path !== "api/enter" && path !== "api/me") location.reload(); // the session has ended
-  if (!response.ok) throw new RequestFailed(response.status, body.error);
-  return body;
+  throw new RequestFailed(response.status, (await response.json().catch(() => ({}))).error);
 }
 
-export function get(path, query = {}) {
+function withQuery(path, query) {
   const given = Object.entries(query).filter(([, value]) => value != null && value !== "");
-  return request(given.length ? `${path}?${new URLSearchParams(given)}` : path);
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-function post(path, body) {
-  const headers = { "content-type": "application/json", "x-kairos-csrf": csrf };
-  return request(path, { method: "POST", headers, body: JSON.stringify(body) });
+export const get = async (path, query = {}) => (await request(withQuery(path, query))).json();
+
+async function post(path, body) {
+  const headers = { "content-type": "application/json" };
+  return (await request(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+/** Have the browser save what `path` answers as a file: a plain link could not send the secret. Raises RequestFailed. */
+export async function save(path, query, name) {
+  const href = URL.createObjectURL(await (await request(withQuery(path, query))).blob());
+  Object.assign(document.createElement("a"), { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000); // by then the browser has begun to read it
 }
 
 /** Carry out what a person decided; returns {said, run_id?}. Raises RequestFailed. */
 export const act = (name, fields) => post("api/act", { act: name, ...fields });
 
-/** Enter with a one-time code, or with the session that there is; returns what `api/me` says. Raises RequestFailed. */
+/** Enter with a one-time code, or with the secret that is kept; returns what `api/me` says. Raises RequestFailed. */
 export async function enter(code) {
-  if (code) csrf = (await post("api/enter", { code })).csrf;
-  const me = await get("api/me");
-  csrf = me.csrf;
-  return me;
+  if (code) localStorage.setItem(SECRET, (await post("api/enter", { code })).secret);
+  return get("api/me");
 }
 
 // A browser holds six connections to a server, which all tabs share: so each tab has one line, and none while hidden.
 const listeners = new Set();
-let line = null;
+let line = null; // what ends it
 let lineRun = null;
 let lineIsUp = false;
 let lastId = "";
+
+const AGAIN_MS = 1000; // from the end of a line to the next one
 
 const tell = (kind, data) => listeners.forEach((listener) => listener(kind, data));
 
@@ -62,39 +74,48 @@ function setUp(isUp) {
 }
 
 function close() {
-  line?.close();
+  line?.abort();
   line = null;
 }
 
-function open() {
+/** Open a line in place of the one that there is, and another one after it has ended. */
+async function open() {
   close();
   if (document.hidden) return;
-  const query = new URLSearchParams(lineRun ? { run: lineRun, ...(lastId && { after: lastId }) } : {});
-  const opened = (line = new EventSource(`api/events?${query}`));
-  opened.onopen = () => setUp(true);
-  opened.onerror = () => {
-    setUp(false);
-    if (opened.readyState === EventSource.CLOSED && opened === line) reopen(); // else the browser tries again by itself
-  };
-  for (const kind of ["me", "run", "runs", "steps"]) {
-    opened.addEventListener(kind, (event) => {
+  const opened = (line = new AbortController());
+  const query = lineRun ? { run: lineRun, after: lastId } : {};
+  try {
+    // not an EventSource, which sends no header of ours
+    const response = await request(withQuery("api/events", query), { signal: opened.signal });
+    setUp(true);
+    for await (const event of readEvents(response.body)) {
       if (opened !== line) return;
-      if (event.lastEventId) lastId = event.lastEventId;
-      tell(kind, JSON.parse(event.data));
-    });
+      if (event.id) lastId = event.id;
+      if (event.event) tell(event.event, JSON.parse(event.data));
+    }
+  } catch (failure) {
+    if (opened === line && failure.status && failure.status !== 401) tell("refused", lineRun);
+  }
+  if (opened !== line) return;
+  setUp(false);
+  setTimeout(() => opened === line && open(), AGAIN_MS);
+}
+
+/** The fields of each event of a stream, as the server writes them: a line for each, and an empty one at the end. */
+async function* readEvents(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += part.value;
+    const events = text.split("\n\n");
+    text = events.pop();
+    for (const event of events) yield Object.fromEntries(event.split("\n").map(readField));
   }
 }
 
-/** A line that the server refused stays closed: look whether there is still a session, then open another. */
-async function reopen() {
-  close();
-  try {
-    await get("api/me");
-    tell("refused", lineRun);
-  } catch (failure) {
-    if (failure.status === 401) location.reload();
-  }
-  setTimeout(() => line || open(), 1000);
+function readField(field) {
+  const at = field.indexOf(": ");
+  return [field.slice(0, at), field.slice(at + 2)];
 }
 
 /** Listen to one run beside the list, or to the list alone (null). */

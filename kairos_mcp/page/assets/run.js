@@ -1,7 +1,7 @@
 // The page of one run: live, with deep links to its steps, its decisions and its controls.
 
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { follow, get, useEvents } from "./connection.js";
+import { follow, get, save, useEvents } from "./connection.js";
 import { formatCount, formatMoney, formatPath } from "./format.js";
 import { addSteps, emptyTimeline, newestStep } from "./steps.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
@@ -87,6 +87,7 @@ export function RunPage({ id, step, onDone }) {
     history.replaceState(null, "", `#/runs/${[id, path].filter(Boolean).join("/")}`);
     dispatchEvent(new HashChangeEvent("hashchange"));
   }, [id]);
+  const download = () => save("api/export", { run: id }, `${id}.jsonl`).catch(({ message }) => onDone({ said: message }));
   const readAll = useCallback(async ({ path }) => (await get("api/text", { run: id, ref: path })).text, [id]);
 
   if (failure && !run) return html`<div class="empty"><h1>No such run</h1><p>${failure.message} ${failure.hint}</p><p>
@@ -99,5 +100,5 @@ export function RunPage({ id, step, onDone }) {
       isLive=${isUp && !hasEnded(run)}
       decision=${(item) => html`<${Decision} run=${run} item=${item} onDone=${onDone} />`}
       controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />
-    <p><a class="text quiet" href="api/export?run=${run.run_id}" download>Download this run as a file</a></p>`;
+    <p><button class="link" onClick=${download}>Download this run as a file</button></p>`;
 }
