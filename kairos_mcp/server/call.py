@@ -343,9 +343,9 @@ class ServerCall:
 
 
 Boundary = Callable[["ServerRequestContext[Any, Any]", "CallNext"], Any]
-REFUSED_TEXT = (
-    "Invalid or expired requestState: it was changed, is not for this call, or is older than 8 hours. The run is kept:"
-    " run_status shows its status, run_continue goes on with it."
+STATE_REFUSED = (
+    "Invalid or expired requestState: it was changed, is not for this call, or is older than {hours:g} hours. The run"
+    " is kept: run_status shows its status, run_continue goes on with it."
 )
 
 
@@ -373,7 +373,8 @@ class RequestStateSealer:
             result: HandlerResult = await (await self._get_boundary())(ctx, call_opened)
         except MCPError:
             if not was_opened:
-                raise MCPError(wire.INVALID_PARAMS, REFUSED_TEXT) from None
+                text = STATE_REFUSED.format(hours=self._lives_s / 3600)
+                raise MCPError(wire.INVALID_PARAMS, text) from None
             raise
         return result
 

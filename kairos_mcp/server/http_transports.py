@@ -11,7 +11,7 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from kairos_mcp.server.call import HTTP_SESSION, current_principal
@@ -42,8 +42,9 @@ class StreamableTransport:
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """GET and DELETE need a session; the SDK would make one for every stray GET."""
-        session_id = header(scope, _SESSION)
+        """GET and DELETE need a session; the SDK would make one for every stray GET. From 2026-07-28 on there are none,
+        and the header of one means nothing."""
+        session_id = "" if header(scope, _VERSION) in MODERN_PROTOCOL_VERSIONS else header(scope, _SESSION)
         allowed = ("POST", "GET", "DELETE") if session_id else ("POST",)
         if scope["method"] not in allowed:
             allow = {"allow": ", ".join(allowed)}

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 SHUTDOWN_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
 PARENT_POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
+PARENT_GONE = signal.SIGUSR1  # as the kernel reports it to us, so that a hangup is a hangup
 
 CHUNK_BYTES = 2**16
 LAST_WRITE_S = 0.5
 
 
 def serve(settings: Settings) -> None:
-    """Serve until stdin ends, the parent is gone or SIGTERM comes.
+    """Serve until stdin ends, the parent is gone, or SIGTERM, SIGINT or SIGHUP comes.
 
     Descriptors 0 and 1 are not given back afterwards: what is printed at exit must not reach the client.
     """
@@ -85,10 +86,10 @@ async def _until_signal(parent: int) -> AsyncIterator[None]:
 
 async def _cancel_on_signal(parent: int, scope: anyio.CancelScope) -> None:
     """Shut down at the first signal; then the default handlers are back, so that a second one kills the process."""
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, PARENT_GONE) as signals:
         _request_signal_at_parents_death()
         async for number in signals:
-            if number != signal.SIGHUP or os.getppid() != parent:
+            if number != PARENT_GONE or os.getppid() != parent:
                 break
     scope.cancel()
 
@@ -101,7 +102,7 @@ async def _cancel_without_parent(parent: int, scope: anyio.CancelScope) -> None:
 
 
 def _request_signal_at_parents_death() -> None:
-    """Have SIGHUP sent when the parent dies. On Linux alone; elsewhere polling getppid is all there is.
+    """Have PARENT_GONE sent when the parent dies. On Linux alone; elsewhere polling getppid is all there is.
 
     The signal comes when the parent's thread that started us ends, which may happen long before the parent does: so
     whoever gets it looks for the parent first.
@@ -109,7 +110,7 @@ def _request_signal_at_parents_death() -> None:
     import ctypes
 
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, PARENT_GONE)
     except (OSError, AttributeError):
         return
 

@@ -15,7 +15,7 @@ import pytest
 from support.forked_program import start
 from support.http_server import META, MODERN
 
-from kairos_mcp.server.call import REFUSED_TEXT
+from kairos_mcp.server.call import STATE_REFUSED
 from kairos_mcp.server.mcp_server import list_tools
 from tests.foreign.conformance.suite import (
     EXTENSIONS,
@@ -81,7 +81,7 @@ def test_what_they_carry_is_sealed_by_us(url: str) -> None:
     again = {"name": name, "arguments": {}, "inputResponses": answers}
     assert ask(url, "tools/call", **again, requestState=state)["result"]["content"][0]["text"] == "state-ok"
     error = ask(url, "tools/call", **again, requestState="asked")["error"]
-    assert (error["code"], error["message"]) == (-32602, REFUSED_TEXT)
+    assert (error["code"], error["message"]) == (-32602, STATE_REFUSED.format(hours=72))
 
 
 def test_what_is_expected_says_why() -> None:

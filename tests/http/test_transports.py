@@ -202,6 +202,13 @@ async def test_a_server_that_is_killed_between_two_rounds_is_no_loss(
     assert (run["status"], run["summary"]) == ("completed", "alive")
 
 
+def test_the_session_of_an_older_protocol_means_nothing_in_a_request_of_2026(shared_site: Site) -> None:
+    named = shared_site.call("run_status", {}, "Mcp-Session-Id: of-another-time")
+    assert (named.status, "runs" in named.json["result"]["structuredContent"]) == (200, True)
+    legacy = shared_site.call("run_status", {}, "Mcp-Session-Id: of-another-time", without=("MCP-Protocol-Version",))
+    assert legacy.status == 404
+
+
 async def test_two_servers_on_one_state_folder_take_turns(sites: Callable[..., Site]) -> None:
     first, second = sites(), sites()
     async with first.client("legacy http") as one, second.client("modern http") as other:

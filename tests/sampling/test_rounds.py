@@ -177,6 +177,13 @@ async def test_a_foreign_or_damaged_state_is_invalid_and_says_how_to_go_on(place
         assert bodies(place, run_id) == {}
 
 
+async def test_the_refusal_of_a_state_names_how_long_one_holds(place):
+    async with open_client(place.settings(approval_hours=5), MODERN, ClientModel([])) as client:
+        await client.step_to_requests("planner_run", GO)
+        with pytest.raises(MCPError, match="older than 5 hours"):
+            await client.step("planner_run", GO, state="x", answers={})
+
+
 async def test_a_state_of_another_run_is_foreign(place):
     async with open_client(place.settings(), MODERN, ClientModel([])) as client:
         await client.step_to_requests("planner_run", {"goal": "one", "key": "1"})

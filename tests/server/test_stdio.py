@@ -18,6 +18,7 @@ from support.line_client import SECONDS, SERVE, Peer
 from support.script_lines import says
 from support.waiting import wait_until
 
+from kairos_mcp.server.stdio import PARENT_GONE
 from kairos_mcp.server.tools import TOOLS
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and waits on a pidfd")
@@ -209,10 +210,20 @@ def test_it_serves_with_its_stderr_closed(start_peer):
     assert peer.call("run_status")["structuredContent"]["runs"] == []
 
 
-def test_a_hangup_from_somebody_else_does_not_end_it(start_peer):
+def test_a_hangup_ends_it_though_its_stdin_stays_open(start_peer):
+    """As when the terminal is closed, or its session ends."""
     peer = start_peer()
     peer.greet()
     peer.server.send_signal(signal.SIGHUP)
+    assert peer.ends(3) == 0
+
+
+@linux
+def test_a_message_that_the_parent_is_gone_does_not_end_it_while_the_parent_lives(start_peer):
+    """The kernel sends it when the thread ends that has started us."""
+    peer = start_peer()
+    peer.greet()
+    peer.server.send_signal(PARENT_GONE)
     peer.still_answers()
     assert peer.server.poll() is None
 
