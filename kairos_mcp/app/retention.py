@@ -11,6 +11,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
 from kairos_mcp.store.database import Job, Store
+from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
 
 MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
@@ -62,17 +63,26 @@ class Retention:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
-    async def prune(self, days: float, *, shrink: bool) -> PruneResult:
+    async def list_prunable(self, days: float, workspaces: Sequence[str] | None) -> list[PrunableRun]:
+        """Return what `prune` would remove, of these workspaces alone; None: of all."""
+        if not self._store.exists:
+            return []
+        before = self._clock() - int(days * DAY_MS)
+        return await self._store.read(lambda session: retention.list_prunable(session, before, workspaces))
+
+    async def prune(self, days: float, *, shrink: bool, among: Sequence[int] | None = None) -> PruneResult:
         """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them.
 
-        `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is
-        used again by what comes. Raises the store's errors.
+        `among`: the numbers of the runs that are meant; None: all. `shrink`: give the space back to the disk, which is
+        done only while no server lives on the store; else it is used again by what comes. Raises the store's errors.
         """
         store, before = self._store, self._clock() - int(days * DAY_MS)
         if not store.exists:
             return PruneResult(0, 0, 0, 0)
         size, gone, shrunk = await store.measure(), 0, False
-        numbers = await store.read(lambda session: retention.find_prunable(session, before))
+        numbers = among
+        if numbers is None:
+            numbers = await store.read(lambda session: retention.find_prunable(session, before))
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
             gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
         texts = await _remove_unreferenced_texts(store) if gone else 0

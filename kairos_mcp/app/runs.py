@@ -38,6 +38,7 @@ from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
@@ -165,9 +166,15 @@ class Runs(RunReports):
         workspaces = self._context.listed_workspaces
         return await self._store.read(lambda session: queries.count_elsewhere(session, caller.principal, workspaces))
 
-    async def prune(self, days: float, *, shrink: bool) -> PruneResult:
-        """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them."""
-        return await self._context.retention.prune(days, shrink=shrink)
+    async def list_prunable(self, days: float, *, everywhere: bool) -> list[PrunableRun]:
+        """Return the runs that `prune` would remove: of this server's folders, or `everywhere`."""
+        workspaces = None if everywhere else [str(folder) for folder in self._settings.workspaces]
+        return await self._context.retention.list_prunable(days, workspaces)
+
+    async def prune(self, days: float, *, shrink: bool, among: Sequence[int] | None = None) -> PruneResult:
+        """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them. `among`: the
+        numbers of those that are meant; None: of every folder."""
+        return await self._context.retention.prune(days, shrink=shrink, among=among)
 
     async def wait(
         self,

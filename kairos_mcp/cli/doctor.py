@@ -248,7 +248,7 @@ def _check_room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
     if old and old["runs"] and (old["bytes"] >= _PRUNE_BYTES or old["runs"] >= _PRUNE_RUNS):
         kept = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
         text = f"{old['runs']} runs ended over {old['ended_days_ago']} days ago, about {old['bytes'] >> 10} KB"
-        cure = f"`kairos-mcp runs --prune --older-than {old['ended_days_ago']}d`"
+        cure = f"`kairos-mcp runs --prune --older-than {old['ended_days_ago']}d --all`"
         yield Finding("room", "note", f"{text}; ended runs are kept {kept}", cure)
 
 

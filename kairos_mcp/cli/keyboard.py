@@ -7,10 +7,13 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from anyio import CancelScope
+
+T = TypeVar("T")
 
 _CHUNK_BYTES = 65_536
 
@@ -85,6 +88,19 @@ class Keyboard:
 
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
             self._typed = b""
+
+
+def confirm(question: str) -> bool:
+    """Ask a question of the person at the terminal, outside of an open app: nothing is held while they think."""
+    typed = run_on_keyboard(partial(Keyboard.ask, question=f"{question}? [y/N] ", fresh=True))
+    return (typed or "").casefold() in ("y", "yes")
+
+
+def run_on_keyboard(act: Callable[[Keyboard], Awaitable[T]]) -> T:
+    """Have something asked, outside of an open app."""
+    import anyio
+
+    return anyio.run(act, Keyboard())
 
 
 async def _read_when_ready(descriptor: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ import typer
 from kairos_mcp.cli.ask import approval_lines, ask_about_settlement, settlement_lines
 from kairos_mcp.cli.exit_codes import COMPLETED, WAITING
 from kairos_mcp.cli.follow import follow_run, print_ending
-from kairos_mcp.cli.keyboard import Keyboard, is_person_there
+from kairos_mcp.cli.keyboard import confirm, is_person_there, run_on_keyboard
 from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key, Pattern, Principal, Run, StateFlags
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.rules import words_to_remove
@@ -157,7 +157,7 @@ def settle(
         report, item = _find_item(target, ("settle",), key)
         pinned = _pin(item, digest, as_json=as_json)
         if settlement is None:
-            settlement = _run_on_keyboard(partial(ask_about_settlement, report=report, item=item))
+            settlement = run_on_keyboard(partial(ask_about_settlement, report=report, item=item))
         elif digest is None and not _confirm(settlement_lines(report, item), f"Is it {settlement}"):
             settlement = None
         if settlement is None:
@@ -287,15 +287,7 @@ def _confirm(lines: Iterator[Line], question: str) -> bool:
     """Show what is to be decided about, and ask whether it is meant."""
     for line in lines:
         print_note(line)
-    typed = _run_on_keyboard(partial(Keyboard.ask, question=f"{question}? [y/N] ", fresh=True))
-    return (typed or "").casefold() in ("y", "yes")
-
-
-def _run_on_keyboard(act: Callable[[Keyboard], Awaitable[T]]) -> T:
-    """Have something asked, outside of an open app: nothing is held while the person thinks."""
-    import anyio
-
-    return anyio.run(act, Keyboard())
+    return confirm(question)
 
 
 def _nothing_decided() -> int:

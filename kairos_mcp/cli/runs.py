@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
+from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED
+from kairos_mcp.cli.keyboard import confirm, is_person_there
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, Run
 from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
-from kairos_mcp.cli.settings import read_settings, settings_for_list
+from kairos_mcp.cli.settings import read_settings, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import Line, Prose, emit, one_line, print_note
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
@@ -23,11 +26,13 @@ from kairos_mcp.settings.settings import Flags, Settings
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.app.retention import PruneResult
+    from kairos_mcp.store.retention import PrunableRun
     from kairos_mcp.views.run_report import RunReport
     from kairos_mcp.views.trace import View
 
 ReportOrView = Literal["report", "events", "calls", "messages", "usage", "plan", "diff"]
 
+_SHOWN_RUNS = 10  # of those that would be removed
 _SHOWN_KEYS = 2  # of what a run waits for, in a list
 _GOAL_CHARS = 80
 _PAGE_CHARS = 1_000_000  # so that no item of a page is cut
@@ -38,20 +43,25 @@ def runs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 10,
     *,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove runs that ended long ago and that no kept run goes on from.")
+        bool,
+        typer.Option("--prune", help="Remove this folder's runs that ended long ago; --all: those of every folder."),
     ] = False,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="With --prune: as 30d, 12h or 2w; else keep_days says it.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prune: only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: remove without asking.")] = False,
     everywhere: AllWorkspaces = False,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
     """List recent runs, or delete old ones with --prune."""
     if prune:
-        return _prune_runs(flags, older_than, as_json=as_json)
-    if older_than is not None:
-        raise BadArguments("--older-than goes with --prune.", "`kairos-mcp runs --prune --older-than 30d`")
+        return _prune_runs(flags, Pruning(older_than, everywhere, dry_run, yes), as_json=as_json)
+    if older_than is not None or dry_run or yes:
+        raise BadArguments(
+            "--older-than, --dry-run and --yes go with --prune.", "`kairos-mcp runs --prune --older-than 30d`"
+        )
     settings = settings_for_list(flags)
     everywhere = everywhere or not settings.workspaces
 
@@ -110,22 +120,65 @@ def _list_lines(flags: Flags, listing: _Listing) -> Iterator[Line]:
         yield f"{count_of(listing.elsewhere, 'run')} of other workspaces: --all shows them"
 
 
-def _prune_runs(flags: Flags, older_than: str | None, *, as_json: bool) -> int:
-    """Remove runs that ended longer ago than `older_than`, or than the setting keep_days. Raises BadArguments where
-    neither is given."""
-    settings = read_settings(flags)
-    days = _parse_age(older_than) if older_than is not None else settings.keep_days
+class Pruning(NamedTuple):
+    """What was asked for beside --prune. `is_sure`: nobody has to be asked."""
+
+    older_than: str | None
+    everywhere: bool
+    is_dry: bool
+    is_sure: bool
+
+
+def _prune_runs(flags: Flags, asked: Pruning, *, as_json: bool) -> int:
+    """Say which runs would go, ask, and remove them: those that ended longer ago than `older_than`, or than the setting
+    keep_days, of the folders at hand. Raises BadArguments where neither age is given, and where nobody can be asked."""
+    settings = read_settings(flags) if asked.everywhere else settings_here(flags)
+    days = _parse_age(asked.older_than) if asked.older_than is not None else settings.keep_days
     if days is None:
         raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
 
+    async def look(app: App) -> list[PrunableRun]:
+        return await app.runs.list_prunable(days, everywhere=asked.everywhere)
+
+    found = with_app(settings, look)
+    if asked.is_dry:
+        items = [{"run_id": run.run_id, "workspace": run.workspace or None, "goal": run.goal} for run in found]
+        emit({"runs": len(found), "dry_run": True, "items": items}, _prunable_lines(found, asked), as_json=as_json)
+        return COMPLETED
+    if found and not asked.is_sure:
+        for line in _prunable_lines(found, asked):
+            print_note(line)
+        if as_json or not is_person_there():
+            raise BadArguments("Nothing was removed: nobody can be asked here.", "Add --yes, or look with --dry-run.")
+        if not confirm("Remove them for good"):
+            print_note("nothing was removed")
+            return CANCELLED
+
     async def prune(app: App) -> PruneResult:
-        return await app.runs.prune(days, shrink=True)
+        return await app.runs.prune(days, shrink=True, among=[run.n for run in found])
 
     pruned = with_app(settings, prune)
     sizes = {"bytes_before": pruned.before, "bytes_after": pruned.after}
     value = {"runs": pruned.runs, "texts": pruned.texts, **sizes, "unreadable": list(pruned.unreadable)}
     emit(value, _pruned_lines(settings, flags, pruned), as_json=as_json)
     return COMPLETED
+
+
+def _prunable_lines(found: Sequence[PrunableRun], asked: Pruning) -> Iterator[Line]:
+    """What would go: how many runs of which folders, and the newest of them."""
+    where = "every folder" if asked.everywhere else "this folder; --all means those of every one"
+    yield Prose(f"{count_of(len(found), 'run')} would be removed, of {where}.")
+    for folder, count in Counter(run.workspace for run in found).items():
+        yield f"  {count:>6,}  {folder or 'no folder'}"
+    newest = sorted(found, key=lambda run: run.ended_at, reverse=True)
+    for run in newest[:_SHOWN_RUNS]:
+        yield f"  {run.run_id}  {age_since(_as_iso(run.ended_at))} ago  {one_line(run.goal or '', _GOAL_CHARS)}"
+    if len(newest) > _SHOWN_RUNS:
+        yield f"  and {count_of(len(newest) - _SHOWN_RUNS, 'older run')}"
+
+
+def _as_iso(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
 def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kairos_mcp.store import schema
 from kairos_mcp.store.rows import Session, json_or_null, placeholders
@@ -21,14 +21,14 @@ RUNS_PER_TRANSACTION = 50  # other writers wait while one transaction lasts
 
 _IS_UNREADABLE = f"coalesce(json_type({json_or_null('run.spec')}), '') <> 'object'"
 _CONTINUES = f"json_extract({json_or_null('run.spec')}, '$.continues')"
+_GOAL = f"json_extract({json_or_null('run.spec')}, '$.goal')"
 _FIND_PRUNABLE = f"""
     with recursive kept(n, earlier) as (
         select n, {_CONTINUES} from run where outcome is null or ended_at >= ? or {_IS_UNREADABLE}
             or n in (select max(run.n) from run join mandate on mandate.principal = run.principal
                 and mandate.id = run.mandate group by run.principal, run.mandate)
         union select run.n, {_CONTINUES} from run join kept on run.id = kept.earlier)
-    select n from run where n not in (select n from kept) order by n
-"""
+    select n, id, workspace, ended_at, {_GOAL} from run where n not in (select n from kept)"""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -40,9 +40,29 @@ class PrunableSize:
     bytes: int
 
 
+class PrunableRun(NamedTuple):
+    """A run that may be removed. `workspace`: "" for none; `ended_at`: in milliseconds since 1970."""
+
+    n: int
+    run_id: str
+    workspace: str
+    ended_at: int
+    goal: str | None
+
+
+def list_prunable(session: Session, before: int, workspaces: Sequence[str] | None = None) -> list[PrunableRun]:
+    """Return the runs that may be removed: ended before this moment (ms), and needed by no kept run, oldest first.
+
+    `workspaces`: those whose runs are meant; None: all.
+    """
+    among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
+    found = session.rows(f"{_FIND_PRUNABLE}{among} order by n", (before, *(workspaces or ())))
+    return [PrunableRun._make(row) for row in found]
+
+
 def find_prunable(session: Session, before: int) -> list[int]:
-    """Return the numbers of the runs that may be removed: ended before this moment (ms), and needed by no kept run."""
-    return [n for (n,) in session.rows(_FIND_PRUNABLE, (before,))]
+    """Return the numbers of all runs that may be removed."""
+    return [run.n for run in list_prunable(session, before)]
 
 
 def find_unreadable_runs(session: Session, before: int) -> list[str]:

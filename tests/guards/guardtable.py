@@ -1979,9 +1979,34 @@ WORDS = (
     ),
 )
 
+PRUNED = "records/test_pruning.py::test_"
 UNREAD = "records/test_unreadable.py::test_"
 
 DAMAGED = (
+    Guard(
+        "app/runs.py",
+        "workspaces = None if everywhere else [str(folder) for folder in self._settings.workspaces]",
+        "workspaces = None",
+        PRUNED + "only_runs_of_this_folder_go_unless_all_are_meant",
+    ),
+    Guard(
+        "cli/runs.py",
+        "among=[run.n for run in found]",
+        "among=None",
+        PRUNED + "only_runs_of_this_folder_go_unless_all_are_meant",
+    ),
+    Guard(
+        "cli/runs.py",
+        "if as_json or not is_person_there():",
+        "if False:",
+        PRUNED + "where_nobody_can_be_asked_nothing_goes",
+    ),
+    Guard(
+        "cli/runs.py",
+        '        if not confirm("Remove them for good"):\n',
+        "        if False:\n",
+        PRUNED + "a_person_is_shown_what_goes_and_asked",
+    ),
     Guard(
         "execution/worker.py",
         "            self._is_unreadable = True",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import postgres
 from support.app import ASK, ME, Place, answer_run, asks, assert_all_lawful, few, place_in, reads, says, start_run
+from support.terminal import Terminal
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _text_removal_job
@@ -189,7 +191,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     assert (refused.code, "kept for ever" in refused.err) == (2, True)
     assert kairos("runs", "--older-than", "3d").code == 2
     assert kairos("runs", "--prune", "--older-than", "soon").code == 2
-    said = kairos("runs", "--prune", "--older-than", "30d", "--json").json
+    said = kairos("runs", "--prune", "--older-than", "30d", "--yes", "--json").json
     assert said["runs"] == 5
     if not postgres.is_chosen():  # a database uses free space again by itself
         assert said["bytes_after"] < said["bytes_before"]
@@ -204,13 +206,62 @@ async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
     async with App.open(place.settings(*[says("done")] * 2), via="mcp") as app:
         first, second = [await start_run(app, name, key=name) for name in ("first", "second")]
         age_runs(place, 40, first)
-        said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d")
+        said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d", "--yes")
         assert said.out.startswith("1 run removed, ")
         assert ("when no server has" in said.out) is not postgres.is_chosen()  # a database uses it again by itself
         if not postgres.is_chosen():
             size = sum(place.home.joinpath(name).stat().st_size for name in ("kairos.db", "kairos.db-wal"))
             assert f"{size >> 10} KB now" in said.out  # the newest rows lie in the log
     age_runs(place, 40, second)
-    said = kairos("runs", "--prune", "--older-than", "30d")
+    said = kairos("runs", "--prune", "--older-than", "30d", "--yes")
     assert said.out.startswith("1 run removed, ")
     assert "when no server has" not in said.out
+
+
+@pytest.fixture
+async def aged_runs(place: Place) -> dict[str, str]:
+    """Runs that ended long ago, by where they worked: in this folder, in another one, in none; and a new one."""
+    async with App.open(place.settings(*[says("done")] * 4), via="mcp") as app:
+        runs = {name: await start_run(app, name, key=name) for name in ("here", "elsewhere", "nowhere", "new")}
+    place.rows("update run set workspace = '/elsewhere' where id = ?", runs["elsewhere"])
+    place.rows("update run set workspace = '' where id = ?", runs["nowhere"])
+    age_runs(place, 40, runs["here"], runs["elsewhere"], runs["nowhere"])
+    return runs
+
+
+PRUNE = ("runs", "--prune", "--older-than", "30d")
+
+
+def test_only_runs_of_this_folder_go_unless_all_are_meant(
+    place: Place, kairos: Callable[..., object], aged_runs: dict[str, str]
+) -> None:
+    shown = kairos(*PRUNE, "--dry-run", "--json").json
+    assert [item["run_id"] for item in shown["items"]] == [aged_runs["here"]]
+    assert len(kairos(*PRUNE, "--dry-run", "--all", "--json").json["items"]) == 3
+    assert remaining_runs(place) == set(aged_runs.values())
+    assert kairos(*PRUNE, "--yes", "--json").json["runs"] == 1
+    assert remaining_runs(place) == set(aged_runs.values()) - {aged_runs["here"]}
+    assert kairos(*PRUNE, "--yes", "--all", "--json").json["runs"] == 2
+    assert remaining_runs(place) == {aged_runs["new"]}
+
+
+def test_where_nobody_can_be_asked_nothing_goes(
+    place: Place, kairos: Callable[..., object], aged_runs: dict[str, str]
+) -> None:
+    for words in (PRUNE, (*PRUNE, "--json"), (*PRUNE, "--all")):
+        refused = kairos(*words, typed=b"y\n")
+        assert refused.code == 2
+        assert aged_runs["here"] in refused.err
+        assert remaining_runs(place) == set(aged_runs.values())
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, 3), ("n", 130, 4), ("", 130, 4)])
+def test_a_person_is_shown_what_goes_and_asked(
+    place: Place, aged_runs: dict[str, str], typed: str, code: int, left: int
+) -> None:
+    environ = {**os.environ, "KAIROS_HOME": str(place.home)}
+    with Terminal(*PRUNE, folder=place.workspace, environ=environ) as terminal:
+        assert aged_runs["here"] in terminal.shows("[y/N] ")
+        terminal.types(typed)
+        assert terminal.ends() == code
+    assert len(remaining_runs(place)) == left
