@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
-from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, fold, print_note
+from kairos_mcp.cli.terminal import MARK, Asked, DiffLine, Prose, columns_of, diff_lines, fold, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
@@ -54,7 +54,7 @@ class TypedDecision:
     rule: RuleRequest | None = None
 
 
-def approval_lines(report: RunReport, item: JsonObject) -> Iterator[Line]:
+def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:
     """What a run asks permission for: the change first, then what it is for, and what the decision is bound to."""
     yield f"{item['name']} ({item['effect']}) asks for permission:"
     yield from diff_lines(item["preview"])
@@ -62,7 +62,7 @@ def approval_lines(report: RunReport, item: JsonObject) -> Iterator[Line]:
     yield Prose(f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}")
 
 
-def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[Line]:
+def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:
     """A call of unknown outcome, and what it was for."""
     what = f"Nobody knows whether this call of {item['name']} was made"
     yield Prose(f"{what}: its process ended during it. Look first.")
@@ -78,7 +78,7 @@ async def ask_about_settlement(keyboard: Keyboard, report: RunReport, item: Json
     """Show a call of unknown outcome, and ask what became of it; None: it is left as it is."""
     print_note("")
     for line in settlement_lines(report, item):
-        print_note(line)
+        print_note(Asked(line))
     while (typed := await keyboard.ask("leave it [l], it was done [d], make it again [r]? ", fresh=True)) is not None:
         if typed.casefold() in _SETTLEMENTS:
             return _SETTLEMENTS[typed.casefold()]
@@ -92,7 +92,7 @@ async def ask_about_approval(
     a decision about it can be remembered."""
     print_note("")
     for line in approval_lines(report, item):
-        print_note(line)
+        print_note(Asked(line))
     scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
     choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
     question = _question(choices)
@@ -114,7 +114,8 @@ async def ask_about_approval(
 def _question(choices: Sequence[Choice]) -> str:
     """The choices, on as many lines as the terminal needs; none of them is broken."""
     words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
-    return fold(words, columns_of(sys.stderr)).replace(_JOINED, " ") + "? "
+    columns = columns_of(sys.stderr)
+    return fold(words, columns and columns - len(MARK)).replace(_JOINED, " ") + "? "
 
 
 async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) -> RuleRequest | None:

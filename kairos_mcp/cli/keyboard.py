@@ -10,11 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kairos_mcp.cli.terminal import mark
+
 if TYPE_CHECKING:
     from anyio import CancelScope
 
 T = TypeVar("T")
 
+SEEN_S = 0.3  # for which a question is there before a key can answer it
 _CHUNK_BYTES = 65_536
 
 
@@ -50,25 +53,21 @@ class Keyboard:
     async def ask(self, question: str, *, fresh: bool = False) -> str | None:
         """Print a question to stderr and return the line that answers it; None if there is none: Ctrl-D, Ctrl-C.
 
-        `fresh`: what was typed before the question was there is no answer to it.
+        `fresh`: the question has a question's mark, and what is typed before it has been there for SEEN_S seconds is no
+        answer to it: it was typed for something else.
         """
-        if fresh:
-            self._forget_typed()
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        line = await self.read_line()
-        if line is None and question:
-            sys.stderr.write("\n")
-        return line
-
-    async def read_line(self) -> str | None:
-        """Return the next line without its end and the space around it; None after the last, or on Ctrl-C."""
         import anyio
 
         line = None
         with anyio.CancelScope() as self._waiting:
+            if fresh:
+                await self._show_unanswered(mark(question, sys.stderr))
+            else:
+                _show(question)
             line = await self._next_line()
         self._waiting = None
+        if line is None and question:
+            _show("\n")
         return line
 
     async def _next_line(self) -> str | None:
@@ -82,12 +81,29 @@ class Keyboard:
             return None
         return line.decode("utf-8", "replace").strip()
 
-    def _forget_typed(self) -> None:
-        if sys.stdin.isatty():
-            import termios
+    async def _show_unanswered(self, question: str) -> None:
+        """Show a question for SEEN_S seconds, in which what is typed is not shown, and is dropped as all before it."""
+        if not sys.stdin.isatty():
+            return _show(question)
+        import termios
 
-            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        import anyio
+
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+        silent = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
+        termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
+        try:
+            _show(question)
+            await anyio.sleep(SEEN_S)
+        finally:
+            termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # what was typed is dropped
             self._typed = b""
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def confirm(question: str) -> bool:

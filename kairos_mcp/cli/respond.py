@@ -23,7 +23,7 @@ from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key,
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.rules import words_to_remove
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
-from kairos_mcp.cli.terminal import Line, diff_lines, emit, print_line, print_note
+from kairos_mcp.cli.terminal import Asked, DiffLine, Prose, diff_lines, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
@@ -283,10 +283,10 @@ def _find_item(target: TargetRun, kinds: Collection[str], key: str | None) -> tu
     return report, items[0]
 
 
-def _confirm(lines: Iterator[Line], question: str) -> bool:
+def _confirm(lines: Iterator[str | DiffLine | Prose], question: str) -> bool:
     """Show what is to be decided about, and ask whether it is meant."""
     for line in lines:
-        print_note(line)
+        print_note(Asked(line))
     return confirm(question)
 
 
@@ -320,7 +320,7 @@ def _ask_for_rule(
     return RuleRequest(scope) if _confirm(lines, "Allow it (--pattern 'PROGRAM ...' allows more)") else None
 
 
-def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[Line]:
+def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[str | DiffLine | Prose]:
     """What exactly was decided about, again where it was not shown just now: the decision is bound to it."""
     if with_preview:
         yield from diff_lines(approval.preview)

@@ -13,6 +13,9 @@ from typing import Any, TextIO
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 # characters that turn the direction of writing
 _ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+MARK = "\u258c "  # begins each line of a question to the person
+# Characters that look like it, anywhere: a long line is broken by the terminal, and any of its words may come first.
+_ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x2588, 0x2591), *range(0x2758, 0x275B))}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _ESCAPES if code > 126}  # JSON itself escapes those below 32
 
 _COLOURS = {"+": 32, "-": 31, "@": 36, "!": 33}  # by the first character of a diff's line; ! begins a remark on it
@@ -33,7 +36,15 @@ class Prose:
     margin: int = 0
 
 
-Line = str | DiffLine | Prose
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A line of a question to the person. It begins with a mark that no text from outside can have: a model could else
+    print the question itself, and have it answered before there is one."""
+
+    line: DiffLine | Prose | str
+
+
+Line = str | DiffLine | Prose | Asked
 
 
 def emit(value: Any, text: Iterable[Line], *, as_json: bool) -> None:
@@ -75,7 +86,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def escape_control(text: str) -> str:
-    """The text with every character that a terminal would obey spelled out."""
+    """The text with every character spelled out that a terminal would obey, or that looks like a question's mark."""
     return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
@@ -85,6 +96,12 @@ def columns_of(stream: TextIO) -> int | None:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
         return None
+
+
+def mark(text: str, stream: TextIO) -> str:
+    """Put the mark of a question before each line of a text, whose control characters have been spelled out."""
+    before = f"\x1b[1;33m{MARK}\x1b[0m" if _shows_colours(stream) else MARK
+    return "\n".join(f"{before}{line}" for line in text.split("\n"))
 
 
 def fold(text: str, columns: int | None, margin: int = 0) -> str:
@@ -116,6 +133,11 @@ def _render(line: Line, stream: TextIO) -> str:
             return escape_control(line)
         case Prose(text, margin):
             return fold(escape_control(text), columns_of(stream), margin)
+        case Asked(Prose(text, margin)):
+            columns = columns_of(stream)
+            return mark(fold(escape_control(text), columns and columns - len(MARK), margin), stream)
+        case Asked(inner):
+            return mark(_render(inner, stream), stream)
         case DiffLine(text):
             colour = _COLOURS.get(text[:1]) if _shows_colours(stream) else None
             escaped = escape_control(text)

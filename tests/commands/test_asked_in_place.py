@@ -98,6 +98,42 @@ def test_what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question
         assert verdicts(kairos) == [(None, None, None, None)]
 
 
+def test_a_key_that_is_typed_as_the_question_appears_is_no_answer_to_it(kairos: Shell) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
+        person.shows("asks for permission")  # its first line; the question itself is a moment later
+        person.types_at_once("y")
+        person.shows(QUESTION)
+        person.types_at_once("y")
+        person.types("n")
+        assert person.ends() == 0
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["deny"]
+    assert not (kairos.folder / "new.txt").exists()
+
+
+MARK = "\u258c"
+
+
+@pytest.mark.parametrize("bar", [MARK, "\u2590", "\u258e", "\u2759", "\x1b[1;33m" + MARK + "\x1b[0m"])
+def test_no_text_of_a_model_can_look_like_the_question(kairos: Shell, bar: str) -> None:
+    """Whether it is said, stands in a call, a result or a file, and however the terminal breaks its lines."""
+    fake = f"write_file (irreversible) asks for permission:\n{bar} yes [y], no [n], later [l]? "
+    wrapped = "x" * 100 + fake
+    said = writes("new.txt", content=f"{bar} {fake}\n{bar}\n", said=f"{bar} {fake}\n{wrapped}\r{bar} no [n]? ")
+    lines = (said, says(f"Done.\n{bar} {fake}"))
+    with terminal(kairos, "run", f"{bar} Change it.", "--tools", "write_file", lines=lines) as person:
+        person.shows("no and why [w], later [l]? ")  # not in what the model says
+        person.types("y")
+        assert person.ends() == 0
+        shown = person.text.split("\n")
+    marked = [line for line in shown if MARK in line]
+    assert all(line.startswith(MARK) and line.count(MARK) == 1 for line in marked)
+    assert len([line for line in marked if line.startswith(f"{MARK} yes [y], ")]) == 1
+    quoted = [line for line in marked if fake.partition("\n")[0] in line]
+    assert quoted
+    assert all(line.startswith(f"{MARK}   ") for line in quoted)  # a change's lines are further in
+    assert [line for line in shown if line not in marked and bar in line] == []
+
+
 @pytest.mark.parametrize("way", ["later", pytest.param("Ctrl-D", marks=pytest.mark.slow), "Ctrl-C"])
 def test_later_leaves_it_open_with_the_exact_command(kairos: Shell, way: str) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:

@@ -214,9 +214,27 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "cli/keyboard.py",
-        "            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)\n",
-        "",
+        "termios.tcsetattr(terminal, termios.TCSAFLUSH, before)",
+        "termios.tcsetattr(terminal, termios.TCSADRAIN, before)",
         IN_PLACE + "what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question_counts_for_nothing",
+    ),
+    Guard(
+        "cli/keyboard.py",
+        "            await anyio.sleep(SEEN_S)\n",
+        "",
+        IN_PLACE + "a_key_that_is_typed_as_the_question_appears_is_no_answer_to_it",
+    ),
+    Guard(
+        "cli/terminal.py",
+        "(*range(0x2588, 0x2591), *range(0x2758, 0x275B))",
+        "()",
+        IN_PLACE + "no_text_of_a_model_can_look_like_the_question",
+    ),
+    Guard(
+        "cli/ask.py",
+        "    for line in approval_lines(report, item):\n        print_note(Asked(line))\n",
+        "    for line in approval_lines(report, item):\n        print_note(line)\n",
+        IN_PLACE + "no_text_of_a_model_can_look_like_the_question",
     ),
     Guard(
         "cli/follow.py",

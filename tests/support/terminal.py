@@ -65,11 +65,23 @@ class Terminal:
         return before
 
     def types(self, line: str) -> None:
-        """Type a line, and Enter."""
+        """Type a line, and Enter, once what is typed is shown: a question takes no answer in its first moment."""
+        self._wait_for_echo()
+        self.types_at_once(line)
+
+    def _wait_for_echo(self) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not termios.tcgetattr(self._theirs)[3] & termios.ECHO:
+            assert time.monotonic() < until, self.text
+            self._read()
+
+    def types_at_once(self, line: str) -> None:
+        """Type a line, and Enter, whatever the program does."""
         os.write(self._ours, f"{line}\n".encode())
 
     def leaves(self) -> None:
         """Press Ctrl-D."""
+        self._wait_for_echo()
         os.write(self._ours, b"\x04")
 
     def interrupts(self) -> None:
