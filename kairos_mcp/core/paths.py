@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, PathDenied
+from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 
 PATH_BYTES = 4096  # PATH_MAX of Linux
 MAX_PATH_CHARS_SHOWN = 200
@@ -83,12 +84,6 @@ def printable_name(name: str) -> str:
 Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else
 PATH_CHARS = 1024
 OWN_GLOBS = (".git",)
-INSTRUCTION_GLOBS = (
-    *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
-    *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode"),
-    *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that an editor, a shell or git starts
-    *("skills/*", "prompts/*", "agents/*"),
-)
 _WILD = re.compile(r"[*?\[/]")
 _NOT_RELATIVE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 

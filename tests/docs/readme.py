@@ -23,6 +23,7 @@ from pathlib import Path
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import KINDS, WAYS, Caller, table_cells
+from kairos_mcp.core.instruction_files import INSTRUCTION_FILES
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.prompts import PROMPTS
@@ -39,6 +40,7 @@ README = ROOT / "README.md"
 TOOLS_PAGE = ROOT / "docs" / "tools.md"
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
 HOSTS_PAGE = ROOT / "docs" / "hosts.md"
+INSTRUCTIONS_PAGE = ROOT / "docs" / "instructions.md"
 TELEMETRY_PAGE = ROOT / "docs" / "telemetry.md"
 EXAMPLES = ROOT / "examples"
 
@@ -164,6 +166,15 @@ def prompts_table() -> str:
     return "\n".join(
         ["| command | what for | arguments (what completes them) | leads to |", "|---|---|---|---|", *rows]
     )
+
+
+def instructions_table() -> str:
+    """Who reads which files, linked to where that is documented."""
+    rows = [
+        f"| [{row.reader}]({row.documented.removeprefix('docs/')}) | {', '.join(f'`{glob}`' for glob in row.globs)} |"
+        for row in INSTRUCTION_FILES
+    ]
+    return "\n".join(["| read by | files |", "|---|---|", *rows])
 
 
 def spans_table() -> str:
@@ -293,6 +304,7 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: settings": (SETTINGS_PAGE, settings_table),
     "table: resources": (HOSTS_PAGE, resources_table),
     "table: prompts": (HOSTS_PAGE, prompts_table),
+    "table: instructions": (INSTRUCTIONS_PAGE, instructions_table),
     "table: spans": (TELEMETRY_PAGE, spans_table),
     "table: attributes": (TELEMETRY_PAGE, attributes_table),
     "table: metrics": (TELEMETRY_PAGE, metrics_table),

@@ -48,6 +48,7 @@ RELEASED_EDITS = "tools/test_writing_released.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
+INSTRUCTIONS = "core/test_instruction_files.py::test_"
 COMMAND_RULES = "approvals/test_command_rules.py::test_"
 REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
@@ -1338,6 +1339,19 @@ FILES = (
 )
 
 PROGRAMS = (
+    Guard(
+        "core/instruction_files.py",
+        '(".zed", ".config/zed/*", "*/Zed/settings.json")',
+        '(".config/zed/*", "*/Zed/settings.json")',
+        INSTRUCTIONS + "all_that_install_writes_is_in_the_list",
+    ),
+    Guard(
+        "core/instruction_files.py",
+        "(*AGENTS, *EDITORS, *SHELLS, *GIT)",
+        "(*AGENTS, *EDITORS)",
+        INSTRUCTIONS + "what_a_host_an_editor_a_shell_or_git_reads_by_itself_is_an_instruction[mise.toml]",
+        quick=True,
+    ),
     Guard(
         "tools/commands/sandbox.py",
         ' if name in ("LANG", "TERM") or name.startswith("LC_")}',

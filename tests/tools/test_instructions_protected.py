@@ -13,15 +13,14 @@ from support.waiting import wait_until
 from test_command import WITHIN_S, CommandRunner, body
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.paths import INSTRUCTION_GLOBS
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD, PLACEHOLDERS
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
-NAMES = [each for each in INSTRUCTION_GLOBS if "/" not in each]
+NAMES = sorted(PLACEHOLDERS)
 
 
 @pytest.fixture
@@ -113,6 +112,21 @@ def test_skills_that_were_not_there_are_moved_as_well(runner: CommandRunner) -> 
     assert made.code == "path_denied"
     assert record == [{"path": "skills", "texts": {"x/SKILL.md": "obey\n"}}]
     assert files(runner.workspace) == {"sub"}
+
+
+@pytest.mark.parametrize("path", [".zed/settings.json", "sub/.idea/workspace.xml", "x.code-workspace", "mise.toml"])
+def test_what_an_editor_or_a_shell_starts_by_itself_is_read_only_or_moved_as_well(
+    runner: CommandRunner, path: str
+) -> None:
+    made, record = run_and_record(runner, f"mkdir -p $(dirname {path}) && echo obey > {path}")
+    assert made.code == "path_denied"
+    assert [{**each["texts"]}.popitem()[1] for each in record] == ["obey\n"]
+    file = runner.workspace / path
+    assert not file.exists()
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("ours")
+    assert runner.run("sh", "-c", f"echo obey > {path}").is_error
+    assert file.read_text() == "ours"
 
 
 @pytest.mark.parametrize("content", ["head -c 400000 /dev/zero | tr '\\0' x", "printf '\\377'"])

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 from kairos_mcp.core.paths import Globs, Scopes
 from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, is_placeholder
 
@@ -24,6 +25,14 @@ MAX_REPOSITORIES = 32
 MAX_INSTRUCTIONS = 500
 MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
+# Those that a placeholder holds where nothing stands; what a program makes at any other is undone when it has ended.
+PLACEHOLDERS = frozenset(
+    (
+        *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
+        *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode", ".devcontainer", ".envrc", ".husky"),
+        ".mcp.json",
+    )
+)
 # Others' packages: they instruct nobody here.
 DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,7 +60,7 @@ class ProtectionRules:
 
     def placeholder_names(self) -> tuple[str, ...]:
         """Return the names that need a placeholder at the top of a workspace if nothing stands there."""
-        names = self.instructions.names
+        names = [name for name in self.instructions.names if name in PLACEHOLDERS or name not in INSTRUCTION_GLOBS]
         return tuple(
             name for name in names if not self.exceptions.matches(name) and not self.exceptions.may_match_below(name)
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kairos_mcp
-from kairos_mcp.core.paths import INSTRUCTION_GLOBS, OWN_GLOBS, Scopes
+from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
+from kairos_mcp.core.paths import OWN_GLOBS, Scopes
 from kairos_mcp.settings.settings import Settings
 
 # `.git` by its short name on NTFS; staging files that a write makes beside a file.
