@@ -42,7 +42,10 @@ from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
+from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.commands.run_command import command_namer
+from kairos_mcp.tools.commands.workspace_lock import remove_leftovers
+from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
 from kairos_mcp.tools.mandate_tools import internal_tools
@@ -140,6 +143,15 @@ class RunModels:
     def _is_configured(self, model: str) -> bool:
         """Whether a model is of the configured provider: the key goes nowhere else."""
         return model.partition(":")[0] == (self._settings.model or "").partition(":")[0]
+
+
+def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:
+    """Remove the empty folders that earlier versions may have left at protected names."""
+    root = workspace.open_fd(".", FOLDER)
+    try:
+        remove_leftovers(root, ProtectionRules.from_scopes(scopes).names)
+    finally:
+        os.close(root)
 
 
 def _paid_model(provider: Provider) -> PaidModel:
@@ -350,6 +362,8 @@ class RunFactory:
         networked, gate_defaults = self._network_tools()
         folder = Path(workspace) if workspace is not None else None
         scopes = build_scopes(folder, self.settings) if folder is not None else None
+        if opened is not None and scopes is not None:
+            _remove_leftovers(opened, scopes)
         commands = CommandSettings.from_settings(self.settings)
         built_in = builtin_tools(
             opened,

@@ -112,9 +112,9 @@ class ToolCaller:
         return found if reused is None else Allowed(reused)
 
     def can_probe(self, step: CallTool) -> bool:
-        """Whether the tool can find out what became of this call in a crash, and end it."""
+        """Whether the tool can find out what became of this call in a crash, and end it or clean up after it."""
         tool = self.tool_access.find_tool(step.call.name)
-        return tool is not None and tool.spec.effect == "checked" and tool.probe is not None
+        return tool is not None and tool.probe is not None
 
     async def probe(self, path: str, step: CallTool, base: BaseHashes | None) -> ProbeResult:
         """Have the tool find out whether a call of unknown outcome was carried out; it finishes what was half done, or

@@ -224,9 +224,7 @@ class ToolSources:
         return McpServerSource(setting, workspace, self._server_resources)
 
     def _protection_rules(self, workspace: Path) -> ProtectionRules:
-        return ProtectionRules.from_scopes(
-            build_scopes(workspace, self._settings), self._settings.command_writes, long_lived=True
-        )
+        return ProtectionRules.from_scopes(build_scopes(workspace, self._settings), self._settings.command_writes)
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
         redacted: JsonObject = self._redactor.redact_json(listed)[0]

@@ -153,7 +153,7 @@ class Tool:
 
     `run` raises a subclass of KairosError for what the model can act on. `preview` returns what an approver is shown
     before the call (raising as `run` would); without it the arguments are shown. `probe` is called after a crash
-    interrupted a call of effect `checked`, and may write: it finishes or reverts what that call began, or finds that
+    interrupted a call, and may write: it finishes or reverts what that call began, or cleans up after it and finds that
     only a person can tell. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
     only reads. `exact_only`: matched by no glob, only by its whole name. `at_once`, only of tools that read: returns

@@ -46,6 +46,8 @@ EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
 RELEASED_EDITS = "tools/test_writing_released.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
+REPOSITORIES = "tools/test_new_repositories.py::test_"
+ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
@@ -1383,10 +1385,46 @@ PROGRAMS = (
         "tools/test_sandbox_kernel.py::test_no_setting_of_the_kernel_can_be_written",
     ),
     Guard(
+        "tools/commands/undo_repositories.py",
+        "    if wanted == found:\n",
+        "    if True:\n",
+        REPOSITORIES + "one_below_a_build_folder_or_an_ignored_one_stays_without_what_starts_programs",
+    ),
+    Guard(
+        "tools/commands/undo_repositories.py",
+        "    if found == before:\n",
+        "    if True:\n",
+        REPOSITORIES + "a_bare_repository_that_was_there_takes_pushes_and_gets_its_hooks_and_settings_back",
+    ),
+    Guard(
+        "tools/commands/undo_writes.py",
+        "                disable_repository(folder_fd, aside)\n",
+        "",
+        REPOSITORIES + "a_new_repository_that_no_record_takes_is_put_aside_where_git_finds_none",
+    ),
+    Guard(
+        "tools/commands/protected_paths.py",
+        "is_repository({entry.name for entry in entries})",
+        "False",
+        REPOSITORIES + "a_folder_that_git_takes_for_a_repository_whatever_its_name_loses_what_starts_programs",
+    ),
+    Guard(
+        "tools/commands/git_programs.py",
+        "if section is None or found is None or found[1].lower() not in _SAFE_SETTINGS.get(section, ()):",
+        "if section is None or found is None:",
+        REPOSITORIES + "of_its_settings_only_what_starts_nothing_stays",
+    ),
+    Guard(
         "tools/commands/run_command.py",
-        "(*RESERVED_NAMES, *self._rules.placeholder_names())",
-        "RESERVED_NAMES",
-        KEPT + "what_is_not_there_can_not_be_made_at_the_top",
+        "                keep_survey(prepared.watch, ctx, deadline - time.monotonic() + RESULT_MARGIN_S)\n",
+        "                pass\n",
+        ENDED + "what_a_killed_server_s_program_wrote_is_undone_by_the_next_server",
+    ),
+    Guard(
+        "tools/commands/interrupted_command.py",
+        'kept["begun"] <= status.st_ctime_ns // 1_000_000 <= kept["until"]',
+        "True",
+        ENDED + "what_a_person_made_after_the_program_s_time_stays",
     ),
     Guard(
         "tools/commands/sandbox.py",
@@ -1396,8 +1434,8 @@ PROGRAMS = (
     ),
     Guard(
         "tools/commands/undo_writes.py",
-        "            if old is None and new is not None and not new.is_repository and self.before.has_visited(path):\n",
-        "            if False:\n",
+        "                if new is not None and self.before.has_visited(path):\n",
+        "                if False:\n",
         KEPT + "what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed",
     ),
     Guard(
@@ -1408,7 +1446,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/files/edit_tools.py",
-        "    if not instructions:\n",
+        '    if not any(scopes.scope_of(change.path) == "L1" for change in changes):\n',
         "    if True:\n",
         KEPT + "what_a_person_lets_a_run_write_waits_for_programs_and_stays",
     ),
@@ -1425,23 +1463,22 @@ PROGRAMS = (
         "downstream/test_server_lifecycle.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
     ),
     Guard(
-        "tools/commands/reserved_names.py",
-        "            if has_lock and _take_lock_alone(folder_fd):\n",
-        "            if True:\n",
-        "tools/test_two_servers.py::test_no_program_of_two_servers_makes_a_repository_and_each_begins",
+        "tools/commands/workspace_lock.py",
+        "        if not left or not _take_lock_alone(folder_fd):\n",
+        "        if not left:\n",
+        "tools/test_two_servers.py::test_nothing_is_cleaned_up_while_a_program_runs",
     ),
     Guard(
-        "tools/commands/reserved_names.py",
-        "if name in made or is_placeholder(",
-        "if True or is_placeholder(",
-        "tools/test_two_servers.py"
-        "::test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays",
+        "tools/commands/workspace_lock.py",
+        "    return bool(is_marked) and status.st_uid == os.geteuid()",
+        "    return stat.S_ISDIR(mode)",
+        ENDED + "what_earlier_versions_left_goes_with_the_first_call_and_nothing_else_does",
     ),
     Guard(
         "tools/commands/sandbox.py",
-        "            yield from _repository_mounts(self.workspace, including_placeholders=not self.long_lived)\n",
+        "            _refuse_links(self.workspace)\n",
         "",
-        COMMAND + "the_repository_is_read_and_never_written",
+        COMMAND + "a_linked_repository_is_refused",
     ),
     Guard(
         "tools/commands/sandbox.py",

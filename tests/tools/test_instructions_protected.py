@@ -1,4 +1,4 @@
-"""What instructs agents and their hosts, and programs: what is there is read-only, what is not can't be made."""
+"""What instructs agents and their hosts, and programs: what is there is read-only, what is made is undone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import pytest
 from support.waiting import wait_until
 from test_command import WITHIN_S, CommandRunner, body
 
+from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD, PLACEHOLDERS
+from kairos_mcp.store.tool_memory import intent_name
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
-NAMES = sorted(PLACEHOLDERS)
+NAMES = sorted(glob for glob in INSTRUCTION_GLOBS if not set("/*?[") & set(glob))
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def run_and_record(runner: CommandRunner, script: str) -> tuple[ToolResult, list
     memory = ToolMemory(kept.__setitem__, kept.get)
     ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
     result = call_tool(runner.tool, {"argv": ["sh", "-c", script]}, ctx)
+    assert kept.pop(intent_name("round-1/call-1"))
     assert all(name.startswith("round-1/call-1/taken-out") for name in kept)
     return result, [json.loads(text) for text in kept.values()]
 
@@ -82,11 +85,20 @@ def test_what_is_there_is_read_only_at_any_depth(runner: CommandRunner) -> None:
     assert not runner.run("sh", "-c", "echo fine > sub/inner/code.c").is_error
 
 
-def test_what_is_not_there_can_not_be_made_at_the_top(runner: CommandRunner) -> None:
-    for attempt in ("echo x > $each", "mkdir $each/x", "rmdir $each", "mv $each away", "ln -sfT /etc $each"):
-        script = f"for each; do ({attempt}) 2>/dev/null && echo $each; done"
-        assert "[stdout" not in runner.run("sh", "-c", script, "sh", *NAMES).content, attempt
-    assert files(runner.workspace) == {"sub"}
+def test_what_is_made_at_the_top_is_gone_when_the_call_has_ended(runner: CommandRunner) -> None:
+    for attempt in ("echo x > $each", "mkdir -p $each/x", "ln -sfT /etc $each"):
+        made = runner.run("sh", "-c", f"for each; do {attempt}; done", "sh", *NAMES)
+        assert (made.code, files(runner.workspace)) == ("path_denied", {"sub"}), attempt
+        assert all(f"[{name} was created" in made.content for name in NAMES)
+
+
+def test_no_name_is_made_in_the_workspace_to_protect_it(runner: CommandRunner) -> None:
+    (runner.workspace / "AGENTS.md").write_text("ours")
+    assert body(runner.run("ls", "-A")).split() == ["AGENTS.md", "sub"]
+    assert files(runner.workspace) == {"AGENTS.md", "sub"}
+
+
+def test_names_of_hosts_are_protected_in_any_case(runner: CommandRunner) -> None:
     for name in ("agents.md", ".Mcp.json"):  # hosts on other systems read these too
         assert run_and_record(runner, f"echo x > {name}")[0].code == "path_denied"
     assert files(runner.workspace) == {"sub"}
@@ -194,10 +206,10 @@ def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(runner: Com
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []
-    waits = "while ! [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md"
+    waits = "touch begun; while ! [ -e go ]; do sleep 0.01; done"
     program = threading.Thread(target=lambda: results.append(runner.run("sh", "-c", waits)))
     program.start()
-    wait_until((runner.workspace / ".git").exists, WITHIN_S)
+    wait_until((runner.workspace / "begun").exists, WITHIN_S)
     assert isinstance(preview_call(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
     busy = call_tool(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
     assert (busy.code, not (runner.workspace / path).is_file()) == ("busy", True)

@@ -18,7 +18,6 @@ from support.tools import can_tell_what_is_in_memory, has_openat2, has_resolve_c
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
-from kairos_mcp.tools.commands.reserved_names import hold_names
 from kairos_mcp.tools.files.safe_open import (
     EXCHANGE,
     FILE,
@@ -302,19 +301,6 @@ def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(wo
             assert "state" in [entry.name for entry in open_workspace.entries(".", 100)[0]]
         with Workspace(workspace, private=workspace / "none", walk=walk) as open_workspace:
             assert open_workspace.read_whole("state/key", 10) == b"SECRET"
-
-
-def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_taken_for_it(
-    open_workspace: Workspace, root: int, workspace: Path
-) -> None:
-    (workspace / "real" / ".git").mkdir()
-    (workspace / "real" / ".git").chmod(0o1555)
-    with hold_names(root, [".git", ".kairos"]):
-        assert open_workspace.read_whole(".git", 10) is None
-        (workspace / ".kairos" / "a").write_text("somebody's")
-        for path in (".kairos", "real/.git", "real"):
-            with pytest.raises(NotRegularFile):
-                open_workspace.read_whole(path, 10)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 100])

@@ -1,4 +1,4 @@
-"""Two real servers on one workspace without a repository: the cover over `.git` is one for both of them."""
+"""Two real servers on one workspace without a repository: none that their programs make outlives its call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from support import postgres
 from test_bubblewrap import touch_by_command, without_the_package
 
-from kairos_mcp.tools.commands import reserved_names
+from kairos_mcp.tools.commands import workspace_lock
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.sandbox
 WITHIN_S = 600
 ALLOW = '[[gate]]\ntools = "run_command"\neffect = "irreversible"\nverdict = "allow"\n'
 # Some end at once and some linger, so that one server's program begins and ends within the other's.
-ATTACK = "mkdir -p .git/hooks 2>&1; echo x > .git/config; for each in $(seq $0); do :; done; mv .git g"
+ATTACK = "mkdir -p .git/hooks; echo x > .git/config; for each in $(seq $0); do :; done"
 HOLD = (
     "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print(flush=True); input()"
 )
@@ -53,7 +53,6 @@ async def results_of_two(root: Path, rounds: int) -> Counter[str]:
                 arguments = {"name": "run_command", "arguments": {"argv": argv}}
                 result: Any = (await client.call_tool("registry_call", arguments)).structured_content
                 found[how(result["output"]["content"])] += 1
-                assert not (workspace / ".git" / "config").exists()
 
     with anyio.fail_after(WITHIN_S):
         async with anyio.create_task_group() as tasks:
@@ -64,16 +63,16 @@ async def results_of_two(root: Path, rounds: int) -> Counter[str]:
 
 
 def how(content: str) -> str:
-    return "refused inside" if content.count("Read-only file system") >= 1 and "exit code" in content else content
+    return "begun" if "exit code" in content else content
 
 
-async def test_no_program_of_two_servers_makes_a_repository_and_each_begins(tmp_path: Path) -> None:
-    assert await results_of_two(tmp_path, 8) == {"refused inside": 16}
+async def test_no_repository_of_two_servers_programs_stays_and_each_begins(tmp_path: Path) -> None:
+    assert await results_of_two(tmp_path, 8) == {"begun": 16}
 
 
 @pytest.mark.slow
-async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_path: Path) -> None:
-    assert await results_of_two(tmp_path, 200) == {"refused inside": 400}
+async def test_no_repository_of_two_servers_programs_stays_in_200_rounds(tmp_path: Path) -> None:
+    assert await results_of_two(tmp_path, 200) == {"begun": 400}
 
 
 def run_command(workspace: Path, *argv: str, **environ: str) -> Any:
@@ -82,20 +81,21 @@ def run_command(workspace: Path, *argv: str, **environ: str) -> Any:
         return call_tool(tool, {"argv": list(argv)}, ToolContext("run-1", time.monotonic() + 60, lambda _: None))
 
 
-def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays(tmp_path: Path) -> None:
-    (tmp_path / ".kairos").mkdir()
-    killed = (
-        "import os, sys\nfrom kairos_mcp.tools.commands.reserved_names import hold_names\n"
-        "with hold_names(os.open(sys.argv[1], os.O_RDONLY)):\n    os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False, timeout=WITHIN_S)
-    assert (tmp_path / ".git").is_dir()
-    assert not run_command(tmp_path, "true").is_error
-    assert [path.name for path in tmp_path.iterdir()] == [".kairos"]
+def test_nothing_is_cleaned_up_while_a_program_runs(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").mkdir()
+    (tmp_path / ".mcp.json").chmod(0o1755)
+    root = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with workspace_lock.share_workspace(root):
+            assert workspace_lock.remove_leftovers(root, [".mcp.json"]) == []
+        assert workspace_lock.remove_leftovers(root, [".mcp.json"]) == [".mcp.json"]
+    finally:
+        os.close(root)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_somebody_else_has_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserved_names, "_LOCK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(workspace_lock, "_LOCK_TIMEOUT_S", 0.3)
     argv = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -20,9 +20,15 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
+from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
-from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, HeldPaths, ProtectionRules, hold_protected_paths
-from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, hold_names
+from kairos_mcp.tools.commands.protected_paths import (
+    MAX_FOLDERS,
+    HeldPaths,
+    ProtectionRules,
+    hold_protected_paths,
+    remove_mount_points,
+)
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
     LEASH_FD,
@@ -35,10 +41,11 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
 from kairos_mcp.tools.commands.toolchains import find_toolchains, shown_path, toolchain_variables
-from kairos_mcp.tools.commands.undo_writes import WriteWatch, mark_failed
+from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch, mark_failed
+from kairos_mcp.tools.commands.workspace_lock import share_workspace
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, package_folder
-from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
+from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 
 DEFAULT_TIMEOUT_S = 60
 MAX_TIMEOUT_S = 600
@@ -123,7 +130,8 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
         workspace, commands, ProtectionRules.from_scopes(scopes or build_scopes(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
-    return [Tool(COMMAND_SPEC, runner.run, MAX_TIMEOUT_S + RESULT_MARGIN_S, examples, runner.preview)]
+    timeout_s = MAX_TIMEOUT_S + RESULT_MARGIN_S
+    return [Tool(COMMAND_SPEC, runner.run, timeout_s, examples, runner.preview, runner.clean_up)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +147,16 @@ class _PreparedCommand:
     pass_fds: tuple[int, ...] = ()
     warning: str | None = None
     watch: WriteWatch | None = None
+    held: HeldPaths | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _FinishedCommand:
-    """How a program ended; a `note` on how it ran, if any; and a sentence for each change of it that was undone."""
+    """How a program ended; a `note` on how it ran, if any; and what it changed at protected paths."""
 
     result: ProcessResult
     note: str | None
-    undone: list[str]
+    undone: UndoneWrites
 
 
 class _CommandRunner:
@@ -193,11 +202,25 @@ class _CommandRunner:
                 finished = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
         return mark_failed(_command_result(program, finished, timeout_s), finished.undone)
 
+    def clean_up(self, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
+        """Undo what the program of a call that a crash interrupted wrote at protected paths.
+
+        Whether it did its work is for a person to tell.
+        """
+        with open_folder(self._workspace, ".") as root:
+            undone = undo_interrupted(root, self._rules, ctx)
+        if undone is None or not (undone.changes or undone.remarks):
+            return ProbeResult("unclear")
+        found = ToolResult("The server ended while this program ran.", is_error=True)
+        return ProbeResult("unclear", mark_failed(found, undone))
+
     def _run_program(
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
     ) -> _FinishedCommand:
         """Run it to its end, and undo what it wrote at protected paths."""
         with self._prepare(program, sandbox, root) as prepared:
+            if prepared.watch is not None:
+                keep_survey(prepared.watch, ctx, deadline - time.monotonic() + RESULT_MARGIN_S)
             result = run_process(
                 LaunchRequest(
                     prepared.argv,
@@ -211,7 +234,10 @@ class _CommandRunner:
                     ctx.recheck_for(COMMAND_SPEC.effect),
                 )
             )
-            undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
+            undone = UndoneWrites()
+            if prepared.watch is not None and prepared.held is not None:
+                remove_mount_points(root, prepared.held)
+                undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out")
         return _FinishedCommand(result, "without a sandbox" if self._bare else prepared.warning, undone)
 
     def _sandbox_for(self, root: int) -> Sandbox:
@@ -238,18 +264,15 @@ class _CommandRunner:
         assert sandbox.workspace is not None
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
-            names, top_names = (*RESERVED_NAMES, *self._rules.placeholder_names()), sandbox.protected_top_names()
-            with (
-                hold_names(root, names),
-                hold_protected_paths(root, self._rules, {*RESERVED_NAMES, *top_names}) as held,
-            ):
+            top_names = sandbox.protected_top_names()
+            with share_workspace(root), hold_protected_paths(root, self._rules, top_names) as held:
                 argv = sandbox.wrap(
                     program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=held.entries
                 )
                 pass_fds = tuple(entry.descriptor for entry in held.entries)
                 environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
-                watch = WriteWatch.start(root, self._rules, held, {*RESERVED_NAMES, *top_names})
-                yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch)
+                watch = WriteWatch.start(root, self._rules, held, top_names)
+                yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch, held)
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, open_folder(self._workspace, program.cwd) as cwd_fd:
             # Exactly the folder that was opened, even if it was moved; only Linux can do that.

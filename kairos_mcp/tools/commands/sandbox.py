@@ -8,7 +8,6 @@ tries whether bubblewrap works.
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,7 @@ from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
-from kairos_mcp.tools.commands.protected_paths import HeldEntry
-from kairos_mcp.tools.commands.reserved_names import is_placeholder
+from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES, HeldEntry
 
 # What stands at a path inside. readable: what is there, read-only. empty: an empty folder, read-only. private: an empty
 # folder in memory. writable: what is there. sealed: read-only, inside something writable. hidden: nothing to be seen.
@@ -60,12 +58,11 @@ class SandboxMount:
 class Sandbox:
     """What one sandbox lets in.
 
-    `workspace` stands at its real path, writable or read-only; `.git` and `.kairos` in it are never writable.
-    `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
+    `workspace` stands at its real path, writable or read-only; what must not be written in it is named when the sandbox
+    is made. `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
     `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` and
-    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise. `long_lived`:
-    the program outlives the placeholders in the workspace, so they are ignored. Without `network` there is only a
-    loopback interface of its own.
+    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise.
+    Without `network` there is only a loopback interface of its own.
     """
 
     workspace: Path | None
@@ -75,7 +72,6 @@ class Sandbox:
     sealed: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
-    long_lived: bool = False
 
     def wrap(
         self,
@@ -181,7 +177,7 @@ class Sandbox:
         yield from _existing_mounts("writable", self.writes)
         if self.workspace is not None:
             yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
-            yield from _repository_mounts(self.workspace, including_placeholders=not self.long_lived)
+            _refuse_links(self.workspace)
         # Elsewhere nothing can be written anyway, and a mount in an emptied home would reveal a name in it.
         writable = [Path(os.path.realpath(path)) for path in (*self.writes, *filter(None, [self.workspace]))]
         for sealed in _existing_mounts("sealed", (*self.sealed, *find_bubblewrap().installed)):
@@ -230,24 +226,14 @@ def build_search_path(environ: Mapping[str, str], excluded: Sequence[Path], sand
     return os.pathsep.join(usable)
 
 
-def _repository_mounts(workspace: Path, *, including_placeholders: bool) -> Iterator[SandboxMount]:
-    """Seal `.git` (a folder, or the file of a linked worktree) and `.kairos` if they exist.
-
-    Raises CommandDenied if one is a link, which no mount can cover.
-    """
-    for path in (workspace / ".kairos", workspace / ".git"):
-        try:
-            kind = path.lstat()
-        except OSError:
-            continue
-        if is_placeholder(kind) and not including_placeholders:
-            continue
-        if stat.S_ISLNK(kind.st_mode):
+def _refuse_links(workspace: Path) -> None:
+    """Raise CommandDenied if `.git` or `.kairos` of the workspace is a link, which no mount can cover."""
+    for path in (workspace / name for name in RESERVED_NAMES):
+        if path.is_symlink():
             raise CommandDenied(
                 f"{path.name} of the workspace is a symbolic link, which a sandbox can't protect.",
-                "A person has to put what it names in its mount.",
+                "A person has to put what it names in its place.",
             )
-        yield SandboxMount(path, "sealed")
 
 
 def _kernel_setting_arguments() -> Iterator[str]:

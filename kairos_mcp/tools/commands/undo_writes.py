@@ -1,8 +1,9 @@
 """Undoes what a program created at protected paths, where its sandbox could not prevent that.
 
-A sandbox protects only what exists when it is built. What appears deeper in the workspace is found by a second survey
-afterwards: it is moved into the run's record, and the call counts as failed. It may be the work of somebody else who
-was busy there at the same time, so nothing is removed before the record holds it.
+A sandbox protects only what exists when it is built. What appears later is found by a second survey afterwards: it is
+moved into the run's record, and the call counts as failed. It may be the work of somebody else who was busy there at
+the same time, so nothing is removed before the record holds it. The first survey is kept with the call until then, so
+that the next server can undo what a killed one could not.
 """
 
 from __future__ import annotations
@@ -14,21 +15,29 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.text import truncate
+from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
     ProtectedEntry,
     ProtectedSurvey,
     ProtectionRules,
+    list_unheld,
     open_without_links,
     survey_protected_paths,
 )
-from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES
+from kairos_mcp.tools.commands.undo_repositories import (
+    SaveText,
+    disable_repository,
+    read_repository,
+    restore_repository,
+    undo_new_repository,
+)
 
 MAX_FILES = 64  # in a folder that is moved into the record
 MAX_TEXT_BYTES = 256 * 1024  # of all their texts; what is larger, or no text, is only renamed
@@ -37,10 +46,18 @@ _MAX_ENTRIES = 500  # compared in a folder to find out whether it changed
 SHOWN_CHARS = 4_000  # of each text, in the result; the record holds all of it
 
 UNDONE_REASON = (
-    "Programs must not write files from which agents or their hosts take instructions or start programs. What appeared "
-    "there meanwhile is undone; a person can allow paths by command_writes."
+    "Programs must not write repositories, or files from which agents or their hosts take instructions or start "
+    "programs. What appeared there meanwhile is undone; a person can allow paths by command_writes."
 )
-SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
+IsOfProgram = Callable[[os.stat_result], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneWrites:
+    """A sentence for each change at protected paths, most of which are undone; `remarks` on what was allowed."""
+
+    changes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,55 +65,92 @@ class WriteWatch:
     """What was protected in a workspace `before` a program ran, to be compared with what is there afterwards.
 
     `root` is a descriptor of the workspace, which must stay open. `skipped` are names at its top that are protected
-    otherwise. `unheld_states` tells what was in protected folders that the sandbox does not cover.
+    otherwise. `unheld_states` tells what was in protected folders that the sandbox does not cover, `unheld_programs`
+    what made git start programs in such repositories.
     """
 
     root: int
     rules: ProtectionRules
     before: ProtectedSurvey
     skipped: Collection[str]
-    unheld_states: dict[str, tuple[tuple[str, ...], ...]]
+    unheld_states: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    unheld_programs: Mapping[str, FileTexts] = field(default_factory=dict)
 
     @staticmethod
-    def start(root: int, rules: ProtectionRules, held: HeldPaths, skipped: Collection[str]) -> WriteWatch:
-        """Start from the survey that a sandbox was just built on."""
-        states = {path: _folder_state(root, path) for path in held.list_unheld()}
-        return WriteWatch(root, rules, held.survey, skipped, states)
-
-    @staticmethod
-    def start_late(root: int, rules: ProtectionRules) -> WriteWatch:
-        """Start for a program whose sandbox was built long ago: a new survey tells what is there now."""
-        before = HeldPaths(survey_protected_paths(root, rules))
-        states = {
-            path: _folder_state(root, path)
-            for path in before.list_unheld()
-            if path not in RESERVED_NAMES and not before.survey.entries[path].is_repository
-        }
-        return WriteWatch(root, rules, before.survey, (), states)
+    def start(root: int, rules: ProtectionRules, held: HeldPaths, skipped: Collection[str] = ()) -> WriteWatch:
+        """Start from the survey that a sandbox was just built on, or, with nothing held, from one of this moment."""
+        unheld, entries = list_unheld(held.survey, held.entries), held.survey.entries
+        states = {path: _folder_state(root, path) for path in unheld if not entries[path].is_repository}
+        programs = {path: read_repository(root, path) for path in unheld if entries[path].is_repository}
+        known = {path: found for path, found in programs.items() if found is not None}
+        return WriteWatch(root, rules, held.survey, skipped, states, known)
 
     def undo(
-        self, save: SaveText, key_prefix: str, covered_inodes: Mapping[str, int] = MappingProxyType({})
-    ) -> list[str]:
-        """Remove what was created and restore links that were changed. Returns a sentence for each change found.
+        self,
+        save: SaveText,
+        key_prefix: str,
+        covered_inodes: Mapping[str, int] = MappingProxyType({}),
+        is_of_program: IsOfProgram = lambda status: True,
+    ) -> UndoneWrites:
+        """Remove what was created and restore links and repositories that were changed.
 
         What is removed is given to `save`, under keys that begin with `key_prefix`. `covered_inodes`, by path, are
         those that the program could not write: if they changed, somebody else did it, and that is not reported.
+        `is_of_program` tells of what is new whether the program may have made it.
         """
         after = survey_protected_paths(self.root, self.rules, self.skipped)
-        notes: list[str] = []
-        for path in sorted({*after.entries, *self.before.entries}):
-            old, new = self.before.entries.get(path), after.entries.get(path)
-            if old is None and new is not None and not new.is_repository and self.before.has_visited(path):
-                notes.append(self._move_to_record(path, save, f"{key_prefix}/{len(notes)}"))
-            elif (
-                old is not None and old.link_target is not None and (new is None or new.link_target != old.link_target)
-            ):
-                notes.append(self._restore_link(path, old, new, save, f"{key_prefix}/{len(notes)}"))
-            elif (
-                old is not None and covered_inodes.get(path) != old.fingerprint[0] and self._is_changed(path, old, new)
-            ):
-                notes.append(f"{_format_path(path)} was changed; it could not be protected, and stays as it is now.")
-        return notes
+        undone = UndoneWrites()
+        for number, path in enumerate(sorted({*after.entries, *self.before.entries})):
+            old, new, key = self.before.entries.get(path), after.entries.get(path), f"{key_prefix}/{number}"
+            if old is None:
+                if new is not None and self.before.has_visited(path):
+                    self._undo_creation(path, new, save, key, is_of_program, undone)
+            elif old.link_target is not None:
+                if new is None or new.link_target != old.link_target:
+                    undone.changes.append(self._restore_link(path, old, new, save, key))
+            elif covered_inodes.get(path) != old.fingerprint[0] and (said := self._compare(path, old, new, save, key)):
+                undone.changes.append(said)
+        return undone
+
+    def _undo_creation(
+        self,
+        path: str,
+        new: ProtectedEntry,
+        save: SaveText,
+        key: str,
+        is_of_program: IsOfProgram,
+        undone: UndoneWrites,
+    ) -> None:
+        with contextlib.suppress(OSError):  # it is gone again
+            if not is_of_program(os.stat(path, dir_fd=self.root, follow_symlinks=False)):
+                undone.remarks.append(
+                    f"{_format_path(path)} is new, and stays: it was changed after the program ended."
+                )
+                return
+        if new.is_repository:
+            try:
+                change = undo_new_repository(self.root, path, new, save, key)
+            except OSError as error:
+                undone.changes.append(_undo_failed(path, error))
+                return
+            if change.sentence is not None:
+                (undone.changes if change.is_failure else undone.remarks).append(change.sentence)
+            if change.keeps:
+                return
+        undone.changes.append(self._move_to_record(path, save, key))
+
+    def _compare(
+        self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: SaveText, key: str
+    ) -> str | None:
+        """Return a sentence on what was changed in something that the sandbox does not cover, if anything was."""
+        if new is not None and new.is_repository and (programs := self.unheld_programs.get(path)) is not None:
+            try:
+                return restore_repository(self.root, path, programs, save, key)
+            except OSError as error:
+                return _undo_failed(path, error)
+        if not self._is_changed(path, old, new):
+            return None
+        return f"{_format_path(path)} was changed; it could not be protected, and stays as it is now."
 
     def _is_changed(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None) -> bool:
         if path not in self.unheld_states:
@@ -133,6 +187,7 @@ class WriteWatch:
             os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
             texts = _read_texts(folder_fd, aside)
             if texts is None:
+                disable_repository(folder_fd, aside)
                 new_path = _format_path("/".join((*folders, aside)))
                 return f"{_format_path(path)} was created; it is too large or not text, and was renamed to {new_path}."
             save(key, json.dumps({"path": path, "texts": texts}))
@@ -144,12 +199,18 @@ class WriteWatch:
         return f"{_format_path(path)} was created, and was moved into the record.{''.join(_quote_texts(texts))}"
 
 
-def mark_failed(result: ToolResult, changes: list[str]) -> ToolResult:
-    """Return the result as a failure if `changes` were found at protected paths, whatever the result itself says."""
-    if not changes:
-        return result
-    notes = "\n".join(f"[{change}]" for change in changes)
-    return replace(result, content=f"{result.content}\n[{UNDONE_REASON}]\n{notes}", is_error=True, code="path_denied")
+def mark_failed(result: ToolResult, undone: UndoneWrites) -> ToolResult:
+    """Return the result as a failure if something changed at protected paths, whatever the result itself says."""
+    remarks = "".join(f"\n[{remark}]" for remark in undone.remarks)
+    if not undone.changes:
+        return replace(result, content=f"{result.content}{remarks}") if remarks else result
+    notes = "\n".join(f"[{change}]" for change in undone.changes)
+    content = f"{result.content}{remarks}\n[{UNDONE_REASON}]\n{notes}"
+    return replace(result, content=content, is_error=True, code="path_denied")
+
+
+def _undo_failed(path: str, error: OSError) -> str:
+    return f"{_format_path(path)} was changed, and that could not be undone ({os.strerror(error.errno or 0)})."
 
 
 def _format_path(path: str) -> str:

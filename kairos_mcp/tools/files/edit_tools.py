@@ -18,7 +18,7 @@ from kairos_mcp.core.paths import Scopes, plain_path, shorten_path
 from kairos_mcp.core.redact_values import is_env_file, redact_env_file
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.tools.commands.reserved_names import lock_out_programs
+from kairos_mcp.tools.commands.workspace_lock import lock_out_programs
 from kairos_mcp.tools.files.diff import hash_of, unified_diff
 from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, overwrite_text
 from kairos_mcp.tools.files.safe_open import FOLDER
@@ -162,14 +162,13 @@ def _exclude_programs(
 
     A running program's sandbox covers the old file only, and the new one would be taken for the program's own work.
     """
-    instructions = [change.path for change in changes if scopes.scope_of(change.path) == "L1"]
-    if not instructions:
+    if not any(scopes.scope_of(change.path) == "L1" for change in changes):
         yield
         return
     root = workspace.open_fd(".", FOLDER)
     now = time.monotonic()
     try:
-        with lock_out_programs(root, now + (ctx.deadline - now) / 2, lambda: ctx.stop.is_set, instructions):
+        with lock_out_programs(root, now + (ctx.deadline - now) / 2, lambda: ctx.stop.is_set):
             yield
     finally:
         os.close(root)

@@ -169,6 +169,17 @@ def ignore_rules_at(workspace: Workspace, path: str) -> IgnoreRules:
     return rules
 
 
+def is_in_ignored_folder(workspace: Workspace, path: str) -> bool:
+    """Return whether a folder above this path is one that git ignores."""
+    rules, folder = IgnoreRules(), "."
+    for name in path.split("/")[:-1]:
+        rules = rules.inside_folder(workspace, folder, [FolderEntry(IGNORE_FILE, "file")])
+        folder = join_path(folder, name)
+        if rules.ignore(folder, folder=True):
+            return True
+    return False
+
+
 def join_path(path: str, name: str) -> str:
     return name if path == "." else f"{path}/{name}"
 

@@ -19,7 +19,6 @@ from typing import Literal, Self
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, shorten_path
-from kairos_mcp.tools.commands.reserved_names import is_placeholder
 from kairos_mcp.tools.files.safe_open import (
     FILE,
     FOLDER,
@@ -157,8 +156,6 @@ class Workspace:
         except OSError as error:
             raise open_error(error, plain) from None
         try:
-            if "/" not in plain and is_placeholder(os.fstat(fd)) and not os.listdir(fd):
-                return None  # a placeholder, so there is no file
             return read_opened(fd, plain, limit)
         finally:
             os.close(fd)

@@ -78,7 +78,7 @@ class BackgroundLoop:
 
 
 def _default_rules(workspace: Path) -> ProtectionRules:
-    return ProtectionRules.from_scopes(build_scopes(workspace), long_lived=True)
+    return ProtectionRules.from_scopes(build_scopes(workspace))
 
 
 @dataclass(frozen=True, slots=True)

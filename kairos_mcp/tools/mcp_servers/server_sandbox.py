@@ -15,7 +15,6 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules, hold_protected_paths
-from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES
 from kairos_mcp.tools.commands.sandbox import PRIVATE_FOLDERS, Sandbox
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
@@ -44,7 +43,7 @@ class ServerSandbox:
             return
         root = os.open(self.sandbox.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with hold_protected_paths(root, self.rules, {*RESERVED_NAMES, *self.sandbox.protected_top_names()}) as held:
+            with hold_protected_paths(root, self.rules, self.sandbox.protected_top_names()) as held:
                 self.covered_inodes.update(
                     {entry.path: os.fstat(entry.descriptor).st_ino for entry in held.entries if entry.is_protected}
                 )
@@ -75,7 +74,6 @@ def build_server_sandbox(
             *_folders_in_arguments((*argv[1:], str(cwd)), home),
         ),
         writes=tuple(home / name for name in HOME_CACHES),
-        long_lived=True,
     )
     try:
         problem = sandbox.find_problem()

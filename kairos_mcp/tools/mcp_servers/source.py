@@ -25,7 +25,8 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
-from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, WriteWatch, mark_failed
+from kairos_mcp.tools.commands.protected_paths import HeldPaths, survey_protected_paths
+from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, WriteWatch, mark_failed
 from kairos_mcp.tools.mcp_servers.definition import (
     ServerListing,
     ServerToolDefinition,
@@ -202,8 +203,8 @@ class McpServerSource:
                     definition.output_schema, self._send(call, ctx), offered_name(self.name, definition.name)
                 )
             except KairosError as error:
-                if undone := self._undo_writes(watch, ctx):
-                    raise type(error)(f"{error.message} {UNDONE_REASON} {' '.join(undone)}", error.hint) from None
+                if changes := self._undo_writes(watch, ctx).changes:
+                    raise type(error)(f"{error.message} {UNDONE_REASON} {' '.join(changes)}", error.hint) from None
                 raise
             return mark_failed(result, self._undo_writes(watch, ctx))
 
@@ -215,13 +216,14 @@ class McpServerSource:
             return
         root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield WriteWatch.start_late(root, self._resources.rules(self._workspace))
+            rules = self._resources.rules(self._workspace)
+            yield WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
         finally:
             os.close(root)
 
-    def _undo_writes(self, watch: WriteWatch | None, ctx: ToolContext) -> list[str]:
+    def _undo_writes(self, watch: WriteWatch | None, ctx: ToolContext) -> UndoneWrites:
         covered = self._client.covered_inodes if self._client is not None else {}
-        return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else []
+        return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else UndoneWrites()
 
     def _send(self, call: ServerToolCall, ctx: ToolContext) -> ServerResult:
         try:
