@@ -117,7 +117,8 @@ def import_tools(
         typer.Option("--operation", metavar="ID", help="An operation of it; repeatable. Without one: all are listed."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Where it is served, if the document does not say.")
+        str | None,
+        typer.Option("--server", metavar="URL", help="The server to call, and no other. A key needs it named."),
     ] = None,
     secret: Annotated[
         str | None, typer.Option("--secret", metavar="REF", help="Where the key that it needs is kept, as env:NAME.")

@@ -124,11 +124,18 @@ def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
     from kairos_mcp.tools.http.http_snippet import format_http_tool
     from kairos_mcp.tools.http.openapi import make_definitions
 
-    server = options.server or (source if _is_url(source) else None)
-    document = _read_document(source)
-    tools = make_definitions(document, options.operations, server=server, secret=options.secret, reads=options.reads)
-    hint = "A host that is not public has to be listed in private_hosts."
-    return SettingsLines("\n".join(map(format_http_tool, tools)), tuple(tool.name for tool in tools), (hint,))
+    tools = make_definitions(
+        _read_document(source),
+        options.operations,
+        server=options.server,
+        fetched_from=source if _is_url(source) else None,
+        secret=options.secret,
+        reads=options.reads,
+    )
+    keys = {(key, tool.sample_url().authority) for tool in tools for key in tool.secret_references}
+    notes = [f"The key at {key} is sent to {authority}." for key, authority in sorted(keys)]
+    notes.append("A host that is not public has to be listed in private_hosts.")
+    return SettingsLines("\n".join(map(format_http_tool, tools)), tuple(tool.name for tool in tools), tuple(notes))
 
 
 def _list_operations(source: str, *, as_json: bool) -> int:

@@ -51,6 +51,7 @@ ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
+NO_KEY_AWAY = "net/test_openapi.py::test_no_document_leads_a_key_away_from_the_server_that_a_person_named"
 COMMAND_RULES = "approvals/test_command_rules.py::test_"
 REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
@@ -1547,6 +1548,25 @@ STARTED_BY_HOSTS = (
 )
 
 OUTSIDE = (
+    Guard(
+        "tools/http/openapi.py",
+        "if named.server is not None and origin != parse_url(named.server).origin:",
+        "if False:",
+        NO_KEY_AWAY,
+        quick=True,
+    ),
+    Guard(
+        "tools/http/openapi.py",
+        "if has_key and named.server is None and not named.is_origin_of_fetch(origin):",
+        "if False:",
+        "net/test_openapi.py::test_a_server_in_full_is_not_the_one_that_is_sent_the_key",
+    ),
+    Guard(
+        "tools/http/openapi.py",
+        'if not operation.path.startswith("/") or parse_url(_HOLE.sub("x", url)).origin != origin:',
+        "if False:",
+        NO_KEY_AWAY,
+    ),
     Guard(
         "core/input_checks.py",
         'if text.count("[") + text.count("{") <= MAX_DEPTH:',

@@ -7,8 +7,11 @@ import time
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.network import Peer, call_net_tool, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
@@ -108,6 +111,9 @@ PETS: dict[str, Any] = {
 }
 
 
+SERVER = "https://eu.pets.test/v1"
+
+
 def pets_with(**more: Any) -> dict[str, Any]:
     copy: dict[str, Any] = json.loads(json.dumps(PETS))
     return copy | more
@@ -119,7 +125,7 @@ def one(document: dict[str, Any], operation: str, **more: Any) -> HttpDefinition
 
 
 def test_an_operation_becomes_a_tool_with_its_path_query_and_headers() -> None:
-    made = one(PETS, "pets.get", secret="env:PETS")
+    made = one(PETS, "pets.get", server=SERVER, secret="env:PETS")
     assert (made.name, made.method, made.url) == ("pets_get", "GET", "https://eu.pets.test/v1/pets/{petId}")
     assert made.description == "One pet.\nAll of it.\nNot offered here: filter, session."
     assert made.headers == (("Authorization", "Bearer ${env:PETS}"),)
@@ -135,18 +141,18 @@ def test_an_operation_becomes_a_tool_with_its_path_query_and_headers() -> None:
 
 
 def test_only_what_is_said_to_read_reads() -> None:
-    assert one(PETS, "pets.get", secret="env:PETS", reads=True).effect == "read"
+    assert one(PETS, "pets.get", server=SERVER, secret="env:PETS", reads=True).effect == "read"
     assert one(PETS, "createPet", reads=True).effect == "irreversible"
 
 
 def test_what_a_method_suggests_is_a_comment_to_be_confirmed() -> None:
-    looks, makes = one(PETS, "pets.get", secret="env:PETS"), one(PETS, "createPet")
+    looks, makes = one(PETS, "pets.get", server=SERVER, secret="env:PETS"), one(PETS, "createPet")
     text = format_http_tool(looks)
     assert tomllib.loads(text)["http_tools"][0]["effect"] == "idempotent"
     confirmed = text.replace('effect = "idempotent"\n# ', "")
     assert tomllib.loads(confirmed)["http_tools"][0]["effect"] == "read"
     assert "suggests" not in format_http_tool(makes) + format_http_tool(
-        one(PETS, "pets.get", secret="env:P", reads=True)
+        one(PETS, "pets.get", server=SERVER, secret="env:P", reads=True)
     )
 
 
@@ -165,7 +171,7 @@ def test_a_schema_stands_alone_afterwards() -> None:
 
 
 def test_a_schema_that_holds_itself_is_spelled_out_once_and_says_so() -> None:
-    made = one(PETS, "patchTree", secret="file:/run/key")
+    made = one(PETS, "patchTree", server=SERVER, secret="file:/run/key")
     assert [each.name for each in made.parameters] == ["path_petId", "query_petId", "body"]
     assert made.url.endswith("/tree/{petId}")
     assert made.headers == (("X-Key", "${file:/run/key}"),)
@@ -200,7 +206,7 @@ def test_an_imported_tool_calls_a_real_service(web: Peer) -> None:
 
 @pytest.mark.parametrize("operation", ["pets.get", "createPet", "patchTree"])
 def test_a_tool_in_the_words_of_the_settings_is_the_same_tool(tmp_path: Path, operation: str) -> None:
-    made = one(PETS, operation, secret="env:PETS")
+    made = one(PETS, operation, server=SERVER, secret="env:PETS")
     (tmp_path / "kairos.toml").write_text(format_http_tool(made), encoding="utf-8")
     (again,) = load_settings(Flags(home=str(tmp_path)), {}).http_tools
     assert (again, again.pin) == (made, made.pin)
@@ -228,9 +234,76 @@ def test_a_document_is_read_from_where_a_person_says(web: Peer, other: Peer) -> 
 
 def test_a_relative_server_is_meant_against_where_the_document_was() -> None:
     document = pets_with(servers=[{"url": "/v2"}])
-    assert one(document, "createPet", server="https://a.test/docs/api.json").url == "https://a.test/v2/pets"
+    assert one(document, "createPet", fetched_from="https://a.test/docs/api.json").url == "https://a.test/v2/pets"
+    assert one(document, "createPet", server="https://a.test/docs/").url == "https://a.test/v2/pets"
     with pytest.raises(ConfigError):
         one(document, "createPet")
+    fetched = one(PETS, "createPet", fetched_from="https://a.test/docs/api.json")  # it needs no key
+    assert fetched.url == "https://eu.pets.test/v1/pets"
+
+
+GOOD = "https://api.good.test"
+LEADING_AWAY = [
+    *({"path": path} for path in (".evil.test/x", ":8443/x", "@evil.test/x", "x", "\\evil.test/x", "/\\evil.test/x")),
+    *(
+        {"servers": [{"url": url}]}
+        for url in ("//evil.test/", "//evil.test:443", "//x@evil.test/", "\\\\evil.test/", "/\\evil.test/", "//[::1]/")
+    ),
+    {"servers": [{"url": "/{x}", "variables": {"x": {"default": "/evil.test/"}}}]},
+    {"servers": [{"url": "//{x}/", "variables": {"x": {"default": "evil.test"}}}]},
+    {"servers": [{"url": "/\t/evil.test/"}]},
+]
+
+
+def with_key(path: str = "/x", servers: Any = None, **more: Any) -> dict[str, Any]:
+    """A document with one operation, `q`, that needs a key."""
+    entry = {"get": {"operationId": "q", "security": [{"token": []}]} | more}
+    return pets_with(servers=servers, paths={path: entry})
+
+
+@pytest.mark.parametrize("more", LEADING_AWAY, ids=repr)
+@pytest.mark.parametrize("named", ["server", "fetched_from"])
+def test_no_document_leads_a_key_away_from_the_server_that_a_person_named(more: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        one(with_key(**more), "q", secret="env:PETS", **{named: GOOD})
+    assert refused.value.hint
+    made = one(with_key(), "q", secret="env:PETS", **{named: GOOD})
+    assert (str(made.sample_url()), made.secret_references) == (f"{GOOD}/x", ("env:PETS",))
+
+
+@pytest.mark.parametrize("url", ["https://evil.test/", "http://api.good.test/", "https://api.good.test:8443/"])
+def test_a_server_in_full_is_not_the_one_that_is_sent_the_key(url: str) -> None:
+    document = with_key(servers=[{"url": url}])
+    assert one(document, "q", secret="env:PETS", server=GOOD).url == f"{GOOD}/x"
+    for named in ({}, {"fetched_from": f"{GOOD}/openapi.json"}):
+        with pytest.raises(ConfigError):
+            one(document, "q", secret="env:PETS", **named)
+
+
+ODD = st.lists(
+    st.sampled_from([*"/:@.\\#?{}%\t ", "..", "evil.test", "api.good.test", "8443", "https:", "x", "[::1]"]), max_size=8
+).map("".join)
+
+
+@given(path=ODD, url=ODD, default=ODD, named=st.sampled_from(["server", "fetched_from"]))
+def test_whatever_a_document_says_a_key_stays_at_the_origin_that_was_named(
+    path: str, url: str, default: str, named: str
+) -> None:
+    servers = [{"url": url, "variables": {"x": {"default": default}}}]
+    try:
+        made = one(with_key(path, servers), "q", secret="env:PETS", **{named: GOOD})
+    except ConfigError:
+        return
+    assert made.sample_url().origin == ("https", "api.good.test", 443)
+    assert urlsplit(made.url.replace("{", "x").replace("}", "x")).netloc == "api.good.test"
+
+
+def test_a_tool_with_a_key_sends_nothing_where_a_redirect_leads(web: Peer, other: Peer) -> None:
+    made = one(with_key(), "q", secret="env:PETS", server=web.url())
+    web.will(leads_to(other.url()))
+    assert call_net_tool(http_tool(made, egress_to(web, other), lambda _: "s3cret")).is_error
+    assert web.heard[0].header("authorization") == "Bearer s3cret"
+    assert all(each.header("authorization") is None for each in other.heard)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Makes HTTP tools of an OpenAPI 3 document, by operation id.
 
 The document is untrusted: it decides only what a person is shown for approval, and nothing that it refers to is
-fetched.
+fetched. It never decides which host is sent a key: that is the one that a person named.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kairos_mcp.core.effects import Effect
-from kairos_mcp.core.errors import ConfigError, HttpError
+from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
@@ -47,6 +47,8 @@ _PLACES: dict[str, Place] = {"path": "path", "query": "query", "header": "header
 _IGNORED_HEADERS = {"accept", "content-type", "authorization"}  # as OpenAPI itself says
 _KINDS = {"type", "enum", "const", "anyOf", "oneOf", "allOf"}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
+_HOLE = re.compile(r"\{[^{}]*\}")
+_NAME_IT = "Name the server that is meant: --server URL."
 _MERGE = re.compile(r"^[ \t-]*[\"']?<<[\"']?[ \t]*:", re.MULTILINE)
 
 
@@ -59,6 +61,17 @@ class ApiOperation:
     path: str
     body: JsonObject
     shared: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAddresses:
+    """The URLs that a person named: `server`, the one to call; `fetched_from`, where the document was fetched."""
+
+    server: str | None
+    fetched_from: str | None
+
+    def is_origin_of_fetch(self, origin: tuple[str, str, int]) -> bool:
+        return self.fetched_from is not None and parse_url(self.fetched_from).origin == origin
 
 
 def parse_document(text: str) -> JsonObject:
@@ -111,16 +124,19 @@ def make_definitions(
     operations: Sequence[str],
     *,
     server: str | None = None,
+    fetched_from: str | None = None,
     secret: str | None = None,
     reads: bool = False,
 ) -> list[HttpDefinition]:
     """Make HTTP tools of these operation ids, in this order.
 
-    `server`: the URL to call, or the document's own URL if it was fetched, to which a relative server URL refers.
-    `secret`: the reference (`env:NAME`) of the key that an operation needs. `reads`: a person states that GET and HEAD
-    only read; else the method alone says whether a tool may be repeated, since the document is no promise. Raises
-    ConfigError for an operation that can't be a tool.
+    `server`: the URL that a person named as the one to call; no tool calls another origin. `fetched_from`: where a
+    person had the document fetched, to which a relative server URL refers. `secret`: the reference (`env:NAME`) of the
+    key that an operation needs; it goes to the origin of `server`, else of `fetched_from`, and to no other. `reads`: a
+    person states that GET and HEAD only read; else the method alone says whether a tool may be repeated, since the
+    document is no promise. Raises ConfigError for an operation that can't be a tool.
     """
+    named = NamedAddresses(server, fetched_from)
     known: dict[str, ApiOperation] = {}
     for operation in list_operations(document):
         if operation.id in operations and operation.id in known:
@@ -132,13 +148,13 @@ def make_definitions(
             more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
             raise operation_error(operation_id, "there is none of that id", f"There are: {names}{more}.")
     return [
-        _build_definition(document, known[operation_id], server, secret, reads)
+        _build_definition(document, known[operation_id], named, secret, reads)
         for operation_id in dict.fromkeys(operations)
     ]
 
 
 def _build_definition(
-    document: JsonObject, operation: ApiOperation, server: str | None, secret: str | None, reads: bool
+    document: JsonObject, operation: ApiOperation, named: NamedAddresses, secret: str | None, reads: bool
 ) -> HttpDefinition:
     inliner = SchemaInliner(document, operation.id)
     sendable, left_out = _read_parameters(operation, inliner)
@@ -155,13 +171,14 @@ def _build_definition(
             )
     reads_only = reads and operation.method in READ_METHODS
     effect: Effect = "read" if reads_only else effect_unless_stated(operation.method)
+    headers = _key_headers(document, operation, inliner, secret)
     return HttpDefinition(
         tool_name(operation.id),
         _describe_operation(operation, left_out),
-        _operation_url(document, operation, server),
+        _operation_url(document, operation, named, has_key=bool(headers)),
         operation.method,
         tuple(parameters),
-        _key_headers(document, operation, inliner, secret),
+        headers,
         effect=effect,
     )
 
@@ -179,26 +196,51 @@ def _describe_operation(operation: ApiOperation, left_out: Sequence[str]) -> str
     return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
 
 
-def _operation_url(document: JsonObject, operation: ApiOperation, server: str | None) -> str:
-    """Return the operation's URL: the nearest `servers` entry with its variables' defaults, then the path."""
+def _operation_url(document: JsonObject, operation: ApiOperation, named: NamedAddresses, *, has_key: bool) -> str:
+    """Return the operation's URL. Raises ConfigError if its origin is not one that a person named, and has to be."""
+    root = _server_url(document, operation, named)
+    try:
+        origin = parse_url(root).origin
+        if named.server is not None and origin != parse_url(named.server).origin:
+            raise operation_error(
+                operation.id, f"the document leads from the server that you named to {quote_document(root)}", _NAME_IT
+            )
+        if has_key and named.server is None and not named.is_origin_of_fetch(origin):
+            raise operation_error(
+                operation.id, f"only the document says that your key is to be sent to {quote_document(root)}", _NAME_IT
+            )
+        url = _join_path(root, operation.path)
+        if not operation.path.startswith("/") or parse_url(_HOLE.sub("x", url)).origin != origin:
+            raise operation_error(operation.id, "its path leads away from its server", "Correct it in the document.")
+    except EgressDenied as error:
+        raise operation_error(operation.id, f"its address is none: {error.message.rstrip('.')}", error.hint) from None
+    return url
+
+
+def _server_url(document: JsonObject, operation: ApiOperation, named: NamedAddresses) -> str:
+    """Return the URL of the server: the one that a person named, or the nearest `servers` entry with its variables'
+    defaults; a relative entry refers to what a person named."""
     servers = next(
         (holder["servers"] for holder in (operation.body, operation.shared, document) if holder.get("servers")), None
     )
     server_entry = servers[0] if isinstance(servers, list) and isinstance(servers[0], dict) else {}
-    root = str(server_entry.get("url") or "/")
+    written = str(server_entry.get("url") or "/")
     variables = server_entry.get("variables")
     for name, variable in variables.items() if isinstance(variables, dict) else ():
         if isinstance(variable, dict):
-            root = root.replace(f"{{{name}}}", str(variable.get("default", "")))
-    if "://" not in root:
-        if server is None:
-            raise operation_error(
-                operation.id, "the document does not say where its server is", "Name it: --server URL."
-            )
-        root = server if root == "/" else urljoin(server, root)
-    elif server is not None:
-        root = server
-    return f"{root.rstrip('/')}{operation.path}"
+            written = written.replace(f"{{{name}}}", str(variable.get("default", "")))
+    is_relative = "://" not in written
+    if named.server is not None:
+        return urljoin(named.server, written) if is_relative and written != "/" else named.server
+    if is_relative and named.fetched_from is None:
+        raise operation_error(operation.id, "the document does not say where its server is", _NAME_IT)
+    return urljoin(named.fetched_from, written) if named.fetched_from is not None else written
+
+
+def _join_path(root: str, path: str) -> str:
+    """Put a path behind that of a server; a query or fragment of the server's URL is dropped."""
+    parts = urlsplit(root)
+    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}{path}", "", ""))
 
 
 def _read_parameters(operation: ApiOperation, inliner: SchemaInliner) -> tuple[list[Parameter], list[str]]:
