@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
@@ -290,6 +290,58 @@ def _make_validator(schema: JsonObject) -> Any:
             f"The schema is not a valid JSON Schema, at /{shorten(where)}.", "Correct the keyword there."
         ) from None
     return draft(schema, registry=Registry())
+
+
+def leave_out_patterns(schema: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
+    """Return a schema without the patterns that RE2 can't do, and these. For schemas of foreign tools, which are more
+    useful without one check than not at all; a text's description then says what the pattern asks for.
+
+    Raises SchemaRejected for a schema that is too large or too deep to look through.
+    """
+    _measure(schema)
+    left_out: list[str] = []
+    return _without_patterns(schema, left_out), tuple(dict.fromkeys(left_out))
+
+
+def _without_patterns(schema: JsonObject, left_out: list[str]) -> JsonObject:
+    kept = {keyword: _relax_part(keyword, value, left_out) for keyword, value in schema.items()}
+    if _is_unsafe(pattern := kept.get("pattern")):
+        left_out.append(pattern)
+        del kept["pattern"]
+        stated = kept.get("description")
+        kept["description"] = f"{f'{stated} ' if isinstance(stated, str) else ''}(pattern: {shorten(pattern, 200)})"
+    named = kept.get("patternProperties")
+    if isinstance(named, dict) and (unsafe := [pattern for pattern in named if _is_unsafe(pattern)]):
+        left_out += unsafe
+        kept["patternProperties"] = {pattern: inner for pattern, inner in named.items() if pattern not in unsafe}
+        for others in ("additionalProperties", "unevaluatedProperties"):
+            kept.pop(others, None)  # it is no longer known which properties are others
+    return kept
+
+
+def _relax_part(keyword: str, value: Any, left_out: list[str]) -> Any:
+    match value:
+        case dict() if keyword in _SCHEMA_MAP:
+            return {name: _relax_inner(inner, left_out) for name, inner in value.items()}
+        case dict() if keyword in _ONE_SCHEMA:
+            return _without_patterns(value, left_out)
+        case list() if keyword in _SCHEMA_LIST:
+            return [_relax_inner(inner, left_out) for inner in value]
+    return value
+
+
+def _relax_inner(inner: Any, left_out: list[str]) -> Any:
+    return _without_patterns(inner, left_out) if isinstance(inner, dict) else inner
+
+
+def _is_unsafe(pattern: Any) -> TypeGuard[str]:
+    if not isinstance(pattern, str):
+        return False
+    try:
+        compile_safe_pattern(pattern)
+    except SchemaRejected:
+        return True
+    return False
 
 
 def object_schema(required: Sequence[str] = (), /, **properties: JsonObject) -> JsonObject:

@@ -40,7 +40,8 @@ def soon() -> float:
 
 
 def read_tools(*tools: dict[str, Any], globs: tuple[str, ...] = ("*",), more: bool = False) -> Any:
-    return read_listing("x", [{"inputSchema": {"type": "object"}, **tool} for tool in tools], globs, is_incomplete=more)
+    problem = "it lists more tools than are read; some are left out" if more else None
+    return read_listing("x", [{"inputSchema": {"type": "object"}, **tool} for tool in tools], globs, problem=problem)
 
 
 # -- trust on first use, and after -----------------------------------------------------------------------------------
@@ -338,7 +339,6 @@ for _ in range(40):
     [
         {"$ref": "http://169.254.169.254/"},
         {"$ref": "#"},
-        {"properties": {"a": {"pattern": "(a)\\1"}}},
         {
             "$defs": {"d0": {}, **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 2} for n in range(1, 23)}},
             "$ref": "#/$defs/d22",
@@ -347,11 +347,14 @@ for _ in range(40):
         {"type": 7},
     ],
 )
-@pytest.mark.parametrize("where", ["inputSchema", "outputSchema"])
-def test_a_bad_schema_costs_its_own_tool_alone(schema: dict[str, Any], where: str) -> None:
+def test_a_bad_schema_costs_its_own_tool_or_its_own_check_alone(schema: dict[str, Any]) -> None:
     """DOWNSTREAM-011."""
-    found = read_tools({"name": "bad", where: schema}, ECHO)
+    found = read_tools({"name": "bad", "inputSchema": {"type": "object", **schema}}, ECHO)
     assert list(found.definitions) == ["echo"]
+    assert "bad (not taken" in found.notes[0]
+    found = read_tools({"name": "bad", "outputSchema": schema}, ECHO)
+    assert list(found.definitions) == ["bad", "echo"]
+    assert found.definitions["bad"].output_schema is None
     assert "schema_rejected" in found.notes[0]
 
 

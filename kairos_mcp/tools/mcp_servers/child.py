@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from kairos_mcp.tools.commands import supervisor
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, ConnectionWatch, FloodError
+from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, UnreadableMessage
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 
 CHUNK_BYTES = 65_536
@@ -53,12 +54,14 @@ class ChildServer:
 
     process: asyncio.subprocess.Process
     watch: ConnectionWatch
+    repair: MessageRepair
     ended: asyncio.Event
+    stderr_ended: asyncio.Event
 
 
 @asynccontextmanager
 async def spawn_child(
-    start: ChildStart, watch: ConnectionWatch, ended: asyncio.Event
+    start: ChildStart, watch: ConnectionWatch, repair: MessageRepair, ended: asyncio.Event
 ) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
     """Start a child and yield its streams of messages; set `ended` when it has ended. Raises OSError."""
     leash_read, leash_write = os.pipe()
@@ -70,7 +73,7 @@ async def spawn_child(
         raise
     finally:
         os.close(leash_read)
-    child = ChildServer(process, watch, ended)
+    child = ChildServer(process, watch, repair, ended, asyncio.Event())
     incoming_send, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
@@ -124,10 +127,13 @@ async def _read_messages(child: ChildServer, incoming: MemoryObjectSendStream[Se
     """Pass on messages until the child ends or sends too much; record why it ended."""
     try:
         async for line in _read_lines(child):
-            message = _parse_message(line, child.watch)
-            if message is not None and child.watch.passes_on(message):
-                await incoming.send(SessionMessage(message))
+            for message in _read_line(line, child):
+                if child.watch.passes_on(message):
+                    await incoming.send(SessionMessage(message))
         status = await _describe_exit(child.process)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await child.stderr_ended.wait()  # its last words may be the cause
         child.watch.record_end(f"it ended{status}")
     except FloodError as flood:
         child.watch.record_end(str(flood))
@@ -151,14 +157,14 @@ async def _read_lines(child: ChildServer) -> AsyncIterator[bytes]:
             pending = bytearray(other)
 
 
-def _parse_message(line: bytes, watch: ConnectionWatch) -> wire.JSONRPCMessage | None:
+def _read_line(line: bytes, child: ChildServer) -> list[wire.JSONRPCMessage]:
     if not line.strip():
-        return None
+        return []
     try:
-        return wire.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        watch.count_unreadable()
-        return None
+        return child.repair.read_messages(line)
+    except UnreadableMessage:
+        child.watch.count_unreadable(line)
+        return []
 
 
 async def _write_messages(child: ChildServer, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -180,6 +186,7 @@ async def _read_stderr(child: ChildServer) -> None:
             total += len(chunk)
             if total > STDERR_FREE_BYTES:
                 await asyncio.sleep(STDERR_PAUSE_S)
+    child.stderr_ended.set()
 
 
 async def _end_with_server(child: ChildServer) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from mcp_types import INVALID_REQUEST
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from opentelemetry.context import attach
 from pydantic import ValidationError
 
@@ -32,6 +33,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
     read_listing,
 )
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
+from kairos_mcp.tools.mcp_servers.message_repair import has_answered
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
 if TYPE_CHECKING:
@@ -155,8 +157,13 @@ class ServerClient:
         address = self._connection.address if self._connection is not None else None
         return address.sandbox.covered_inodes if isinstance(address, ChildStart) and address.sandbox is not None else {}
 
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """What of its messages is repaired, as sentences without a subject."""
+        return tuple(self._connection.repair.repairs) if self._connection is not None else ()
+
     def stderr(self) -> str:
-        """Return the last of what the server wrote to stderr; for a person, never for a model."""
+        """Return the last of what the server wrote to stderr; all of it is for a person, never for a model."""
         return self._watch.stderr.decode("utf-8", "replace")
 
     async def _get_connection(self) -> ServerConnection:
@@ -200,7 +207,7 @@ class ServerClient:
                 raise
             reason = "it did not answer in time" if isinstance(error, TimeoutError) else describe_failure(error)
             self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
-            raise self._record_failed_start(connection.watch.end_reason or reason) from None
+            raise self._record_failed_start(self.describe_end(connection, reason, is_start=True)) from None
         self.problem = None
         return connection
 
@@ -211,12 +218,29 @@ class ServerClient:
         lost, self._connection = self._connection, None
         if self._serving is not None:
             await asyncio.wait([self._serving], timeout=10)
-        self.problem = lost.watch.end_reason or "it ended"
+        self.problem = self.describe_end(lost, "it ended")
         if time.monotonic() - self._connected_at >= STABLE_S:
             self._failures = 0
         self._failures += 1
         if self._failures > 1:
             self._retry_at = time.monotonic() + min(MAX_PAUSE_S, 2 ** (self._failures - 2))
+
+    def describe_end(self, connection: ServerConnection, reason: str, *, is_start: bool = False) -> str:
+        """Say why a connection ended or could not be opened, with what its program wrote last: that is mostly the
+        cause. Secrets are taken out."""
+        watch = connection.watch
+        if (version := connection.repair.protocol_version) is not None and is_start:
+            spoken = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {HANDSHAKE_PROTOCOL_VERSIONS[-1]}"
+            return f"it answered with the protocol version {quote_server(version, 40)}; {spoken} are spoken here"
+        parts = [watch.end_reason or reason]
+        if is_start and watch.unreadable_line:
+            parts.append(f"it printed to stdout what is no message: {self._quote(watch.unreadable_line)}")
+        if line := find_last_line(watch.stderr.decode("utf-8", "replace")):
+            parts.append(f"its last line on stderr: {self._quote(line)}")
+        return "; ".join(parts)
+
+    def _quote(self, line: str) -> str:
+        return quote_server(str(self._redact({"line": line})["line"]))
 
     def _record_failed_start(self, reason: str) -> Unreachable:
         self.problem = reason
@@ -229,9 +253,15 @@ class ServerClient:
         )
 
     async def _refresh_listing(self, connection: ServerConnection) -> None:
-        tools, is_incomplete = await connection.list_tools()
+        listed = await connection.list_tools()
         self.listing = await asyncio.to_thread(
-            read_listing, self.name, tools, self._globs, is_incomplete=is_incomplete, redact=self._redact
+            read_listing,
+            self.name,
+            listed.tools,
+            self._globs,
+            problem=listed.problem,
+            dropped=listed.dropped,
+            redact=self._redact,
         )
         await asyncio.to_thread(self._on_listing, self.listing)
 
@@ -260,7 +290,7 @@ class ServerClient:
                 return _error_result(
                     f"{self.name} answered with something that is not a result; it may have done its work."
                 )
-            case MCPError(code=code) if code != CONNECTION_CLOSED:
+            case MCPError(code=code) if has_answered(error.error):
                 if code == INVALID_REQUEST and connection is not None and isinstance(connection.address, HttpAddress):
                     connection.close()  # the server may have restarted and lost its session
                 return _error_result(f"{self.name} answered with the error {code}: {quote_server(error.message)}")
@@ -277,7 +307,7 @@ class ServerClient:
                         f"{self.name} can't be reached: {connection.watch.end_reason}.", "Call again."
                     ) from None
                 raise self._no_answer_error(
-                    call, f"broke off: {connection.watch.end_reason or describe_failure(error)}"
+                    call, f"broke off: {self.describe_end(connection, describe_failure(error))}"
                 ) from None
 
     @contextmanager
@@ -324,6 +354,12 @@ class ServerClient:
         )
         note = f"[{self.name} asked for {things} meanwhile; refused]"
         return replace(answer, result=replace(answer.result, content=f"{answer.result.content}\n{note}"))
+
+
+def find_last_line(stderr: str) -> str:
+    """Return the last line of a program's stderr that says something: Node ends its errors with its own version."""
+    lines = [line.strip() for line in stderr.splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith("Node.js v")), "")
 
 
 def _error_result(text: str) -> ToolResult:

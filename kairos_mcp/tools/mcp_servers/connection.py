@@ -7,8 +7,7 @@ elicitation and roots are refused.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,23 +21,24 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.tools.mcp_servers.bounded_http import MESSAGE_TOO_LARGE, BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
-from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, quote_server
+from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, plain_tool_names, quote_server
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_METHODS, ConnectionWatch, FloodError
+from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent, describe_misfit
 
 MAX_PAGES = 50
+PAGE_S = 10  # for a page of tools after the first
 HTTP_TIMEOUT_S = 30
 HTTP_SILENCE_S = 600  # how long an HTTP stream may stay silent; a call ends earlier, by its own deadline
-MESSAGE_TOO_LARGE = f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB"
-_EVENT_ENDS = re.compile(rb"\n\n|\r\r|\r\n\r\n")
 CLIENT_INFO = wire.Implementation(name="kairos-mcp", version=__version__)
 
-Rechecks = Iterator[Callable[[], None]]
 Streams = tuple[Any, Any]  # of messages in and out; the library does not export their types
 _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapter(
     wire.CallToolResult | wire.InputRequiredResult
@@ -51,6 +51,16 @@ class HttpAddress:
 
     url: str
     headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTools:
+    """What a server lists, as it sent it. `dropped`: names that the protocol forbids to use. `problem`: what is wrong
+    with the list as a whole, without a subject."""
+
+    tools: list[Any]
+    dropped: set[str]
+    problem: str | None
 
 
 class InputRefused(Exception):
@@ -66,6 +76,7 @@ class ServerConnection:
     def __init__(self, address: ChildStart | HttpAddress, *, legacy: bool) -> None:
         self.address = address
         self.watch = ConnectionWatch()
+        self.repair = MessageRepair()
         self.is_unsent = False  # True if it failed before anything could reach the server
         self._legacy = legacy
         self._ended = asyncio.Event()
@@ -98,24 +109,52 @@ class ServerConnection:
             if not opened.done():
                 opened.set_exception(ConnectionError(self.watch.end_reason or "it was closed"))
 
-    async def list_tools(self) -> tuple[list[JsonObject], bool]:
-        """Return the server's tools, up to a bound, and whether there are more. Raises MCPError and others."""
+    async def list_tools(self) -> ListedTools:
+        """Return the server's tools as it lists them, up to a bound. A page that can't be had costs itself and those
+        after it. Raises MCPError and others if there is no first page."""
         client = self._require_client()
         self.watch.tools_changed = False
-        tools: list[JsonObject] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await client.session.list_tools(params=wire.PaginatedRequestParams(cursor=cursor))
-            tools += [_to_json(tool) for tool in page.tools[: 20 * MAX_TOOLS]]
-            if page.next_cursor is None:
-                return tools, False
-            if page.next_cursor == cursor or len(tools) > 20 * MAX_TOOLS:
+        tools: list[Any] = []
+        dropped: set[str] = set()
+        cursors: list[str] = []
+        for number in range(1, MAX_PAGES + 1):
+            asked = wire.PaginatedRequestParams(cursor=cursors[-1] if cursors else None)
+            try:
+                async with asyncio.timeout(None if number == 1 else PAGE_S):
+                    page = await client.session.list_tools(params=asked)
+            except (MCPError, ValidationError, TimeoutError) as error:
+                if number > 1 and self.is_alive:
+                    return ListedTools(tools, dropped, f"page {number} of its tools failed: {describe_failure(error)}")
+                if number == 1 and client.server_capabilities.tools is None and _is_unknown_method(error):
+                    return ListedTools([], set(), "it has no tools")
+                raise
+            sent = content_as_sent(page)
+            listed = sent.get("tools") if isinstance(sent, dict) else None
+            if not isinstance(listed, list):
+                problem = f"page {number} of its tools holds no list of them"
+                return ListedTools(tools, dropped, problem)
+            tools += listed[: 20 * MAX_TOOLS]
+            dropped |= self._dropped_names(client, listed, page)
+            cursor = sent.get("nextCursor")
+            if cursor is None:
+                return ListedTools(tools, dropped, None)
+            if not isinstance(cursor, str) or not cursor or cursor in cursors:
+                return ListedTools(tools, dropped, f"page {number} of its tools names no further page that can be read")
+            if len(tools) > 20 * MAX_TOOLS:
                 break
-            cursor = page.next_cursor
-        return tools, True
+            cursors.append(cursor)
+        return ListedTools(tools, dropped, "it lists more tools than are read; some are left out")
 
-    async def call_tool(self, name: str, arguments: JsonObject, recheck: Callable[[], None]) -> wire.CallToolResult:
-        """Call a tool. Over HTTP, `recheck` is called once the connection for it is open, right before the request.
+    def _dropped_names(self, client: Client, listed: list[Any], page: wire.ListToolsResult) -> set[str]:
+        """Return the names of tools that the newer protocol forbids to use, for the headers that they ask for."""
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return set()
+        kept = {tool.name for tool in page.tools}
+        return {name for name in plain_tool_names(listed) if name not in kept}
+
+    async def call_tool(self, name: str, arguments: JsonObject, recheck: Callable[[], None]) -> Any:
+        """Call a tool; return the result as the server sent it. Over HTTP, `recheck` is called once the connection for
+        it is open, right before the request.
 
         Raises MCPError, InputRefused, ValidationError.
         """
@@ -127,7 +166,7 @@ class ServerConnection:
         if isinstance(result, wire.InputRequiredResult):
             things = {_name_refused(asked) for asked in (result.input_requests or {}).values()}
             raise InputRefused(" and ".join(sorted(things)) or "more")
-        return result
+        return content_as_sent(result)
 
     def _require_client(self) -> Client:
         if self._client is None:
@@ -140,14 +179,14 @@ class ServerConnection:
         # Neither sampling nor elicitation nor roots are declared; a server that asks all the same gets an error.
         async with (
             self._open_transport() as streams,
-            Client(_OpenStreams(streams), client_info=CLIENT_INFO, mode=mode, cache=None) as client,
+            Client(_OpenStreams(streams, self.repair), client_info=CLIENT_INFO, mode=mode, cache=None) as client,
         ):
             yield client
 
     def _open_transport(self) -> AbstractAsyncContextManager[Streams]:
         match self.address:
             case ChildStart() as start:
-                return spawn_child(start, self.watch, self._ended)
+                return spawn_child(start, self.watch, self.repair, self._ended)
             case HttpAddress() as address:
                 return self._open_http(address)
 
@@ -155,8 +194,9 @@ class ServerConnection:
     async def _open_http(self, address: HttpAddress) -> AsyncIterator[Streams]:
         timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_SILENCE_S)
         # trust_env=False: no proxies, certificates or passwords from this process's environment.
-        transport = _BoundedHttp(httpx2.AsyncHTTPTransport(), self._rechecks, self._end_flooded)
-        http = httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout, trust_env=False, transport=transport)
+        transport = BoundedHttp(httpx2.AsyncHTTPTransport(), self._rechecks, self.repair, self._end_flooded)
+        headers = {"accept-encoding": "identity", **address.headers}  # what is compressed can't be bounded or repaired
+        http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, transport=transport)
         async with (
             http,
             streamable_http_client(address.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as (
@@ -186,6 +226,7 @@ class ServerConnection:
                 if isinstance(item, Exception):
                     self.watch.count_unreadable()
                 elif self.watch.passes_on(item.message):
+                    item.message = self.repair.repair(item.message)
                     await passed.send(item)
         except FloodError as flood:
             self.watch.record_end(str(flood))
@@ -218,10 +259,12 @@ class ServerConnection:
 
 
 class _OpenStreams:
-    """Streams that are open already, in the form in which the library takes a transport."""
+    """Streams that are open already, in the form in which the library takes a transport; `repair` is told of each
+    message that is sent."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
+    def __init__(self, streams: Streams, repair: MessageRepair) -> None:
+        incoming, outgoing = streams
+        self._streams = incoming, _RecordedStream(outgoing, repair)
 
     async def __aenter__(self) -> Streams:
         return self._streams
@@ -230,63 +273,26 @@ class _OpenStreams:
         return None
 
 
-class _BoundedHttp(httpx2.AsyncBaseTransport):
-    """HTTP with bounded bodies: MAX_MESSAGE_BYTES for each body, or for each event of a stream.
+class _RecordedStream:
+    """A stream of messages to the server. Its own class, since a message has to leave in its sender's context."""
 
-    `on_flood` is called for more. The first request of a call takes its check from `rechecks` and makes it right before
-    the request's head is sent.
-    """
+    def __init__(self, outgoing: Any, repair: MessageRepair) -> None:
+        self._outgoing = outgoing
+        self._repair = repair
 
-    def __init__(
-        self, inner: httpx2.AsyncBaseTransport, rechecks: ContextVar[Rechecks], on_flood: Callable[[], None]
-    ) -> None:
-        self._inner = inner
-        self._rechecks = rechecks
-        self._on_flood = on_flood
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        rechecks = self._rechecks.get(iter(()))
-
-        async def recheck_before_send(event: str, _info: object) -> None:
-            if event.endswith("send_request_headers.started"):
-                for recheck in rechecks:
-                    recheck()
-
-        request.extensions = {**request.extensions, "trace": recheck_before_send}
-        response = await self._inner.handle_async_request(request)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        is_event_stream = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _BoundedStream(response.stream, self._on_flood, is_event_stream=is_event_stream)
-        return response
+    async def send(self, item: SessionMessage) -> None:
+        self._repair.record_sent(item.message)
+        await self._outgoing.send(item)
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self._outgoing.aclose()
 
+    async def __aenter__(self) -> _RecordedStream:
+        await self._outgoing.__aenter__()
+        return self
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    """A body that calls `on_flood` and fails once it, or one event of it, has more than MAX_MESSAGE_BYTES."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream, on_flood: Callable[[], None], *, is_event_stream: bool) -> None:
-        self._inner = inner
-        self._on_flood = on_flood
-        self._is_event_stream = is_event_stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        read, tail = 0, b""
-        async for part in self._inner:
-            read += len(part)
-            if self._is_event_stream:
-                window = tail + part
-                for end in _EVENT_ENDS.finditer(window):
-                    read = len(window) - end.end()
-                tail = window[-3:]
-            if read > MAX_MESSAGE_BYTES:
-                self._on_flood()
-                raise httpx2.ReadError(MESSAGE_TOO_LARGE)
-            yield part
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    async def __aexit__(self, *error: Any) -> None:
+        await self._outgoing.__aexit__(*error)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -308,6 +314,8 @@ def describe_failure(error: BaseException) -> str:
             return "it can't be connected to"
         case TimeoutError() | httpx2.TimeoutException():
             return "it did not answer in time"
+        case ValidationError() as misfit:
+            return describe_misfit(misfit)
         case other:
             return f"the connection to it failed ({type(other).__name__})"
 
@@ -316,8 +324,8 @@ def _innermost(error: BaseException) -> BaseException:
     return _innermost(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _to_json(tool: wire.Tool) -> JsonObject:
-    return tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _is_unknown_method(error: Exception) -> bool:
+    return isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND
 
 
 def _name_refused(request: object) -> str:

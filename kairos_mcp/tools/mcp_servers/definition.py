@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, leave_out_patterns
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
 
@@ -30,6 +31,8 @@ PROTOCOL_NAME_CHARS = 128  # the protocol's own bound
 QUOTE_CHARS = 200
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]+")
+_ALTERNATIVES = {"allOf", "anyOf", "oneOf"}  # providers refuse them at the top of a tool's schema
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 @dataclass(frozen=True)  # not slotted: the hash is computed once
@@ -47,7 +50,7 @@ class ServerToolDefinition:
     def output_schema(self) -> JsonObject | None:
         """Return the schema that the server states for the tool's structured content, if any."""
         schema: JsonObject | None = json.loads(self.body).get("outputSchema")
-        return schema
+        return None if schema is None else leave_out_patterns(schema)[0]
 
     def build_spec(self, server: str, effects: Sequence[tuple[str, Effect]], source: str) -> ToolSpec:
         """Return the spec for a model. Its source holds the pin, so another definition counts as another tool."""
@@ -56,7 +59,7 @@ class ServerToolDefinition:
         return ToolSpec(
             offered_name(server, self.name),
             _describe_tool(server, body),
-            body["inputSchema"],
+            leave_out_patterns(body["inputSchema"])[0],
             classify_effect(self.name, body.get("annotations") or {}, effects),
             f"mcp:{server}",
             f"mcp:{server}#{pin}",
@@ -73,46 +76,110 @@ class ServerListing:
 
 def read_listing(
     server: str,
-    listed: Sequence[JsonObject],
+    listed: Sequence[Any],
     globs: Sequence[str],
     *,
-    is_incomplete: bool = False,
+    problem: str | None = None,
+    dropped: Collection[str] = (),
     redact: Callable[[JsonObject], JsonObject] = lambda listed: listed,
 ) -> ServerListing:
-    """Choose the tools whose names match one of `globs`, and check each definition.
+    """Choose the tools whose names match one of `globs`, and check each definition on its own.
 
-    `is_incomplete`: the server would have listed more than was read. `redact` takes the secrets out of a definition
-    before anything of it is stored or shown.
+    `listed` is what the server sent, tool by tool. `problem`: what is wrong with the list as a whole. `dropped`: names
+    that the protocol forbids to use. `redact` takes the secrets out of a definition before anything of it is stored or
+    shown.
     """
-    notes = [f"{server} lists more tools than are read; some are left out."] if is_incomplete else []
-    counts = Counter(str(tool.get("name")) for tool in listed)
-    chosen = [tool for tool in listed if any(fnmatchcase(str(tool.get("name")), glob) for glob in globs)]
-    if len(chosen) > MAX_TOOLS:
+    notes = [f"{server}: {problem}."] if problem is not None else []
+    named = [tool for tool in listed if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    oddities = ["a tool without a name (not taken)"] * (len(named) < len(listed))
+    chosen = [tool for tool in named if any(fnmatchcase(tool["name"], glob) for glob in globs)]
+    different = list({(tool["name"], canonical_body(tool)): tool for tool in chosen}.values())
+    counts = Counter(tool["name"] for tool in different)
+    if len(different) > MAX_TOOLS:
         notes.append(
-            f"{server} lists {len(chosen):,} tools; the first {MAX_TOOLS} are taken. `tools` can choose others."
+            f"{server} lists {len(different):,} tools; the first {MAX_TOOLS} are taken. `tools` can choose others."
         )
     definitions: dict[str, ServerToolDefinition] = {}
-    oddities: list[str] = []
     size = 0
-    for as_listed in chosen[:MAX_TOOLS]:
-        tool = redact(as_listed)
-        name, body = str(tool.get("name")), canonical_body(tool)
+    for as_listed in different[:MAX_TOOLS]:
+        name = as_listed["name"]
+        tool, repairs = repair_definition(redact(as_listed))
+        body = canonical_body(tool)
         size += len(body.encode("utf-8", "replace"))
-        problem = _find_problem(tool, body, size) if counts[name] == 1 else "it is listed more than once"
-        if name != as_listed.get("name"):
-            problem = "its name holds a secret"
-        if problem is None:
-            definitions[name] = ServerToolDefinition(name, body)
-            if len(str(tool.get("description") or "")) > DESCRIPTION_CHARS:
-                oddities.append(
-                    f"{quote_server(name, 64)} (its description is shown up to {DESCRIPTION_CHARS:,} characters)"
-                )
-        else:
-            oddities.append(f"{quote_server(name, 64)} (not taken: {problem})")
+        refusal = _find_problem(tool, body, size) if counts[name] == 1 else "it is listed more than once"
+        if name in dropped:
+            refusal = "its x-mcp-header is not as the protocol has it"
+        if tool.get("name") != name:
+            name, refusal = str(tool.get("name")), "its name holds a secret"
+        if refusal is not None:
+            oddities.append(f"{quote_server(name, 64)} (not taken: {refusal})")
+            continue
+        definitions[name] = ServerToolDefinition(name, body)
+        repairs += _list_left_out(tool)
+        if len(tool.get("description") or "") > DESCRIPTION_CHARS:
+            repairs.append(f"its description is shown up to {DESCRIPTION_CHARS:,} characters")
+        if repairs:
+            oddities.append(f"{quote_server(name, 64)} ({'; '.join(repairs)})")
     if oddities:
         more_odd = f" and {len(oddities) - 5} more" if len(oddities) > 5 else ""
         notes.append(f"{server}: {'; '.join(oddities[:5])}{more_odd}.")
     return ServerListing(definitions, tuple(notes))
+
+
+def repair_definition(listed: JsonObject) -> tuple[JsonObject, list[str]]:
+    """Return a tool with those fields mended or left out that no call needs, and what was done, in words."""
+    tool, repairs = dict(listed), list[str]()
+    for key in ("title", "description"):
+        if tool.get(key) is not None and not isinstance(tool[key], str):
+            del tool[key]
+            repairs.append(f"its {key} is no text, and is left out")
+    if (annotations := tool.get("annotations")) is not None:
+        tool["annotations"] = _read_annotations(annotations)
+    if tool.get("inputSchema") is None:
+        tool["inputSchema"] = {"type": "object", "properties": {}}
+        repairs.append("it states no inputSchema, and is taken as one without arguments")
+    elif isinstance(tool["inputSchema"], dict):
+        tool["inputSchema"] = _repair_input_schema(tool["inputSchema"], repairs)
+    if (output := tool.get("outputSchema")) is not None and (reason := _find_schema_problem([output])) is not None:
+        del tool["outputSchema"]
+        repairs.append(f"its outputSchema is left out: {reason}")
+    return tool, repairs
+
+
+def _list_left_out(tool: JsonObject) -> list[str]:
+    """Say which patterns of a usable tool are not checked."""
+    schemas = (tool[key] for key in ("inputSchema", "outputSchema") if key in tool)
+    patterns = [pattern for schema in schemas for pattern in leave_out_patterns(schema)[1]]
+    return [
+        f"its pattern {quote_server(pattern, 60)} is not checked, since RE2 can't do it" for pattern in patterns[:3]
+    ]
+
+
+def _repair_input_schema(schema: JsonObject, repairs: list[str]) -> JsonObject:
+    if schema.get("properties") == [] and isinstance(schema["properties"], list):  # an empty map, as PHP writes it
+        repairs.append("the properties of its inputSchema are an empty list, and are taken as none")
+        schema = schema | {"properties": {}}
+    if schema.get("type") is None and not schema.keys() & _ALTERNATIVES:
+        repairs.append("its inputSchema states no type, and is taken as that of an object")
+        schema = schema | {"type": "object"}
+    return schema
+
+
+def _read_annotations(annotations: Any) -> JsonObject:
+    """Return the annotations that the protocol knows, each only as it has it."""
+    given = annotations if isinstance(annotations, dict) else {}
+    return {
+        key: given[key]
+        for key, kind in (("title", str), *((hint, bool) for hint in _HINTS))
+        if isinstance(given.get(key), kind)
+    }
+
+
+def plain_tool_names(listed: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of what is listed and has one."""
+    for tool in listed:
+        if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+            yield tool["name"]
 
 
 def canonical_body(listed: JsonObject) -> str:
@@ -189,16 +256,17 @@ def _describe_tool(server: str, body: JsonObject) -> str:
 
 def _find_problem(listed: JsonObject, body: str, size: int) -> str | None:
     """Return why a tool can't be used, None if it can. `size` is that of all definitions up to this one, in bytes."""
-    name = str(listed.get("name"))
+    name = listed["name"]
     if len(name) > PROTOCOL_NAME_CHARS or not _NAME.fullmatch(name):
         return "its name has other characters than letters, digits and _-.:/ of ASCII, or over 128"
     if not body or len(body) > MAX_DEFINITION_BYTES:
         return f"its definition is not plain JSON, or over {MAX_DEFINITION_BYTES:,} bytes"
     if size > MAX_LISTING_BYTES:
         return f"all definitions together are over {MAX_LISTING_BYTES:,} bytes"
-    return _find_schema_problem(
-        schema for schema in (listed.get("inputSchema"), listed.get("outputSchema")) if schema is not None
-    )
+    schema = listed["inputSchema"]
+    if isinstance(schema, dict) and schema.get("type") != "object":
+        return "its inputSchema does not say that arguments are an object"
+    return _find_schema_problem([schema])
 
 
 def _find_schema_problem(schemas: Iterable[object]) -> str | None:
@@ -206,7 +274,7 @@ def _find_schema_problem(schemas: Iterable[object]) -> str | None:
         if not isinstance(schema, dict):
             return "its schema is not an object"
         try:
-            compile_schema(schema)
+            compile_schema(leave_out_patterns(schema)[0])
         except SchemaRejected as rejected:
             return f"{rejected.code}: {quote_server(rejected.message)}"
     return None

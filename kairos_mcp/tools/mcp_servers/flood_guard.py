@@ -11,6 +11,7 @@ MAX_BURST = 2_000  # unasked messages at once
 MAX_PER_SECOND = 100  # unasked messages, in the long run
 MAX_REQUESTS = 1_000  # of the server to us on one connection; each is answered
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+QUOTED_BYTES = 1_000  # of a line that is no message
 REFUSED_METHODS = {
     "sampling/createMessage": "the model",
     "elicitation/create": "the user",
@@ -27,14 +28,14 @@ class ConnectionWatch:
     """What was seen of one connection.
 
     `tools_changed`: the server's tools may have changed since they were listed. `refused` counts the requests that it
-    made and that were refused, by method. `end_reason`: why the connection ended, once it has. `stderr`: the last of
-    what the server wrote there.
+    made and that were refused, by method. `unreadable_line`: the first line on stdout that is no message. `end_reason`:
+    why the connection ended, once it has. `stderr`: the last of what the server wrote there.
     """
 
     def __init__(self) -> None:
         self.tools_changed = False
         self.refused: Counter[str] = Counter()
-        self.unreadable = 0
+        self.unreadable_line = ""
         self.end_reason: str | None = None
         self.stderr = bytearray()
         self._allowance = float(MAX_BURST)
@@ -60,9 +61,9 @@ class ConnectionWatch:
             case _:
                 return True
 
-    def count_unreadable(self) -> None:
+    def count_unreadable(self, line: bytes = b"") -> None:
         """Count a line that is no message: some servers print to stdout. Raises FloodError."""
-        self.unreadable += 1
+        self.unreadable_line = self.unreadable_line or line[:QUOTED_BYTES].decode("utf-8", "replace").strip()
         self.count_unasked()
 
     def count_unasked(self) -> None:

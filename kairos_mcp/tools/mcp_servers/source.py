@@ -144,6 +144,8 @@ class McpServerSource:
             notes.append(f"{self.name} is not there: {self._client.problem}.")
         if self._listing is not None:
             notes += self._listing.notes
+        if self._client is not None and (repairs := self._client.repairs):
+            notes.append(f"{self.name} is not quite as the protocol has it: {'; '.join(repairs)}.")
         if pending := [quote_server(row.name, 64) for row in rows if row.state == "pending"]:
             more = f" and {len(pending) - MAX_NAMED} more" if len(pending) > MAX_NAMED else ""
             notes.append(

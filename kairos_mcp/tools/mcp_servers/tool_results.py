@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-import mcp_types as wire
 from pydantic_core import to_json
 
 from kairos_mcp.core.json_schema import compile_schema
@@ -16,6 +15,8 @@ from kairos_mcp.tools.mcp_servers.definition import quote_server
 
 RESULT_CHARS = 1_000_000  # of one result; a model is shown far less, and the rest is kept for it to read
 CHECKED_BYTES = 1_000_000  # of structured content; checking more would take seconds
+_RESULT_KEYS = {"content", "structuredContent", "toolResult", "isError", "_meta"}
+UNKNOWN_CHARS = 2_000  # of a block of an unknown kind
 DATA_BYTES = 8_000  # structured content up to this size is also returned as data, for callers that are programs
 
 
@@ -27,19 +28,31 @@ class ServerResult:
     structured: Any = None
 
 
-def convert_answer(answer: wire.CallToolResult) -> ServerResult:
-    """Convert a server's answer; an error stays an error."""
-    texts = [_describe_block(block) for block in answer.content]
-    structured = _plain_json(answer.structured_content)
+def convert_answer(sent: Any) -> ServerResult:
+    """Convert what a server sent as a result, block by block; an error stays an error. What is not as the protocol has
+    it is shown as it is, or named: the call has been made, and its result is needed."""
+    given: JsonObject = sent if isinstance(sent, dict) else {"content": sent}
+    structured = _plain_json(given.get("structuredContent", given.get("toolResult")))  # the latter: of 2024-10-07
+    texts = [_describe_block(block) for block in _list_blocks(given)]
     if structured is not None and not _is_repeated(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
     marker = "\n[cut here: the server sent {total:,} characters, {limit:,} are kept]"
     text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker))
-    if answer.is_error:
+    if given.get("isError") in (True, "true", 1):
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     is_small = structured is not None and len(to_json(structured)) <= DATA_BYTES
     result = ToolResult(text or "[it returned nothing]", data=structured if is_small else None)
-    return ServerResult(result, answer.structured_content)
+    return ServerResult(result, given.get("structuredContent"))
+
+
+def _list_blocks(given: JsonObject) -> list[Any]:
+    """Return the blocks of a result. One that has none of a result's keys is itself what the server says."""
+    content = given.get("content")
+    if isinstance(content, list):
+        return content
+    if content is not None:
+        return [content]
+    return [given] if given and not given.keys() & _RESULT_KEYS else []
 
 
 def check_output_schema(schema: JsonObject | None, answer: ServerResult, tool: str) -> ToolResult:
@@ -68,27 +81,48 @@ def _schema_broken_result(result: ToolResult, tool: str, problem: str) -> ToolRe
     )
 
 
-def _describe_block(block: wire.ContentBlock) -> str:
+def _describe_block(block: Any) -> str:
     match block:
-        case wire.TextContent(text=text):
+        case str():
+            return block
+        case {"text": str(text)} if block.get("type") in ("text", None):
             return text
-        case wire.ImageContent(mime_type=kind, data=encoded):
-            return f"[an image, {quote_server(kind, 40)}, {_format_size(encoded)} bytes; not shown]"
-        case wire.AudioContent(mime_type=kind, data=encoded):
-            return f"[a sound, {quote_server(kind, 40)}, {_format_size(encoded)} bytes; not shown]"
-        case wire.ResourceLink(uri=uri, name=name):
-            return f"[a link to the resource {quote_server(name, 80)}: {quote_server(str(uri), 300)}; not fetched]"
-        case wire.EmbeddedResource(resource=resource):
+        case {"type": "image", "data": str(encoded)}:
+            return f"[an image{_kind_of(block)}, {_format_size(encoded)} bytes; not shown]"
+        case {"type": "audio", "data": str(encoded)}:
+            return f"[a sound{_kind_of(block)}, {_format_size(encoded)} bytes; not shown]"
+        case {"type": "resource_link", "uri": str(uri)}:
+            name = block.get("name") if isinstance(block.get("name"), str) else "without a name"
+            return f"[a link to the resource {quote_server(name, 80)}: {quote_server(uri, 300)}; not fetched]"
+        case {"type": "resource", "resource": dict(resource)}:
             return _describe_resource(resource)
+        case {"type": str(kind)}:
+            return f"[a block of the type {quote_server(kind, 40)}, which is not known or not whole]\n{_as_json(block)}"
+        case _:
+            return _as_json(block)
 
 
-def _describe_resource(resource: wire.TextResourceContents | wire.BlobResourceContents) -> str:
-    where = quote_server(str(resource.uri), 300)
+def _describe_resource(resource: JsonObject) -> str:
+    where = f"[the resource {quote_server(str(resource.get('uri')), 300)}"
     match resource:
-        case wire.TextResourceContents(text=text):
-            return f"[the resource {where}]\n{text}"
-        case wire.BlobResourceContents(blob=encoded):
-            return f"[the resource {where}, {_format_size(encoded)} bytes; not shown]"
+        case {"text": str(text)}:
+            return f"{where}]\n{text}"
+        case {"blob": str(encoded)}:
+            return f"{where}, {_format_size(encoded)} bytes; not shown]"
+        case _:
+            return f"{where}; it has neither text nor bytes]"
+
+
+def _kind_of(block: JsonObject) -> str:
+    kind = block.get("mimeType")
+    return f", {quote_server(kind, 40)}" if isinstance(kind, str) else " of no stated type"
+
+
+def _as_json(value: Any) -> str:
+    """Return a value as JSON, cut: what is not known may be of any size, an image of a later version for one."""
+    return truncate(
+        to_json(value, inf_nan_mode="constants").decode(), UNKNOWN_CHARS, " [cut here: {total:,} characters]"
+    )
 
 
 def _format_size(encoded: str) -> str:

@@ -1,0 +1,137 @@
+"""Servers that deviate from the protocol: one bad definition, page, reply or field costs itself alone, and is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from behaviours import Behaviour, every_behaviour
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from odd_server import answer_line
+from support.downstream import WITHIN_S, DownstreamServers, call_server, names
+
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.tools.mcp_servers import McpServerSource
+from kairos_mcp.tools.mcp_servers.child import ChildStart
+from kairos_mcp.tools.mcp_servers.client import ServerClient
+from kairos_mcp.tools.mcp_servers.connection import ServerConnection
+from kairos_mcp.tools.mcp_servers.definition import ServerListing, read_listing
+from kairos_mcp.tools.mcp_servers.message_repair import UnreadableMessage
+from kairos_mcp.tools.mcp_servers.tool_results import convert_answer
+
+BEHAVIOURS = every_behaviour()
+PROCESS = Path(__file__).with_name("odd_server.py")
+NAMED = {"the first half of an emoji", "error {'code': -32000, 'message': 'lost'}", "cursors in a circle"}
+REAL = [each for number, each in enumerate(BEHAVIOURS) if number % 16 == 0 or each.name in NAMED]  # as processes
+
+
+class MemoryConnection(ServerConnection):
+    """A connection whose server answers in this process, line by line."""
+
+    def __init__(self, odd: dict[str, Any]) -> None:
+        super().__init__(ChildStart((), {}, None), legacy=False)
+        self._odd = odd
+
+    @asynccontextmanager
+    async def _open_transport(self) -> AsyncIterator[Any]:  # type: ignore[override]
+        incoming_send, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](100)
+        outgoing, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
+
+        async def answer() -> None:
+            async for item in outgoing_receive:
+                for line in answer_line(self._odd, item.message.model_dump_json(by_alias=True, exclude_unset=True)):
+                    await self._pass_on(line, incoming_send)
+
+        answering = asyncio.create_task(answer())
+        try:
+            yield incoming, outgoing
+        finally:
+            answering.cancel()
+            for stream in (incoming_send, incoming, outgoing, outgoing_receive):
+                stream.close()
+
+    async def _pass_on(self, line: bytes, incoming: Any) -> None:
+        try:
+            messages = self.repair.read_messages(line)
+        except UnreadableMessage:
+            return
+        for message in messages:
+            if self.watch.passes_on(message):
+                await incoming.send(SessionMessage(message))
+
+
+async def _meet(connection: ServerConnection) -> tuple[ServerListing, ToolResult | None]:
+    """Connect, list and call; return what is listed and the result of `echo`, if it is there."""
+    listed = await connection.list_tools()
+    listing = read_listing("x", listed.tools, ("*",), problem=listed.problem, dropped=listed.dropped)
+    if "echo" not in listing.definitions:
+        return listing, None
+    try:
+        return listing, convert_answer(await connection.call_tool("echo", {"text": "x"}, lambda: None)).result
+    except MCPError as error:
+        return listing, ToolResult(f"{error.code} {error.message}", is_error=True)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.name)
+async def test_a_deviation_costs_itself_alone(behaviour: Behaviour) -> None:
+    connection = MemoryConnection(behaviour.odd)
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(connection.serve(opened))
+    failure: BaseException | None = None
+    try:
+        async with asyncio.timeout(5):
+            await opened
+            listing, result = await _meet(connection)
+    except (ConnectionError, MCPError) as error:
+        failure = error
+    finally:
+        connection.close()
+        await asyncio.wait([serving], timeout=5)
+    if behaviour.failure is not None:
+        client = ServerClient("x", ("*",), lambda: connection.address, lambda _: None)
+        assert failure is not None
+        assert behaviour.failure in client.describe_end(connection, str(failure), is_start=True)
+        return
+    assert failure is None
+    assert sorted(listing.definitions) == list(behaviour.offered)
+    notes = " ".join((*listing.notes, *connection.repair.repairs))
+    assert all(word in notes for word in behaviour.noted), notes
+    for name, effect in behaviour.effects.items():
+        assert listing.definitions[name].build_spec("x", (("*", "read"),), "x@1").effect == effect
+    if result is not None:
+        assert (behaviour.result in result.content, result.is_error) == (True, behaviour.is_error), result
+
+
+def test_there_are_many_behaviours() -> None:
+    assert len(BEHAVIOURS) >= 150
+    assert len({behaviour.name for behaviour in BEHAVIOURS}) == len(BEHAVIOURS)
+
+
+@pytest.mark.parametrize("behaviour", REAL, ids=lambda behaviour: behaviour.name)
+def test_a_process_that_deviates_is_used_for_what_is_right(downstream: DownstreamServers, behaviour: Behaviour) -> None:
+    server = _start_process(downstream, behaviour.odd)
+    if behaviour.failure is not None:
+        assert names(server) == []
+        assert behaviour.failure in " ".join(server.notes())
+        return
+    assert names(server) == [f"x__{name}" for name in behaviour.offered]
+    if "echo" in behaviour.offered:
+        result = call_server(server, "echo", text="x")
+        assert (behaviour.result in result.content, result.is_error) == (True, behaviour.is_error)
+
+
+def _start_process(downstream: DownstreamServers, odd: dict[str, Any]) -> McpServerSource:
+    file = downstream.root / "behaviour.json"
+    file.write_text(json.dumps(odd))
+    server = downstream.server("x", (sys.executable, str(PROCESS), str(file)))
+    server.wait_ready(time.monotonic() + WITHIN_S)
+    return server
