@@ -25,6 +25,7 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Close, make_extra_provider
 from kairos_mcp.models.provider_errors import NoStream, cause_chain, key_variable, request_failure
 from kairos_mcp.models.provider_messages import decode_completion, encode_messages, make_parameters
+from kairos_mcp.models.provider_network import client_options, describe_way
 from kairos_mcp.models.provider_reply_check import reply_check_hook
 
 NO_KEY = "none"  # for the user's own servers, which require a key and don't check it
@@ -57,6 +58,7 @@ class ProviderConnection:
             timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=CONNECT_TIMEOUT_S),
             headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
             event_hooks={"response": [reply_check_hook(httpx2.AsyncByteStream)]},
+            **client_options(tariff.base_url, environ),
         )
         if kind == "openai" and tariff.base_url is not None:
             kind = "openai-chat"  # the protocol of every other server that claims to be compatible
@@ -95,7 +97,8 @@ class ProviderConnection:
                     self.model, messages, model_settings=settings, model_request_parameters=parameters
                 )
         except Exception as error:
-            return request_failure(error, self.tariff, self.environ, self.tariff.base_url or self.model.base_url)
+            address = describe_way(self.tariff.base_url or self.model.base_url, self.environ)
+            return request_failure(error, self.tariff, self.environ, address)
         return self._to_completion(response, model_input, options)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import field, fields, replace
@@ -23,6 +24,7 @@ from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_us
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider_network import network_notes
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.short_prompts import (
     FileNames,
@@ -288,6 +290,8 @@ def choose_model(wanted: str, limits: Limits, model: str | None, settings: Setti
         refuse_unpriced(route, taken, settings)
     if route in PAID_ROUTES and settings.day.nano_usd is not None:
         refuse_unpriced(route, taken, settings, "day.usd")
+    if route == "provider":
+        notes = (*notes, *network_notes(settings.base_url, os.environ))
     return ModelChoice(asked, route, script, taken, notes)
 
 

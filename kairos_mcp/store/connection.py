@@ -107,7 +107,9 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     with translate_errors(path.parent):
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
         opened = ReadingSession if reads or read_only else SqliteSession
-        connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW, statementcachesize=PREPARED_STATEMENTS)
+        # SQLite refuses a link in any part of the path, and only the file itself must be none.
+        real = str(path.parent.resolve() / path.name)
+        connection = opened(real, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW, statementcachesize=PREPARED_STATEMENTS)
         try:
             # Else SQLite plans each join, and each `exists`, anew whenever it is given other values.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

@@ -2217,6 +2217,18 @@ SERVERS_OF_OTHERS = (
         LISTED,
     ),
     Guard(
+        "models/provider_network.py",
+        '        return {"trust_env": False,',
+        '        return {} and {"trust_env": False,',
+        "providers/test_network_variables.py::test_a_request_to_this_machine_arrives_though_a_proxy_is_set",
+    ),
+    Guard(
+        "store/connection.py",
+        "real = str(path.parent.resolve() / path.name)",
+        "real = str(path)",
+        "tools/test_state_folder.py::test_a_state_folder_may_lie_behind_a_link_and_its_file_may_be_none",
+    ),
+    Guard(
         "tools/mcp_servers/message_repair.py",
         'rb"\\ufffd" if found[1] else found[0]',
         "found[0]",

@@ -15,6 +15,7 @@ from support.environment import plain_environ
 from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
+from kairos_mcp.store.connection import connect
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 
@@ -119,3 +120,15 @@ def test_a_workspace_is_neither_the_state_folder_nor_in_it(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match="state folder"):
             load_settings(Flags(home=str(home), workspaces=(str(folder),)), {})
     load_settings(Flags(home=str(home), workspaces=(str(tmp_path),)), {})
+
+
+def test_a_state_folder_may_lie_behind_a_link_and_its_file_may_be_none(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    path = tmp_path / "link" / "state.db"
+    connect(path, "process").close()
+    assert (tmp_path / "real" / "state.db").is_file()
+    (tmp_path / "real" / "state.db").rename(tmp_path / "moved.db")
+    path.symlink_to(tmp_path / "moved.db")
+    with pytest.raises(KairosError):
+        connect(path, "process")

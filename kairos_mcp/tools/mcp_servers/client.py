@@ -205,7 +205,8 @@ class ServerClient:
             await asyncio.wait([serving], timeout=10)
             if isinstance(error, asyncio.CancelledError | KairosError):
                 raise
-            reason = "it did not answer in time" if isinstance(error, TimeoutError) else describe_failure(error)
+            answered = isinstance(error, TimeoutError | ValidationError) or _is_answer(error)
+            reason = describe_failure(error) if answered else connection.watch.end_reason or describe_failure(error)
             self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
             raise self._record_failed_start(self.describe_end(connection, reason, is_start=True)) from None
         self.problem = None
@@ -218,7 +219,7 @@ class ServerClient:
         lost, self._connection = self._connection, None
         if self._serving is not None:
             await asyncio.wait([self._serving], timeout=10)
-        self.problem = self.describe_end(lost, "it ended")
+        self.problem = self.describe_end(lost, lost.watch.end_reason or "it ended")
         if time.monotonic() - self._connected_at >= STABLE_S:
             self._failures = 0
         self._failures += 1
@@ -232,7 +233,7 @@ class ServerClient:
         if (version := connection.repair.protocol_version) is not None and is_start:
             spoken = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {HANDSHAKE_PROTOCOL_VERSIONS[-1]}"
             return f"it answered with the protocol version {quote_server(version, 40)}; {spoken} are spoken here"
-        parts = [watch.end_reason or reason]
+        parts = [reason]
         if is_start and watch.unreadable_line:
             parts.append(f"it printed to stdout what is no message: {self._quote(watch.unreadable_line)}")
         if line := find_last_line(watch.stderr.decode("utf-8", "replace")):
@@ -302,13 +303,10 @@ class ServerClient:
                 connection.close()
                 if self._serving is not None:
                     await asyncio.wait([self._serving], timeout=10)
+                ended = connection.watch.end_reason or describe_failure(error)
                 if connection.is_unsent:
-                    raise Unreachable(
-                        f"{self.name} can't be reached: {connection.watch.end_reason}.", "Call again."
-                    ) from None
-                raise self._no_answer_error(
-                    call, f"broke off: {self.describe_end(connection, describe_failure(error))}"
-                ) from None
+                    raise Unreachable(f"{self.name} can't be reached: {ended}.", "Call again.") from None
+                raise self._no_answer_error(call, f"broke off: {self.describe_end(connection, ended)}") from None
 
     @contextmanager
     def _counted_call(self, connection: ServerConnection) -> Iterator[None]:
@@ -354,6 +352,10 @@ class ServerClient:
         )
         note = f"[{self.name} asked for {things} meanwhile; refused]"
         return replace(answer, result=replace(answer.result, content=f"{answer.result.content}\n{note}"))
+
+
+def _is_answer(error: BaseException) -> bool:
+    return isinstance(error, MCPError) and has_answered(error.error)
 
 
 def find_last_line(stderr: str) -> str:
