@@ -126,7 +126,9 @@ def import_tools(
     reads: Annotated[bool, typer.Option("--reads", help="State that GET and HEAD only read.")] = False,
     effects: Annotated[
         bool,
-        typer.Option("--effects", help="Start the servers, and add as comments what their tools say that they do."),
+        typer.Option(
+            "--effects", help="Show what the servers start, ask, start them, and add what their tools say as comments."
+        ),
     ] = False,
     write: Annotated[bool, typer.Option("--write", help="Append the lines to the settings file.")] = False,
     as_json: AsJson = False,

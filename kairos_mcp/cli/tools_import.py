@@ -1,7 +1,8 @@
 """Import servers from other programs' files, and HTTP tools from an OpenAPI document, as lines for the settings file.
 
-Nothing is started without --effects, and nothing is written without --write; then the whole settings file has to be
-valid.
+What the servers of such a file would start, where they would connect to and which secrets they want is shown first.
+By --effects they are started, once the person at the terminal has said so. Nothing is written without --write; then the
+whole settings file has to be valid.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED
+from kairos_mcp.cli.keyboard import confirm, is_person_there
 from kairos_mcp.cli.session import with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
-from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
+from kairos_mcp.cli.terminal import Asked, emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.settings.settings import Flags, ServerSetting
@@ -44,24 +46,46 @@ class OpenApiOptions:
 
 @dataclass(frozen=True, slots=True)
 class SettingsLines:
-    """Lines for the settings file: their text, the names that they define, and what a person should know of them."""
+    """Lines for the settings file: their text, the names that they define, and what a person should know of them.
+
+    `starts`: what servers would start or connect to, and the secrets that they want.
+    """
 
     toml: str
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
 
 def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_json: bool) -> int:
     """Print the lines for the servers that a file of another program lists, or append them to the settings file.
 
-    `effects`: start them, and add what the annotations of their tools suggest, as comments.
+    `effects`: start them, if the person at the terminal says so, and add what their tools' annotations suggest, as
+    comments. Raises BadArguments where nobody is there to look at what would be started.
     """
     found = _read_servers(source)
-    suggested, notes = _suggested_effects(flags, found.servers) if effects else ({}, ())
-    lines = SettingsLines(
-        found.format_toml(suggested), tuple(server.name for server in found.servers), (*found.notes, *notes)
-    )
+    starts = tuple(found.describe_starts())
+    suggested: Mapping[str, Mapping[str, Effect]] = {}
+    notes: tuple[str, ...] = ()
+    if effects and found.servers:
+        if not _may_start(starts, as_json=as_json):
+            print_note("nothing was started")
+            return CANCELLED
+        suggested, notes = _suggested_effects(flags, found.servers)
+    names = tuple(server.name for server in found.servers)
+    lines = SettingsLines(found.format_toml(suggested), names, (*found.notes, *notes), () if effects else starts)
     return _print_or_append(flags, lines, write=write, as_json=as_json)
+
+
+def _may_start(starts: Sequence[str], *, as_json: bool) -> bool:
+    """Show what would be started and ask. Raises BadArguments where nobody can be asked."""
+    for line in starts:
+        print_note(Asked(line))
+    if as_json or not is_person_there():
+        raise BadArguments(
+            "Nothing was started: nobody is there to look at what would be.", "Run it in a terminal without --json."
+        )
+    return confirm("Start these servers, and ask for their tools")
 
 
 def _suggested_effects(
@@ -90,11 +114,16 @@ def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json
         raise BadArguments("There is nothing in it to import.", " ".join(lines.notes))
     written = _append(flags, lines) if write else None
     if as_json:
-        value = {"names": list(lines.names), "toml": lines.toml, "notes": list(lines.notes)}
+        value = {
+            "names": list(lines.names),
+            "toml": lines.toml,
+            "notes": list(lines.notes),
+            "starts": list(lines.starts),
+        }
         print_json(value | {"written": None if written is None else str(written)})
         return COMPLETED
-    for note in lines.notes:
-        print_note(f"note: {note}")
+    for line in (*lines.starts, *(f"note: {note}" for note in lines.notes)):
+        print_note(line)
     if written is None:
         print_line(lines.toml)
         print_note(

@@ -1,13 +1,15 @@
 """Reads the server lists of other programs: `.mcp.json`, `claude_desktop_config.json`, `.vscode/mcp.json`.
 
-Pure: turns a text into settings and notes, and starts nothing. References to secrets stay references; a note names
-what can't be taken over. Sources: the formats as Claude Code, Claude Desktop and VS Code document them.
+Pure: turns a text into settings and notes, and starts nothing. The files are others': nothing in them becomes a
+reference to a secret of the user's. What asks for one, or would be read as one here, is a line that a person confirms.
+A note names what can't be taken over. Sources: the formats as Claude Code, Claude Desktop and VS Code document them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,7 +17,8 @@ from typing import Any
 
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import spell_out_hidden, truncate
+from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
 
 NAME_CHARS = 24
@@ -26,18 +29,43 @@ _FOLDER_VARIABLES = ("workspaceFolder", "workspaceRoot", "CLAUDE_PROJECT_DIR", "
 
 
 @dataclass(frozen=True, slots=True)
+class WantedSecret:
+    """A variable or header of a server whose value refers to a secret here, so that only a person may set it.
+
+    `value`: as it would stand in our settings. `is_asked_for`: the file names a variable of its user; else its text is
+    meant as it is, and only looks like a reference.
+    """
+
+    server: str
+    name: str
+    value: str
+    is_asked_for: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedServers:
-    """The servers that were read, ordered by name, and notes on them for a person."""
+    """The servers that were read, ordered by name, without the secrets that they want, and notes for a person."""
 
     servers: tuple[ServerSetting, ...]
     notes: tuple[str, ...] = ()
+    wanted: tuple[WantedSecret, ...] = ()
 
     def format_toml(self, suggested: Mapping[str, Mapping[str, Effect]] = MappingProxyType({})) -> str:
         """Write the servers as tables of kairos.toml.
 
         `suggested`: effects by server and tool, which become comments for a person to confirm.
         """
-        return "\n".join(_format_server(server, suggested.get(server.name, {})) for server in self.servers)
+        return "\n".join(
+            _format_server(server, self._wanted_by(server), suggested.get(server.name, {})) for server in self.servers
+        )
+
+    def describe_starts(self) -> list[str]:
+        """Say of each server what it starts, or where it connects to, and which secrets it wants and is not given."""
+        lines = (line for server in self.servers for line in _describe_start(server, self._wanted_by(server)))
+        return [spell_out_hidden(line).replace("\n", "\\n").replace("\t", "\\t") for line in lines]
+
+    def _wanted_by(self, server: ServerSetting) -> list[WantedSecret]:
+        return [each for each in self.wanted if each.server == server.name]
 
 
 def read_mcp_json(text: str) -> ImportedServers:
@@ -56,17 +84,19 @@ def read_vscode(text: str) -> ImportedServers:
     return _read_servers(_strip_comments(text), ("servers",), _translate_vscode)
 
 
+_IN_ARGUMENT = "an argument names a variable; secrets are not put into arguments: move it to env"
 Translate = Callable[[str, str], tuple[str, str | None]]
 """(the expression inside `${…}`, the key of its value) -> what to write in our settings, and a note or None."""
 
 
 @dataclass
 class _ServerReader:
-    """Reads one server's entry; `notes` collects what a person should know of it."""
+    """Reads one server's entry. `notes`: what a person should know of it; `wanted`: the secrets that it wants."""
 
     name: str
     translate: Translate | None
     notes: list[str] = field(default_factory=list)
+    wanted: list[WantedSecret] = field(default_factory=list)
 
     def read_setting(self, entry: Mapping[str, Any]) -> ServerSetting | None:
         if unknown := sorted(set(entry) - _KNOWN_KEYS):
@@ -82,8 +112,6 @@ class _ServerReader:
             self.notes.append("not taken: it has neither a command with a list of texts, nor a plain url")
             return None
         command_line = tuple(self._translate_text("command", part) for part in (command, *args))
-        if any("${env:" in part for part in command_line):
-            self.notes.append("an argument names a variable; secrets are not put into arguments: move it to env")
         cwd = entry.get("cwd")
         cwd_text = self._translate_text("cwd", cwd) if isinstance(cwd, str) else None
         return ServerSetting(self.name, command_line, env=self._read_pairs(entry, "env", secret=False), cwd=cwd_text)
@@ -100,6 +128,9 @@ class _ServerReader:
                 self.notes.append(f"left out: {key}.{_quote(name)}, which is not a text or has an unusual name")
                 continue
             translated = self._translate_text(f"{key}.{name}", value)
+            if is_reference(translated) or EMBEDDED_REFERENCE.search(translated):
+                self.wanted.append(WantedSecret(self.name, name, translated, translated != value))
+                continue
             if translated == value and (secret or _is_secret_name(name)):
                 self.notes.append(
                     f"{key}.{_quote(name)} is written there in plain text; better: env:{_variable_name(name)}"
@@ -114,6 +145,8 @@ class _ServerReader:
 
         def replace_expression(match: re.Match[str]) -> str:
             replacement, note = translate(match[1], key)
+            if not key.startswith(("env.", "headers.")) and EMBEDDED_REFERENCE.search(replacement):
+                replacement, note = match[0], _IN_ARGUMENT
             if note is not None and note not in self.notes:
                 self.notes.append(note)
             return replacement
@@ -134,6 +167,7 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
     if entries is None:
         raise BadArguments(f"The file has no {keys[0]!r}.", "Is it of another program?")
     servers: dict[str, ServerSetting] = {}
+    wanted: list[WantedSecret] = []
     notes = [f"{len(entries) - MAX_SERVERS} servers more are left out."] if len(entries) > MAX_SERVERS else []
     notes += [f"{_quote(key)}: left out." for key in parsed if key not in (*keys, "inputs")]
     for given_name in sorted(entries)[:MAX_SERVERS]:
@@ -144,9 +178,10 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
             reader.notes.insert(0, f"was called {_quote(given_name)}")
         if setting is not None:
             servers[setting.name] = setting
+            wanted += reader.wanted
         if reader.notes:
             notes.append(f"{reader.name}: {'; '.join(reader.notes)}.")
-    return ImportedServers(tuple(servers[name] for name in sorted(servers)), tuple(notes))
+    return ImportedServers(tuple(servers[name] for name in sorted(servers)), tuple(notes), tuple(wanted))
 
 
 def _translate_environment(expression: str, key: str) -> tuple[str, str | None]:
@@ -210,8 +245,27 @@ def _strip_comments(text: str) -> str:
     return tokens.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
-def _format_server(server: ServerSetting, suggested: Mapping[str, Effect]) -> str:
-    lines = [f"[servers.{server.name}]", *_server_lines(server)]
+def _describe_start(server: ServerSetting, wanted: list[WantedSecret]) -> Iterator[str]:
+    if server.url is not None:
+        yield f"{server.name} connects to {server.url}"
+    else:
+        where = f", in {server.cwd}" if server.cwd is not None else ""
+        yield f"{server.name} starts {shlex.join(server.command)}{where}"
+    given = [name if _is_secret_name(name) else f"{name}={value}" for name, value in server.env]
+    if given := [*given, *(name for name, _ in server.headers)]:
+        yield f"  with {', '.join(given)}"
+    for each in wanted:
+        why = "asks for your" if each.is_asked_for else "has a text that would read your"
+        yield f"  {each.name} {why} {each.value}: not given"
+
+
+def _format_server(server: ServerSetting, wanted: list[WantedSecret], suggested: Mapping[str, Effect]) -> str:
+    lines = [f"[servers.{server.name}]", *_server_lines(server, has_table=bool(wanted))]
+    if wanted:
+        lines += [f"[servers.{server.name}.{'env' if server.url is None else 'headers'}]"]
+        lines += [f"{_toml_string(name)} = {_toml_string(value)}" for name, value in (*server.env, *server.headers)]
+        lines += ["# It would be sent these secrets of yours; remove the # before what it may have."]
+        lines += [f"# {_toml_string(each.name)} = {_toml_string(each.value)}" for each in wanted]
     if suggested:
         lines += ["# Its tools say this of themselves; remove the # here and before what you confirm."]
         lines += [f"# [servers.{server.name}.effects]"]
@@ -219,7 +273,8 @@ def _format_server(server: ServerSetting, suggested: Mapping[str, Effect]) -> st
     return "\n".join(lines) + "\n"
 
 
-def _server_lines(server: ServerSetting) -> Iterator[str]:
+def _server_lines(server: ServerSetting, *, has_table: bool) -> Iterator[str]:
+    """Write what a server's own table holds. `has_table`: its variables or headers are in a table of theirs."""
     if server.command:
         yield f"command = {_toml_string(server.command[0])}"
         if server.command[1:]:
@@ -227,7 +282,7 @@ def _server_lines(server: ServerSetting) -> Iterator[str]:
     if server.url is not None:
         yield f"url = {_toml_string(server.url)}"
     for key, pairs in (("env", server.env), ("headers", server.headers)):
-        if pairs:
+        if pairs and not has_table:
             yield f"{key} = {{ {', '.join(f'{_toml_string(name)} = {_toml_string(value)}' for name, value in pairs)} }}"
     if server.cwd is not None:
         yield f"cwd = {_toml_string(server.cwd)}"

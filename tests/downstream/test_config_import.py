@@ -1,4 +1,4 @@
-"""The server lists of other programs, taken over: secrets stay references, what is lost is named, the rest loads."""
+"""The server lists of other programs, taken over: no text of theirs refers to a secret here, and the result loads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.config_import import ImportedServers, read_claude_desktop, read_mcp_json, read_vscode
+from kairos_mcp.tools.mcp_servers.launch import resolve_references
 
 CLAUDE_CODE = {
     "mcpServers": {
@@ -61,13 +62,66 @@ def server(imported: ImportedServers, name: str) -> ServerSetting:
     return found
 
 
+def wanted(imported: ImportedServers) -> list[tuple[str, str, str, bool]]:
+    return [(each.server, each.name, each.value, each.is_asked_for) for each in imported.wanted]
+
+
+def refuse_secret(reference: str) -> str:
+    raise AssertionError(f"{reference} was read")
+
+
+REFERENCES = ("env:OPENAI_API_KEY", "file:~/.ssh/id_ed25519", "keyring:github/token")
+INSIDE = tuple(f"Bearer ${{{reference}}}" for reference in REFERENCES)
+
+
+@pytest.mark.parametrize("read", [read_mcp_json, read_claude_desktop, read_vscode])
+@pytest.mark.parametrize("text", [*REFERENCES, *INSIDE, "${OPENAI_API_KEY}", "${env:OPENAI_API_KEY}", "${input:key}"])
+def test_no_text_of_another_program_s_file_becomes_a_reference_to_a_secret(
+    tmp_path: Path, read: Callable[[str], ImportedServers], text: str
+) -> None:
+    local = {"command": "x", "args": [text], "env": {"PLAIN": "a", "K": text}, "cwd": text}
+    entries = {"local": local, "web": {"url": "https://a.test/", "headers": {"X-Plain": "a", "X-K": text}}}
+    imported = read(json.dumps({"mcpServers": entries, "servers": entries}))
+    file = tmp_path / "k.toml"
+    file.write_text(imported.format_toml(), encoding="utf-8")
+    for setting in read_settings_file(file)["servers"]:
+        values = [value for _, value in (*setting.env, *setting.headers)]
+        assert [resolve_references(value, refuse_secret) for value in values] == values
+        assert values[0] == "a"
+        assert setting.command in ((), ("x", text))
+    assert all(each.name in file.read_text() for each in imported.wanted)
+
+
+def test_what_a_person_confirms_is_a_reference(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    text = read_mcp_json(json.dumps(CLAUDE_CODE)).format_toml()
+    file.write_text(text.replace('# "', '"'), encoding="utf-8")
+    (hub,) = (each for each in read_settings_file(file)["servers"] if each.name == "git-hub")
+    assert hub.env == (("N", "3"), ("GITHUB_TOKEN", "env:GITHUB_TOKEN"), ("LEVEL", "env:LEVEL"))
+
+
+def test_what_would_be_started_is_said_on_lines_of_its_own() -> None:
+    odd = {"command": "sh", "args": ["-c", "a\nweb connects to https://b.test"], "env": {"A": "1", "A_TOKEN": "t0p"}}
+    said = read_mcp_json(json.dumps({"mcpServers": {"x": odd, **CLAUDE_CODE["mcpServers"]}})).describe_starts()
+    assert "web connects to https://mcp.example.com/mcp" in said
+    assert "  Authorization asks for your Bearer ${env:API_KEY}: not given" in said
+    assert "files starts npx -y server-filesystem '${workspace}'" in said
+    assert not [line for line in said if "\n" in line or line.startswith("web connects to https://b.test")]
+    assert ("t0p" in " ".join(said), "  with A=1, A_TOKEN" in said) == (False, True)
+
+
 def test_claude_code() -> None:
     imported = read_mcp_json(json.dumps(CLAUDE_CODE))
     assert [each.name for each in imported.servers] == ["files", "git-hub", "old", "web"]
     assert server(imported, "files").command == ("npx", "-y", "server-filesystem", "${workspace}")
-    assert server(imported, "web").headers == (("Authorization", "Bearer ${env:API_KEY}"),)
+    assert server(imported, "web").headers == ()
     hub = server(imported, "git-hub")
-    assert hub.env == (("GITHUB_TOKEN", "env:GITHUB_TOKEN"), ("LEVEL", "env:LEVEL"), ("N", "3"))
+    assert (hub.command[-1], hub.env) == ("TOKEN=${GITHUB_TOKEN}", (("N", "3"),))
+    assert wanted(imported) == [
+        ("git-hub", "GITHUB_TOKEN", "env:GITHUB_TOKEN", True),
+        ("git-hub", "LEVEL", "env:LEVEL", True),
+        ("web", "Authorization", "Bearer ${env:API_KEY}", True),
+    ]
     notes = {note.partition(":")[0]: note for note in imported.notes}
     assert set(notes) == {"git-hub", "odd", "old"}
     for word in ("'disabled'", "'timeout'", "git hub!", "argument names a variable", "default of LEVEL"):
@@ -90,9 +144,13 @@ def test_claude_desktop_keeps_values_and_says_which_lie_open() -> None:
 def test_vscode() -> None:
     imported = read_vscode(VSCODE)
     issues, local = imported.servers
-    assert issues.headers == (("Authorization", "Bearer ${env:GH_TOKEN}"),)
+    assert (issues.headers, local.env) == ((), ())
+    assert wanted(imported) == [
+        ("issues", "Authorization", "Bearer ${env:GH_TOKEN}", True),
+        ("local", "KEY", "env:MY_KEY", True),
+        ("local", "OTHER", "env:OTHER", True),
+    ]
     assert local.command == ("${workspace}/bin/server", "--url", "http://x/a//b", "${userHome}")
-    assert local.env == (("KEY", "env:MY_KEY"), ("OTHER", "env:OTHER"))
     assert local.cwd == "${workspace}"
     notes = " ".join(imported.notes)
     for word in ("GH_TOKEN", "OTHER", "userHome", "envFile"):

@@ -2166,6 +2166,25 @@ ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_perso
 
 SERVERS_OF_OTHERS = (
     Guard(
+        "tools/config_import.py",
+        "if is_reference(translated) or EMBEDDED_REFERENCE.search(translated):",
+        "if False:",
+        "downstream/test_config_import.py::test_no_text_of_another_program_s_file_becomes_a_reference_to_a_secret",
+        quick=True,
+    ),
+    Guard(
+        "cli/tools_import.py",
+        "if as_json or not is_person_there():",
+        "if False:",
+        "registry/test_tools_commands.py::test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is[None]",
+    ),
+    Guard(
+        "cli/tools_import.py",
+        "if not _may_start(starts, as_json=as_json):",
+        "if False:",
+        "registry/test_tools_commands.py::test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is[n]",
+    ),
+    Guard(
         "tools/registry.py",
         "now + (NAMED_WAIT_S if source.may_match(unknown) else soon_s)",
         "now + NAMED_WAIT_S",

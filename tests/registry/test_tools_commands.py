@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import tomllib
 from hashlib import sha256
@@ -154,7 +155,9 @@ def test_servers_of_another_program_are_printed_and_written_only_on_request(inst
         json.dumps({"mcpServers": {"files": {"command": "npx", "args": ["a"], "env": {"K": "${SECRET}"}}}})
     )
     printed = installation("tools", "import", ".mcp.json")
-    assert tomllib.loads(printed.out)["servers"]["files"]["env"] == {"K": "env:SECRET"}
+    assert tomllib.loads(printed.out)["servers"]["files"]["env"] == {}  # a person removes the # before it
+    assert "files starts npx a" in printed.err
+    assert "K asks for your env:SECRET" in printed.err
     assert not installation.config.exists()
     written = installation("tools", "import", ".mcp.json", "--write")
     assert written.code == 0
@@ -188,7 +191,7 @@ def test_each_program_s_file_is_known_by_its_name(
 
 @pytest.mark.sandbox
 def test_what_tools_say_of_themselves_is_imported_as_comments_that_a_person_confirms(
-    installation: Installation, capsys: Any
+    installation: Installation,
 ) -> None:
     log, listing = (
         installation.place.workspace / "log",
@@ -205,9 +208,13 @@ def test_what_tools_say_of_themselves_is_imported_as_comments_that_a_person_conf
     (installation.place.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"files": server}}))
     assert "look" not in installation("tools", "import", ".mcp.json").out
     assert not log.exists()  # without being told to, nothing is started
-    flags = Flags(home=str(installation.place.home), workspaces=(str(installation.place.workspace),))
-    assert import_tools(str(installation.place.workspace / ".mcp.json"), effects=True, write=True, flags=flags) == 0
-    assert "approved" not in capsys.readouterr().err
+    words = ("tools", "import", ".mcp.json", "--effects", "--write")
+    with installation.terminal(*words, HOME=os.environ["HOME"]) as person:  # where this interpreter may lie
+        assert f"files starts {program} {peer}" in person.shows("[y/N] ").replace("\n", "")
+        assert not log.exists()
+        person.types("y")
+        assert person.ends() == 0
+        assert "approved" not in person.text
     assert tomllib.loads(installation.config.read_text())["servers"]["files"] == server  # nothing of it counts yet
     assert not (installation.place.home / "kairos.db").exists()  # nor is anything pinned
     confirmed = installation.config.read_text().replace("# [servers.", "[servers.").replace('# "', '"')
@@ -218,9 +225,37 @@ def test_a_server_that_does_not_start_is_imported_without_suggestions(installati
     (installation.place.workspace / ".mcp.json").write_text(
         json.dumps({"mcpServers": {"files": {"command": "/nowhere/x"}}})
     )
-    said = installation("tools", "import", ".mcp.json", "--effects")
-    assert (said.code, tomllib.loads(said.out)["servers"]) == (0, {"files": {"command": "/nowhere/x"}})
-    assert "files" in said.err
+    with installation.terminal("tools", "import", ".mcp.json", "--effects", "--write") as person:
+        person.shows("[y/N] ")
+        person.types("y")
+        assert "files" in person.shows("written to")
+        assert person.ends() == 0
+    assert tomllib.loads(installation.config.read_text())["servers"] == {"files": {"command": "/nowhere/x"}}
+
+
+@pytest.mark.parametrize("answer", ["n", "", None])
+def test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is(
+    installation: Installation, answer: str | None
+) -> None:
+    """`answer`: what is typed; None: nobody is there, as where a model calls the command."""
+    started = installation.place.workspace / "started"
+    server = {"command": "/bin/touch", "args": [str(started)], "env": {"K": "${PATH}"}}
+    (installation.place.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": server}}))
+    words = ("tools", "import", ".mcp.json", "--effects", "--write")
+    if answer is None:
+        for more in ((), ("--json",)):
+            said = installation(*words, *more)
+            assert (said.code, said.out) == (2, "")
+            assert f"x starts /bin/touch {started}" in said.err
+            assert "K asks for your env:PATH" in said.err
+    else:
+        with installation.terminal(*words) as person:
+            person.shows("K asks for your env:PATH")
+            person.shows("[y/N] ")
+            person.types(answer)
+            assert person.ends() != 0
+    assert not started.exists()
+    assert not installation.config.exists()
 
 
 def test_a_file_of_settings_that_would_break_stays_as_it_was(installation: Installation) -> None:

@@ -12,6 +12,7 @@ from kairos_mcp.settings.settings import ServerSetting
 from support.app import Place
 from support.commands import Said, command
 from support.environment import plain_environ
+from support.terminal import Terminal
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -62,7 +63,13 @@ class Installation:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]
 
+    @property
+    def environ(self) -> dict[str, str]:
+        homes = {"HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home)}
+        return {**plain_environ("XDG_"), **homes, "NO_COLOR": "1"}
+
     def __call__(self, *words: str, cwd: Path | None = None) -> Said:
-        kept = plain_environ("XDG_")
-        environ = {**kept, "HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home), "NO_COLOR": "1"}
-        return command(*words, folder=cwd or self.place.workspace, environ=environ)
+        return command(*words, folder=cwd or self.place.workspace, environ=self.environ)
+
+    def terminal(self, *words: str, **more: str) -> Terminal:
+        return Terminal(*words, folder=self.place.workspace, environ=self.environ | more, columns=400)
