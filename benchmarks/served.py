@@ -160,7 +160,12 @@ def kairos(transport: str, port: int, folder: str) -> None:
         serve_stdio(settings)
     else:  # no rate: one client of a benchmark asks as often as it can
         bounds = RequestBounds(calls_per_s=1e9, burst=10**9)
-        serve(settings, ListenOptions("http", port=port), bounds, build if transport == "http_tasks" else build_server)
+        serve(
+            settings,
+            ListenOptions("http", port=port, no_auth=True),
+            bounds,
+            build if transport == "http_tasks" else build_server,
+        )
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ class AppContext:
         """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
         if not caller.decides:
             raise ApprovalRequired(
-                "This client's token does not allow to decide that: it has no scope approve.",
+                "This client may not decide that: it came without a token, or its token has no scope approve.",
                 "Ask whoever runs this server, or use a token with that scope.",
                 run_id=run_id,
             )

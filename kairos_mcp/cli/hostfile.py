@@ -51,15 +51,15 @@ class HostFile:
             raise ConfigError(f"{section!r} in {self.path} holds no entries.", _BY_HAND)
         return entries.get(name)
 
-    def set_entry(self, section: str, name: str, entry: JsonObject) -> Path | None:
+    def set_entry(self, section: str, name: str, entry: JsonObject, *, is_secret: bool = False) -> Path | None:
         """Set the entry, replacing the file in one step. Return the path of a copy of the file as it was, None if there
-        was none. Raises ConfigError."""
+        was none. `is_secret`: nobody but its owner may read the file from then on. Raises ConfigError."""
         entries = {**(self.content.get(section) or {}), name: entry}
         try:
             text = self.written_as.set_entry(self._text, section, name, entry)
         except ValueError as error:  # as an inline table of TOML, which can't take another one
             raise ConfigError(f"{self.path} can't take an entry where it stands: {error}.", _BY_HAND) from error
-        return self._write(text, {**self.content, section: entries})
+        return self._write(text, {**self.content, section: entries}, 0o700 if is_secret else 0o777)
 
     def remove_entry(self, section: str, name: str) -> Path | None:
         """Remove an entry that is there; as `set_entry`."""
@@ -70,7 +70,7 @@ class HostFile:
     def _text(self) -> str:
         return (self.original or b"").decode().removeprefix(_BOM)
 
-    def _write(self, text: str, expected: JsonObject) -> Path | None:
+    def _write(self, text: str, expected: JsonObject, mask: int = 0o777) -> Path | None:
         """Write a text that must hold these values: an edit that would change anything else is not made."""
         kept = {name: value for name, value in expected.items() if value}
         found = {name: value for name, value in self.written_as.parse(text).items() if value}
@@ -79,13 +79,13 @@ class HostFile:
         has_mark = (self.original or b"").startswith(_BOM.encode())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self._replace((_BOM * has_mark + text).encode())
+            return self._replace((_BOM * has_mark + text).encode(), mask)
         except OSError as error:
             raise ConfigError(f"{self.path} can't be written: {error.strerror}.", _BY_HAND) from error
 
-    def _replace(self, encoded: bytes) -> Path | None:
+    def _replace(self, encoded: bytes, mask: int) -> Path | None:
         copy = None if self.original is None else self._write_copy(self.original)
-        mode = 0o600 if self.original is None else self.path.stat().st_mode & 0o777
+        mode = 0o600 if self.original is None else self.path.stat().st_mode & mask
         handle, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         try:
             with os.fdopen(handle, "wb") as stream:

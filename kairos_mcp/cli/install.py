@@ -15,6 +15,7 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.host_entries import correct_entry
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HOSTS, Host, HostName
+from kairos_mcp.cli.http_entries import find_token, make_http_entry
 from kairos_mcp.cli.options import AllFlags
 from kairos_mcp.cli.own_start import find_distribution, installed_words
 from kairos_mcp.cli.settings import read_settings
@@ -35,9 +36,13 @@ def install(
     project: Annotated[
         bool, typer.Option("--project", help="The file of the project in this folder, not the user's.")
     ] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="For `serve --transport http`: its address, and your token.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="With --http: where it listens.")] = 8765,
     flags: AllFlags,
 ) -> int:
-    """Make a host start this server: print the entry for its file, or write it.
+    """Make a host start this server, or reach it over HTTP: print the entry for its file, or write it.
 
     Without --workspace an entry for all projects works in the folder that is open, in hosts that can name it.
     """
@@ -47,6 +52,9 @@ def install(
     file = chosen.file(os.environ, project=project)
     if uninstall:
         return _remove_entry(chosen, file)
+    if http:
+        entry, is_secret = _http_entry(host, flags, port, writes=write, project=project)
+        return _print_or_write(chosen, file, entry, write=write, force=force, is_secret=is_secret)
     if project and not flags.workspaces:
         flags = Flags(flags.home, (str(current_folder()),), flags.config)
     settings = read_settings(flags)  # an entry that could not start is not installed
@@ -56,11 +64,30 @@ def install(
         if open_folder is None:
             print_note("No --workspace is given: this entry has no file tools.")
     entry = chosen.make_entry(server_command(flags, open_folder))
+    return _print_or_write(chosen, file, entry, write=write, force=force)
+
+
+def _print_or_write(
+    host: Host, file: Path, entry: JsonObject, *, write: bool, force: bool, is_secret: bool = False
+) -> int:
     if write:
-        return _write_entry(chosen, file, entry, force=force)
-    print_line(chosen.written_as.set_entry("", chosen.section, ENTRY, entry).rstrip())
+        return _write_entry(host, file, entry, force=force, is_secret=is_secret)
+    print_line(host.written_as.set_entry("", host.section, ENTRY, entry).rstrip())
     print_note(f"This belongs into {file}; --write puts it there.")
     return COMPLETED
+
+
+def _http_entry(host: HostName, flags: Flags, port: int, *, writes: bool, project: bool) -> tuple[JsonObject, bool]:
+    """Return an entry for our server over HTTP, and whether it holds a token: of files it does so in the user's alone,
+    and it is shown on a terminal alone."""
+    if flags.workspaces:
+        raise BadArguments("--workspace does not go with --http.", "Give it to `kairos-mcp serve --transport http`.")
+    settings = read_settings(flags)
+    may_hold_token = not project and (writes or sys.stdout.isatty())
+    token = find_token(settings) if may_hold_token else None
+    entry = make_http_entry(host, f"http://127.0.0.1:{port}/mcp", token)
+    print_note(f"`kairos-mcp serve --transport http --port {port}` has to run.")
+    return entry, token is not None
 
 
 def server_command(flags: Flags, open_folder: str | None) -> list[str]:
@@ -79,7 +106,7 @@ def server_command(flags: Flags, open_folder: str | None) -> list[str]:
     return words
 
 
-def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> int:
+def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool, is_secret: bool) -> int:
     """Write the entry, never over another one of the same name without `force`; of one whose start is unsafe the start
     alone is corrected. Raises ConfigError."""
     found = HostFile.read(file, host.written_as)
@@ -88,7 +115,8 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> i
         print_line(f"{file} has this entry already.")
         return COMPLETED
     corrected = None if before is None or force else correct_entry(before, _program())
-    if corrected is not None:
+    starts = "command" in entry or "cmd" in entry
+    if corrected is not None and starts:
         print_note("The entry let the folder that the host opens bring Python modules of its own.")
         if corrected != entry:
             print_note("How it starts is corrected; its options stay as they were. --force replaces them too.")
@@ -98,7 +126,7 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> i
             f"{file} has another entry {ENTRY!r} under {host.section!r}.",
             "Nothing was changed; --force replaces it and keeps a copy of the file.",
         )
-    copy = found.set_entry(host.section, ENTRY, entry)
+    copy = found.set_entry(host.section, ENTRY, entry, is_secret=is_secret)
     print_line(f"Written: {file}")
     _print_copy(copy)
     print_note(host.then)

@@ -56,13 +56,22 @@ def serve_http(
     allowed_hosts: tuple[str, ...],
     *,
     drives: bool = True,
+    no_auth: bool = False,
 ) -> None:
     """Serve MCP over HTTP until a signal ends it."""
     settings = settings_for_server(flags)
     from kairos_mcp.server import http
 
     spare_loaded_modules()
-    http.serve(settings, http.ListenOptions(transport, host, port, allowed_hosts, drives))
+    options = http.ListenOptions(transport, host, port, allowed_hosts, drives, no_auth)
+    http.serve(settings, options, show_token=_show_token)
+
+
+def _show_token(token: str) -> None:
+    """Show the local owner's token, where nobody but the person at the terminal reads it."""
+    if sys.stderr.isatty():
+        print_note(f"Your token, shown once: {token}")
+        print_note("Clients send it as `Authorization: Bearer TOKEN`; `kairos-mcp install HOST --http` writes it.")
 
 
 def spare_loaded_modules() -> None:

@@ -44,15 +44,24 @@ def serve(
     drive: Annotated[
         bool, typer.Option("--drive/--no-drive", help="Over HTTP: drive runs here, or leave them to `kairos-mcp work`.")
     ] = True,
+    no_auth: Annotated[
+        bool,
+        typer.Option(
+            "--no-auth",
+            help="Over HTTP on this machine: serve clients without a token as you; they decide nothing.",
+        ),
+    ] = False,
 ) -> int:
     """Serve MCP: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
     flags = replace(flags, tools=tools)
     if transport == "stdio":
         if not drive:
             raise typer.BadParameter("--no-drive goes with --transport http: what a host starts drives its own runs.")
+        if no_auth:
+            raise typer.BadParameter("--no-auth goes with --transport http: on stdio no token is needed.")
         serve_stdio(flags)
     else:
-        serve_http(flags, transport, host, port, tuple(allow_host or ()), drives=drive)
+        serve_http(flags, transport, host, port, tuple(allow_host or ()), drives=drive, no_auth=no_auth)
     return COMPLETED
 
 

@@ -13,6 +13,7 @@ from kairos_mcp.cli.options import AsJson, StateFlags
 from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit, print_line, print_note
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -40,11 +41,16 @@ def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
 
 def revoke(name: TokenName, *, flags: StateFlags) -> int:
     """Revoke a token: it gives no access from the next request on."""
-    tokens = _read_tokens(flags)
+    from kairos_mcp.server.tokens import make_tokens, remove_owner_token
+
+    settings = read_settings(flags)
+    tokens = make_tokens(settings)
     tokens.revoke(name)
+    if name == LOCAL:
+        remove_owner_token(settings.home)
     print_line(f"{name} is revoked; its runs are kept, and belong to whoever gets a token of that name.")
     if not tokens.any():
-        print_note("That was the last one. A server started on this machine alone will now ask for none.")
+        print_note("That was the last one: `kairos-mcp serve --transport http` on this machine makes one for you.")
     return COMPLETED
 
 

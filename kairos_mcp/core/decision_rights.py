@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import ApprovalRequired
 from kairos_mcp.core.quick_dataclass import dataclass
 
 LOCAL = "local"
-"""The principal who owns the state folder: whoever uses stdio, the commands, or HTTP on loopback without tokens."""
+"""The principal who owns the state folder: whoever uses stdio, the commands, or HTTP by the token made for them."""
 
 
 class Actor(NamedTuple):

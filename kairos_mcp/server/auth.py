@@ -32,6 +32,7 @@ class KeysUnavailable(Exception):
 
 
 ADMIN_TOOLS = frozenset({"registry_register"})
+UNDECIDING: Collection[Scope] = ("run", "admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +45,30 @@ class Admission:
 
 
 class AccessRule:
-    """Who is admitted. A token is needed beyond loopback and with `oauth` always, else once there is a bearer token.
+    """Who is admitted: who brings a token, and with `no_auth` also who brings none.
 
-    That lasts until the server ends: revoking the last one must not give access to everybody.
+    They act as the local owner then, and decide nothing: any program of this machine may be the one that calls.
     """
 
-    def __init__(self, tokens: Tokens, *, needs_token: bool, oauth: TokenVerifier | None = None) -> None:
+    def __init__(self, tokens: Tokens, *, no_auth: bool = False, oauth: TokenVerifier | None = None) -> None:
         self._tokens = tokens
         self._outages = OutageLog(__name__)
         self._oauth = oauth
-        self._needs_token = needs_token or oauth is not None
+        self._no_auth = no_auth
 
     async def admit(self, authorization: str) -> Admission | None:
         """Return as whom a request with this Authorization header is admitted; None if it is refused. Raises
         KeysUnavailable, the store's errors."""
         scheme, _, text = authorization.partition(" ")
         token = text.strip() if scheme.lower() == "bearer" else ""
+        if self._no_auth and not authorization:
+            return Admission(LOCAL, UNDECIDING)
         try:
-            name, has_tokens = await self._tokens.look_up(token)
+            name = await self._tokens.look_up(token)
         except KairosError as error:
             self._outages.note(error)
             raise
         self._outages.end()
-        self._needs_token = self._needs_token or has_tokens
-        if not self._needs_token:
-            return Admission(LOCAL)
         if not token:
             return None
         if name is not None:
@@ -99,7 +99,7 @@ class Challenge:
     def refuse_token(self, *, has_token: bool) -> Response:
         """Refuse a request that has no token, or one that is not valid here."""
         error = {"error": "invalid_token", "error_description": "The token is not valid here."} if has_token else {}
-        text = "A bearer token is needed: `kairos-mcp token add NAME`."
+        text = "A bearer token is needed: `kairos-mcp token add NAME`, or `kairos-mcp install HOST --http`."
         if self._metadata_url is not None:
             text = "A token is needed: of the authorization server that the metadata of this resource names."
         return refuse(401, text, headers=self._header(error, "run approve"))

@@ -40,7 +40,7 @@ from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
 from kairos_mcp.server.http_transports import SseTransport, StreamableTransport
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
-from kairos_mcp.server.tokens import Tokens, make_tokens
+from kairos_mcp.server.tokens import Tokens, make_owner_token, make_tokens
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.page_files import published_page
 
@@ -64,13 +64,15 @@ BuildServer = Callable[[GetApp, Settings], Server[Any]]
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
     """Where to listen, and with which transports: `http` serves SSE clients too. Port 0 takes a free one; `names` are
-    further host names that clients may use. `drives`: whether this server drives runs itself."""
+    further host names that clients may use. `drives`: whether this server drives runs itself. `no_auth`: whether
+    clients without a token are served, as the local owner who decides nothing; on loopback alone."""
 
     transport: Transport = "http"
     host: str = HOST
     port: int = PORT
     names: tuple[str, ...] = ()
     drives: bool = True
+    no_auth: bool = False
 
 
 def serve(
@@ -78,27 +80,25 @@ def serve(
     options: ListenOptions,
     bounds: RequestBounds | None = None,
     build: BuildServer = build_server,
+    show_token: Callable[[str], None] = lambda token: None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; a second one kills the process. Raises ConfigError if it can't listen.
 
-    `build` makes the MCP server: what the conformance suite is run against is ours with more tools."""
+    `build` makes the MCP server: what the conformance suite is run against is ours with more tools. `show_token` is
+    called with the local owner's token if one is made now."""
     bounds = bounds or RequestBounds.from_settings(settings)
     tokens = make_tokens(settings)
     with bind_socket(options) as bound:
         address, port = bound.getsockname()[:2]
-        is_public = not ip_address(address).is_loopback
-        if is_public and not tokens.any() and settings.oauth is None:
-            raise ConfigError(
-                f"Listening on {address} without tokens would give access to anybody.",
-                "Make one by `kairos-mcp token add NAME`, configure [oauth], or listen on 127.0.0.1.",
-            )
+        if (token := _ensure_access(settings, options, tokens, address)) is not None:
+            show_token(token)
         bound.listen(2048)
         has_page = options.transport == "http" and address in PAGE_ADDRESSES
         app = partial(
             serve_app,
             transport=options.transport,
             names=ServerNames(port, (*options.names, *_resource_host(settings))),
-            access=_access(settings, tokens, is_public=is_public),
+            access=_access(settings, tokens, no_auth=options.no_auth),
             bounds=bounds,
             has_metrics=settings.telemetry,
             make_page=partial(Page, home=settings.home, port=port, serves="http") if has_page else None,
@@ -122,12 +122,41 @@ class Access:
     routes: Sequence[Route] = ()
 
 
-def _access(settings: Settings, tokens: Tokens, *, is_public: bool) -> Access:
+def _ensure_access(settings: Settings, options: ListenOptions, tokens: Tokens, address: str) -> str | None:
+    """See to it that somebody can be admitted, and nobody who should not be. Return the local owner's token if there
+    was no way in, so that it is made now. Raises ConfigError, StoreUnavailable."""
+    is_public = not ip_address(address).is_loopback
+    if options.no_auth:
+        if is_public or settings.oauth is not None:
+            where = f"Listening on {address}" if is_public else "With [oauth] in the settings"
+            raise ConfigError(
+                f"{where} --no-auth would give access to anybody.",
+                "Leave it out; or listen on 127.0.0.1, without [oauth].",
+            )
+        log.warning(
+            "no token is asked for: any program on this machine runs and reads as you, but decides nothing; what needs"
+            " a decision waits for a command, or for the page"
+        )
+        return None
+    if settings.oauth is not None or tokens.any():
+        return None
+    if is_public:
+        raise ConfigError(
+            f"Listening on {address} without tokens would give access to anybody.",
+            "Make one by `kairos-mcp token add NAME`, configure [oauth], or listen on 127.0.0.1.",
+        )
+    token = make_owner_token(tokens, settings.home)
+    if token is not None:
+        log.info("a token was made for the owner of this state folder; `kairos-mcp install HOST --http` uses it")
+    return token
+
+
+def _access(settings: Settings, tokens: Tokens, *, no_auth: bool) -> Access:
     if settings.oauth is None:
-        return Access(AccessRule(tokens, needs_token=is_public), Challenge())
+        return Access(AccessRule(tokens, no_auth=no_auth), Challenge())
     from kairos_mcp.server.oauth import OAuthVerifier, metadata_routes, metadata_url
 
-    rule = AccessRule(tokens, needs_token=True, oauth=OAuthVerifier(settings.oauth))
+    rule = AccessRule(tokens, oauth=OAuthVerifier(settings.oauth))
     return Access(rule, Challenge(metadata_url(settings.oauth)), metadata_routes(settings.oauth))
 
 

@@ -4,6 +4,9 @@ In a state folder each is a file of its own (`tokens/NAME`, mode 0600), not a ro
 store only once it is admitted, a copy of the state file carries no credential, and adding and revoking are one step of
 the file system each, seen by every running server at the next request. Where a database is the store they are rows of
 it, since servers on several machines share no folder.
+
+The token of the local owner is one of them. Its text is kept too, in a file of the state folder that nobody else can
+read (`http_token`): `install --http` writes it into the entries of hosts.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +31,8 @@ from kairos_mcp.store.rows import Session
 PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash
 HASH_CHARS = 64
+OWNER_FILE = "http_token"
+OWNER_CHARS = 200  # no token is as long
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
@@ -49,13 +55,18 @@ class Tokens(ABC):
                 f"{name[:80]!r} can't name a token.",
                 f"Use up to 40 lower-case letters, digits and -; {LOCAL!r} is you at this machine.",
             )
-        secret = secrets.token_urlsafe(SECRET_BYTES)
-        if not self._insert(name, _hash(secret)):
+        token = self.try_to_add(name)
+        if token is None:
             raise BadArguments(
                 f"There is a token {name!r} already.",
                 f"Take another name, or `kairos-mcp token revoke {name}`.",
             )
-        return f"{PREFIX}.{name}.{secret}"
+        return token
+
+    def try_to_add(self, name: str) -> str | None:
+        """Make a token and return its text; None where there is one of that name. Raises StoreUnavailable."""
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        return f"{PREFIX}.{name}.{secret}" if self._insert(name, _hash(secret)) else None
 
     @abstractmethod
     def list_tokens(self) -> list[AccessToken]:
@@ -75,9 +86,9 @@ class Tokens(ABC):
     def any(self) -> bool:
         """Whether there is a token; also if that can't be read, so that nobody gets in without one."""
 
-    async def look_up(self, text: str) -> tuple[str | None, bool]:
-        """Return the principal of a token, and whether there is any token at all. Raises the store's errors."""
-        return self.find_principal(text), self.any()
+    async def look_up(self, text: str) -> str | None:
+        """As `find_principal`. Raises the store's errors."""
+        return self.find_principal(text)
 
     async def close(self) -> None:  # noqa: B027 - files need nothing
         """Close what was opened."""
@@ -120,20 +131,7 @@ class TokenStore(Tokens):
             return True
 
     def _insert(self, name: str, hashed: str) -> bool:
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise StoreUnavailable(
-                f"The state folder can't be written: {error.strerror}.", "Check its permissions, or --home."
-            ) from error
-        with os.fdopen(handle, "w") as file:
-            file.write(hashed)
-            file.flush()
-            os.fsync(file.fileno())
-        return True
+        return _write_new(self._folder / name, hashed)
 
     def _delete(self, name: str) -> bool:
         if name not in self._names():
@@ -176,15 +174,11 @@ class TokenRows(Tokens):
         except StoreUnavailable:
             return True
 
-    async def look_up(self, text: str) -> tuple[str | None, bool]:
-        """As in Tokens; in one look."""
-
-        def look(session: Session) -> tuple[bytes | None, bool]:
-            return _find_row(session, name), session.row("select 1 from token limit 1") is not None
-
+    async def look_up(self, text: str) -> str | None:
+        """As in Tokens."""
         name, secret = _split(text)
-        stored, has_tokens = await self._store.read(look)
-        return name if _is_secret(secret, stored) else None, has_tokens
+        stored = await self._store.read(lambda session: _find_row(session, name))
+        return name if _is_secret(secret, stored) else None
 
     async def close(self) -> None:
         """As in Tokens."""
@@ -202,6 +196,52 @@ class TokenRows(Tokens):
     def _find_hash(self, name: str) -> bytes | None:
         with self._store.read_session() as session:
             return _find_row(session, name)
+
+
+def make_owner_token(tokens: Tokens, home: Path) -> str | None:
+    """Make the token of the local owner, keep its text in the state folder, and return it.
+
+    Returns None where another process has made it. Raises StoreUnavailable.
+    """
+    token = tokens.try_to_add(LOCAL)
+    if token is not None:
+        remove_owner_token(home)
+        _write_new(home / OWNER_FILE, token)
+    return token
+
+
+def read_owner_token(home: Path) -> str | None:
+    """Return the text of the local owner's token; None where it is not kept here."""
+    try:
+        handle = os.open(home / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(handle) as file:
+        return file.read(OWNER_CHARS).strip() or None
+
+
+def remove_owner_token(home: Path) -> None:
+    """Remove the text of the local owner's token, if it is kept here."""
+    with suppress(FileNotFoundError):
+        (home / OWNER_FILE).unlink()
+
+
+def _write_new(file: Path, text: str) -> bool:
+    """Write a file that its owner alone reads, durably; False where there is one. Raises StoreUnavailable."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The state folder can't be written: {error.strerror}.", "Check its permissions, or --home."
+        ) from error
+    with os.fdopen(handle, "w") as written:
+        written.write(text)
+        written.flush()
+        os.fsync(written.fileno())
+    return True
 
 
 def _hash(secret: str) -> str:

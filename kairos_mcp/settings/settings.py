@@ -241,6 +241,7 @@ def variable_name(name: str) -> str:
     return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
 
 
+TOKEN_VARIABLE = "KAIROS_HTTP_TOKEN"  # read by hosts, from their entries in files of a project
 TRUST_VARIABLE = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owners and modes of its own
 
 
@@ -249,7 +250,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
 
     Every start and doctor warn about them, since one may be misspelled.
     """
-    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST_VARIABLE}
+    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TOKEN_VARIABLE, TRUST_VARIABLE}
     unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
     if not unknown:
         return []

@@ -17,6 +17,9 @@ from typing import Any, Literal
 
 import apsw
 
+from kairos_mcp.server.tokens import read_owner_token
+from tests.foreign.token_proxy import token_proxy
+
 Transport = Literal["stdio", "http", "sse"]
 START_S = 20
 
@@ -82,7 +85,10 @@ def site(place: Place, transport: Transport) -> Iterator[str]:
                 line = server.stderr.readline()
                 assert line, f"the server ended: {printed}"
                 printed += line
-            yield found[1] + ("/mcp" if transport == "http" else "/sse")
+            token = read_owner_token(place.home)
+            assert token is not None
+            with token_proxy(found[1], token) as address:
+                yield address + ("/mcp" if transport == "http" else "/sse")
         finally:
             server.send_signal(signal.SIGTERM)
             _, printed = server.communicate(timeout=START_S)

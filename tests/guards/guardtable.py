@@ -84,6 +84,8 @@ LINES = "providers/test_goal_lines.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
+OWNER_TOKEN = "http/test_owner_token.py::test_"
+INSTALLED_HTTP = "commands/test_install_http.py::test_"
 LIVE = "page/test_live.py::test_"
 
 OAUTH = (
@@ -1846,9 +1848,64 @@ OUTSIDE = (
     ),
     Guard(
         "server/auth.py",
-        "self._needs_token = self._needs_token or has_tokens",
-        "pass",
-        "http/test_tenancy.py::test_from_the_first_token_on_nobody_gets_in_without_one",
+        "        if self._no_auth and not authorization:",
+        "        if not authorization:",
+        OWNER_TOKEN + "another_user_of_this_machine_decides_nothing[False]",
+        quick=True,
+    ),
+    Guard(
+        "server/auth.py",
+        "return Admission(LOCAL, UNDECIDING)",
+        "return Admission(LOCAL)",
+        OWNER_TOKEN + "without_auth_runs_are_started_and_read_and_nothing_is_decided_by_dialog[modern http]",
+    ),
+    Guard(
+        "server/auth.py",
+        'UNDECIDING: Collection[Scope] = ("run", "admin")',
+        'UNDECIDING: Collection[Scope] = ("run", "admin", "approve")',
+        OWNER_TOKEN + "another_user_of_this_machine_decides_nothing[True]",
+    ),
+    Guard(
+        "server/http.py",
+        "        if is_public or settings.oauth is not None:",
+        "        if False:",
+        OWNER_TOKEN + "without_auth_it_listens_on_this_machine_alone[beyond this machine]",
+    ),
+    Guard(
+        "server/http.py",
+        "    if settings.oauth is not None or tokens.any():",
+        "    if settings.oauth is not None:",
+        OWNER_TOKEN + "none_is_made_where_there_is_one",
+    ),
+    Guard(
+        "server/tokens.py",
+        "os.O_EXCL | os.O_NOFOLLOW, 0o600)",
+        "os.O_EXCL | os.O_NOFOLLOW, 0o644)",
+        OWNER_TOKEN + "a_server_without_tokens_makes_one_for_the_local_owner",
+    ),
+    Guard(
+        "cli/serve.py",
+        "    if sys.stderr.isatty():",
+        "    if True:",
+        "server/test_log_lines.py::test_all_that_a_server_says_at_its_start_is_such_a_line[http, text]",
+    ),
+    Guard(
+        "cli/install.py",
+        "not project and (writes or sys.stdout.isatty())",
+        "(writes or sys.stdout.isatty())",
+        INSTALLED_HTTP + "the_project_s_file_gets_the_name_of_a_variable[cursor]",
+    ),
+    Guard(
+        "cli/install.py",
+        "(writes or sys.stdout.isatty())",
+        "True",
+        INSTALLED_HTTP + "the_token_is_printed_on_a_terminal_alone",
+    ),
+    Guard(
+        "cli/hostfile.py",
+        "0o700 if is_secret else 0o777",
+        "0o777",
+        INSTALLED_HTTP + "the_user_s_file_gets_the_token_and_is_for_the_user_alone[cursor]",
     ),
     Guard(
         "server/auth.py",

@@ -25,10 +25,12 @@ LINES = (
 )
 CLIENT = """
 import asyncio, json, os, sys
+import httpx2
 import mcp_types as wire
 from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
-url, mode, goal, does = sys.argv[1:]
+url, token, mode, goal, does = sys.argv[1:]
 asked = []
 
 async def decline(ctx, params):
@@ -36,7 +38,8 @@ async def decline(ctx, params):
     return wire.ElicitResult(action="decline")
 
 def connect(**more):
-    return Client(url, mode=mode, **more)
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    return Client(streamable_http_client(url, http_client=http), mode=mode, **more)
 
 async def call(client, name, **arguments):
     result = (await client.call_tool(name, arguments)).structured_content
@@ -99,7 +102,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 def behave(site: Site, mode: str, does: str) -> tuple[list[dict[str, Any]], int, str]:
     """What such a client was answered, how often its user was asked, and the goal of its runs."""
     goal = f"{does}, {mode}"
-    ran = run_program([f"{site.url}/mcp", mode, goal, does], code=CLIENT, timeout=60)
+    ran = run_program([f"{site.url}/mcp", str(site.token), mode, goal, does], code=CLIENT, timeout=60)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     return found["said"], found["asked"], goal

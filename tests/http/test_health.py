@@ -60,7 +60,7 @@ def test_a_server_whose_state_file_can_not_be_used_lives_and_is_not_ready(sites:
 
 @pytest.mark.state_file("it puts another file there")
 def test_a_state_file_of_a_newer_version_makes_it_not_ready(sites: Callable[..., Site]) -> None:
-    site = sites()
+    site = sites(no_auth=True)
     connection = apsw.Connection(str(site.home.parent / "newer.db"))
     connection.execute("pragma user_version = 9999")
     connection.close()

@@ -106,7 +106,7 @@ async def ground(way: str, folder: Path) -> AsyncIterator[Ground]:
         environ = [f"{name}={value}" for name, value in postgres.environ_of(folder).items()]
         yield Ground(place, json.dumps(["env", *environ, sys.executable, *words]))
         return
-    site = await asyncio.to_thread(Site.start, folder)
+    site = await asyncio.to_thread(Site.start, folder, no_auth=True)
     try:
         yield Ground(place, site.url)
         assert site.is_quiet(), "".join(site.said)

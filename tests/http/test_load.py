@@ -117,7 +117,7 @@ class KilledServers:
         self._thread = threading.Thread(target=self._kill)
         self.sites = [start(), start()]
         proxy.ports = [site.port for site in self.sites]
-        self._address = Site(self.sites[0].server, self.sites[0].home, port=proxy.port)
+        self._address = Site(self.sites[0].server, self.sites[0].home, self.sites[0].token, port=proxy.port)
         self.kills = 0
 
     def __enter__(self) -> KilledServers:

@@ -26,7 +26,7 @@ from kairos_mcp.server.tokens import TokenStore
 async def test_nobody_looks_for_a_session_that_was_deleted(tmp_path: Path) -> None:
     place = place_in(tmp_path / "place")
     async with App.open(place.settings(), via="mcp") as app:
-        reach, access = provide_app(app), Access(AccessRule(TokenStore(place.home), needs_token=False), Challenge())
+        reach, access = provide_app(app), Access(AccessRule(TokenStore(place.home), no_auth=True), Challenge())
         with socket.create_server(("127.0.0.1", 0)) as bound:
             port = bound.getsockname()[1]
             async with serve_app(

@@ -182,15 +182,6 @@ def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[.
     assert site.call("run_status", {}, without=("Authorization",)).status == 401  # the last one opens nothing
 
 
-def test_from_the_first_token_on_nobody_gets_in_without_one(sites: Callable[..., Site], tokens: Tokens) -> None:
-    site = sites()
-    assert site.still_answers()
-    made = tokens.add("alice")
-    assert site.call("run_status", {}).status == 401
-    site.token = made
-    assert site.still_answers()
-
-
 def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
     sites: Callable[..., Site], tokens: Tokens
 ) -> None:

@@ -162,7 +162,7 @@ def test_a_client_that_is_killed_in_the_middle_of_a_wait_harms_nothing(
     sites: Callable[..., Site], write_script: Callable[..., None]
 ) -> None:
     write_script(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
-    site = sites()
+    site = sites(no_auth=True)
     site.call("planner_run", {"goal": "so that what the app opens is open"})
     before = site.descriptors()
     for way in WAYS:
@@ -252,8 +252,9 @@ def test_PROTOCOL_033_a_cancellation_of_what_is_not_there_is_ignored(shared_site
 
 
 async def test_a_client_of_2024_speaks_over_sse(shared_site: Site) -> None:
+    bearer = {"Authorization": f"Bearer {shared_site.token}"}
     async with (
-        httpx2.AsyncClient(base_url=shared_site.url, timeout=SECONDS) as http,
+        httpx2.AsyncClient(base_url=shared_site.url, timeout=SECONDS, headers=bearer) as http,
         http.stream("GET", "/sse", headers={"Accept": "text/event-stream"}) as stream,
     ):
         lines = stream.aiter_lines()

@@ -23,7 +23,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.tokens import Tokens, make_tokens
+from kairos_mcp.server.tokens import Tokens, make_tokens, read_owner_token
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from support import postgres
@@ -70,7 +70,7 @@ class Answer:
 
 @dataclass
 class Site:
-    """`token` is sent where no other Authorization is given."""
+    """`token` is sent where no other Authorization is given: the local owner's where a test names none."""
 
     server: subprocess.Popen[bytes] | Forked
     home: Path
@@ -102,6 +102,8 @@ class Site:
         site.hearing.start()
         assert site._listens.wait(SECONDS), site.said
         assert site.port, site.said
+        if token is None and not listening.get("no_auth"):
+            site.token = read_owner_token(site.home)
         return site
 
     def _hear(self) -> None:

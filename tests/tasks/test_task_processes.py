@@ -99,7 +99,7 @@ def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
 @asynccontextmanager
 async def http(site: Site, token: str | None = None, **ways: Any) -> AsyncIterator[TaskClient]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = {"Authorization": f"Bearer {token or site.token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=20) as transport,
         task_client(streamable_http_client(f"{site.url}/mcp", http_client=transport), **ways) as client,

@@ -131,7 +131,7 @@ def main() -> None:
     environ = {**os.environ, "KAIROS_SCRIPT": str(script)}
     settings = load_settings(Flags(home=given.home, workspaces=(given.workspace,)), environ)
     write_log_lines(environ, settings.log_format)
-    serve(settings, ListenOptions(port=0), build=build_with_content)
+    serve(settings, ListenOptions(port=0, no_auth=True), build=build_with_content)
 
 
 if __name__ == "__main__":
