@@ -151,6 +151,10 @@ class App:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
         self._factory.models.on_spoken = on_spoken
 
+    def wait_for_slow_starts(self, on_slow_start: Callable[[tuple[str, ...]], None]) -> None:
+        """From now on wait for servers that start slowly, as a person does, and have this called with their names."""
+        self._factory.on_slow_start = on_slow_start
+
     def now(self) -> int:
         """Return the time, in milliseconds since 1970."""
         return self._context.clock()

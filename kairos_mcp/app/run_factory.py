@@ -166,6 +166,10 @@ if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
+COMMAND_WAIT_S = 55  # for servers that a person's command starts; a first start by npx or uvx downloads
+SLOW_S = 1.0  # after which a person is told what is waited for
+
+
 class RunFactory:
     """The parts that runs share in this server, each made at first use and closed at the end."""
 
@@ -179,6 +183,7 @@ class RunFactory:
         trace_of = None if self.tracing is None else self.tracing.context_of_call
         self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor, trace_of)
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
+        self.on_slow_start: Callable[[tuple[str, ...]], None] | None = None  # set where a person waits
         self.specs = StoredSpecs(settings, store, self._find_tools)
         self.models = RunModels(settings, self.redactor, self._read_key, self.tracing)
 
@@ -222,12 +227,24 @@ class RunFactory:
     ) -> ToolRegistry:
         """Return the registry once the sources that the globs and names may refer to have listed their tools.
 
-        It waits half a minute at most where one tool is named, else `soon_s` seconds.
+        It waits half a minute at most where a source is named, else `soon_s` seconds. A person's command, which starts
+        them anew each time, waits longer for each, and `on_slow_start` is called with the names of the slow ones.
         """
         registry = await self.registry(workspace)
         if registry.must_wait_for(globs) or registry.must_wait_for(named):
-            await asyncio.to_thread(registry.wait_ready, globs, named, soon_s=soon_s)
+            if self.on_slow_start is not None:
+                soon_s = max(soon_s, COMMAND_WAIT_S)
+            reporting = asyncio.get_running_loop().call_later(SLOW_S, self._report_slow_start, registry)
+            try:
+                await asyncio.to_thread(registry.wait_ready, globs, named, soon_s=soon_s)
+            finally:
+                reporting.cancel()
         return registry
+
+    def _report_slow_start(self, registry: ToolRegistry) -> None:
+        names = registry.starting_sources(("*",))
+        if self.on_slow_start is not None and names:
+            self.on_slow_start(names)
 
     async def can_perform(self, run: RunRow, *, by_hand: bool = False) -> bool:
         """Whether this process can go on with a run by itself. A person's command (`by_hand`) may use the run's own

@@ -27,7 +27,7 @@ from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.http.addresses import describe_local
-from kairos_mcp.tools.registry import NAMED_WAIT_S
+from kairos_mcp.tools.registry import MAX_NOTES, NAMED_WAIT_S
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
@@ -120,8 +120,14 @@ class Tools(Operations):
     ) -> JsonObject:
         """Return a page of the tools that match. Raises UnknownTool, BadArguments."""
         registry = await self._factory.ready_registry(self._factory.find_workspace(None), names or ("*",))
+        if names:  # they are about to be called
+            await asyncio.to_thread(registry.try_sources, names)
         starting = registry.starting_sources(names or ("*",))
         notes = [f"{', '.join(starting)}: not there yet; its tools are found once it is."] if starting else []
+        found = registry.notes(names or ("*",))
+        notes += found[:MAX_NOTES]
+        if len(found) > MAX_NOTES:
+            notes.append(f"{len(found) - MAX_NOTES} more notes: `kairos-mcp tools list`.")
         return registry.search(query, names, category, cursor).as_json() | ({"degraded": notes} if notes else {})
 
     async def list_all(self) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:

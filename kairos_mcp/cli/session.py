@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ def with_app(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage:
 
     async def open_and_act() -> R:
         async with App.open(settings, via="command", salvage=salvage) as app:
+            app.wait_for_slow_starts(_show_slow_start)
             return await act(app)
 
     try:
@@ -46,6 +48,11 @@ def with_app(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage:
         while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
             inner = inner.exceptions[0]
         raise inner from group
+
+
+def _show_slow_start(names: tuple[str, ...]) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        print_note(f"Starting {', '.join(names)}; a first start may download its program.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow,
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
-from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, asks_more_rounds, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
@@ -354,11 +354,13 @@ class ToolAccess:
         if self.late_globs is None:
             return LateTools()
         globs = self.late_globs or None
-        self.registry.wait_ready(globs)
+        self.registry.wait_ready(globs, named_s=DEFAULT_WAIT_S)
         coming = self.registry.starting_sources(globs)
         initial = {spec.name for spec in (*self._initially_offered, *self.searchable)}
         return LateTools(
-            ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in initial]), coming
+            ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in initial]),
+            coming,
+            self.registry.notes(globs)[:MAX_NOTES],
         )
 
     def _check_rate(self, spec: ToolSpec, at: int) -> KairosError | None:

@@ -93,6 +93,10 @@ class EntryPointSource:
         thread.start()
         thread.join(max(0.0, deadline - time.monotonic()))
 
+    def try_once(self, deadline: float) -> None:
+        if not self._is_loaded:
+            self.wait_ready(deadline)
+
     def _load(self) -> None:
         with self._lock:
             if self._is_loaded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,9 @@ from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categorie
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
-NAMED_WAIT_S = 30  # for a source with a tool that is named exactly; hosts give up on a call after about 60 s
+NAMED_WAIT_S = 30  # for a source that is named, by a tool of it or a glob; hosts give up on a call after about 60 s
 DEFAULT_WAIT_S = 3  # for other sources; tools that come later can still be found by the search
+MAX_NOTES = 4  # of sources, in a search's result
 QUOTED_CHARS = 120  # how much of a caller's own words an error repeats
 
 
@@ -42,6 +44,9 @@ class StartingSource(Protocol):
 
         A start that takes longer continues in the background.
         """
+
+    def try_once(self, deadline: float) -> None:
+        """Start it if it was never started here, also where its tools are known. Never raises."""
 
 
 class ToolSource(Protocol):
@@ -171,16 +176,23 @@ class ToolRegistry:
         return any(source.may_match(globs) for source in self._sources)
 
     def wait_ready(
-        self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = DEFAULT_WAIT_S
+        self,
+        globs: Sequence[str] | None,
+        named: Sequence[str] = (),
+        *,
+        soon_s: float = DEFAULT_WAIT_S,
+        named_s: float = NAMED_WAIT_S,
     ) -> None:
         """Wait for the sources that the globs, or these names, may match. Blocks: call it in a worker thread.
 
-        Where a tool that is not known yet is named exactly, it is waited for up to NAMED_WAIT_S, else up to `soon_s`.
+        A source that is named, by a tool that is not known yet or by a glob that begins with the source's name, is
+        waited for up to `named_s` or `soon_s`, whichever is longer, any other up to `soon_s`.
         """
-        unknown = tuple(name for name in (*named, *(globs or ())) if not _is_glob(name) and name not in self._tools)
+        asked = (*named, *(globs or ()))
+        unknown = tuple(name for name in asked if not _is_glob(name) and name not in self._tools)
         now = time.monotonic()
         waits = [
-            (source, now + (NAMED_WAIT_S if source.may_match(unknown) else soon_s))
+            (source, now + (max(named_s, soon_s) if _is_named(source, unknown, asked) else soon_s))
             for source in self._starting()
             if source.may_match(globs) or source.may_match(named)
         ]
@@ -189,6 +201,15 @@ class ToolRegistry:
         elif waits:
             with ThreadPoolExecutor(len(waits), "kairos-ready") as threads:
                 list(threads.map(lambda wait: wait[0].wait_ready(wait[1]), waits))
+
+    def try_sources(self, names: Sequence[str], within_s: float = DEFAULT_WAIT_S) -> None:
+        """Start the sources of these tools where they were not started yet, so that it is known whether they can be.
+        Blocks."""
+        deadline = time.monotonic() + within_s
+        parts = [part for part in self._starting() if part.may_match(names)]
+        if parts:
+            with ThreadPoolExecutor(len(parts), "kairos-ready") as threads:
+                list(threads.map(lambda part: part.try_once(deadline), parts))
 
     def starting_sources(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """Return the names of sources that the globs may match and that are still being started."""
@@ -273,6 +294,15 @@ class ToolRegistry:
         near = ", ".join(nearest_names(name, list(self._tools))) or "none"
         hint = f"Nearest of {len(self._tools)}: {near}; registry_search lists all."
         return UnknownTool(f"No tool matches {_quote_name(name)}.", hint)
+
+
+def _is_named(source: StartingSource, unknown: Sequence[str], asked: Sequence[str]) -> bool:
+    own = [glob for glob in asked if _is_glob(glob) and _literal_start(glob).startswith(source.name)]
+    return source.may_match((*unknown, *own))
+
+
+def _literal_start(glob: str) -> str:
+    return re.split(r"[*?[]", glob, maxsplit=1)[0]
 
 
 def _is_glob(name: str) -> bool:

@@ -175,10 +175,12 @@ def _search_spec(starting: Sequence[str]) -> ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class LateTools:
-    """What became available since a run began: its tools, and the servers that are still starting."""
+    """What became available since a run began: its tools, the servers that are still starting, and what is known of
+    those that can't be started."""
 
     tools: ToolSet = field(default_factory=ToolSet)
     starting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = LateTools) -> Tool:
@@ -205,7 +207,9 @@ def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = 
                 if late_tools.starting
                 else ""
             )
-            message = f"Nothing was found among {len(pool)} tools.{absent or ' Try other words.'}"
+            message = " ".join(
+                (f"Nothing was found among {len(pool)} tools.{absent or ' Try other words.'}", *late_tools.notes)
+            )
             return ToolResult(message, data={"offer": []})
         taken = found[:MAX_FOUND]
         lines = [f"{spec.name} ({spec.effect}): {spec.description.partition(chr(10))[0][:300]}" for spec in taken]

@@ -188,16 +188,17 @@ class Starting(Crowd):
     [
         (None, (), (3, 3)),
         (("*",), (), (3, 3)),
-        (("x__*",), (), (3, None)),
+        (("x__*",), (), (30, None)),
         (("x__echo",), (), (30, None)),
         (("*", "x__echo"), (), (30, 3)),
-        (("y__[ab]",), (), (None, 3)),
+        (("y__[ab]",), (), (None, 30)),
+        (("*__echo",), (), (None, None)),
         (("read_file",), (), (None, None)),
         (None, ("y__look",), (3, 30)),
         (("read_file",), ("y__look", "edit_file"), (None, 30)),
     ],
 )
-def test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer(
+def test_a_source_that_is_named_by_a_tool_or_a_glob_is_waited_for_longer(
     globs: Any, named: tuple[str, ...], waited: tuple[int | None, int | None]
 ) -> None:
     x, y = Starting("x"), Starting("y")

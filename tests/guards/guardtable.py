@@ -2242,11 +2242,24 @@ SERVERS_OF_OTHERS = (
         "registry/test_tools_commands.py::test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is[n]",
     ),
     Guard(
+        "app/tools.py",
+        "            await asyncio.to_thread(registry.try_sources, names)",
+        "            pass",
+        "registry/test_offers.py::test_a_search_says_why_a_tool_that_was_approved_can_t_be_started",
+    ),
+    Guard(
         "tools/registry.py",
-        "now + (NAMED_WAIT_S if source.may_match(unknown) else soon_s)",
-        "now + NAMED_WAIT_S",
+        "    return source.may_match((*unknown, *own))",
+        "    return source.may_match(unknown)",
         "downstream/test_offering.py::"
-        "test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer[None-named0-waited0]",
+        "test_a_source_that_is_named_by_a_tool_or_a_glob_is_waited_for_longer[globs2-named2-waited2]",
+    ),
+    Guard(
+        "tools/registry.py",
+        "now + (max(named_s, soon_s) if _is_named(source, unknown, asked) else soon_s)",
+        "now + max(named_s, soon_s)",
+        "downstream/test_offering.py::"
+        "test_a_source_that_is_named_by_a_tool_or_a_glob_is_waited_for_longer[None-named0-waited0]",
         quick=True,
     ),
     Guard("execution/authorization.py", "        if self.late_globs is None:\n", "        if True:\n", SLOW_SERVER),

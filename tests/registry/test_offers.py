@@ -85,7 +85,7 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
     async with open_checked_app(settings) as app:
         began = time.monotonic()
         run_id, searched = await asyncio.gather(
-            start_run(app, "read_file", "x__*", route="caller"), app.tools.search("echo", None, None, None)
+            start_run(app, "read_file", "?__*", route="caller"), app.tools.search("echo", None, None, None)
         )
         assert time.monotonic() - began < NAMED_WAIT_S / 2
         report = await rests(app, run_id)
@@ -313,3 +313,35 @@ async def test_a_remembered_approval_is_for_the_definition_that_was_approved(ins
         await app.tools.decide(pending.address, "approved", pending.row.hash, PERSON)
         assert await status(app, text="a") == "input_required"
     assert installation.place.rows("select count(*) from approval where through = 'rule'") == [(2,)]
+
+
+async def test_a_glob_that_begins_with_a_server_s_name_waits_for_it_and_a_person_is_told(
+    installation: Installation,
+) -> None:
+    comes = installation.place.root / "comes"
+    slow = replace(installation.server(), command=(*installation.argv, f"late={comes}"))
+    told: list[tuple[str, ...]] = []
+
+    def on_slow_start(names: tuple[str, ...]) -> None:
+        told.append(names)
+        comes.touch()
+
+    async with open_checked_app(installation.place.settings(servers=(slow,))) as app:
+        app.wait_for_slow_starts(on_slow_start)
+        run_id = await start_run(app, "x__echo*", route="caller")
+        await rests(app, run_id)
+        assert await offered_at(app, run_id) == ["x__echo"]
+    assert told == [("x",)]
+
+
+async def test_a_search_says_why_a_tool_that_was_approved_can_t_be_started(installation: Installation) -> None:
+    breaks = installation.place.root / "breaks"
+    server = replace(installation.server(), command=(*installation.argv, f"breaks={breaks}"))
+    async with open_checked_app(installation.place.settings(servers=(server,))) as app:
+        await app.tools.search("echo", None, None, None)
+    breaks.touch()
+    async with open_checked_app(installation.place.settings(servers=(server,))) as app:
+        found = await app.tools.search(None, ("x__echo",), None, None)
+    assert [tool["name"] for tool in found["tools"]] == ["x__echo"]
+    assert "status 3" in found["degraded"][0]
+    assert "the cause of it all" in found["degraded"][0]

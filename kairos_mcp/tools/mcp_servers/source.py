@@ -125,10 +125,17 @@ class McpServerSource:
 
         Blocks until `deadline` (`time.monotonic()`) at most. Never raises; failures appear in the notes.
         """
+        self._update(deadline, lambda known, client: known is None or (client is not None and client.is_stale))
+
+    def try_once(self, deadline: float) -> None:
+        """Start it if it was not started here, so that it is known whether its tools can be called."""
+        self._update(deadline, lambda _, client: client is None)
+
+    def _update(self, deadline: float, is_needed: Callable[[object, ServerClient | None], bool]) -> None:
         try:
             known = self._resources.definitions.read_source(self._pin_source)
             self._set_tools(known, self._listing)
-            if known is None or (self._client is not None and self._client.is_stale):
+            if is_needed(known, self._client):
                 self._run_in_loop(lambda client: client.ensure_listed(deadline), deadline)
                 self._problem = None
         except KairosError as error:
