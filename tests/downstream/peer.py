@@ -181,10 +181,8 @@ def main() -> None:
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=HOW["child"] == "apart"
         )
         log(f"child {child.pid}")
-    if os.path.exists(HOW.get("breaks", "")):
-        sys.stderr.write("Starting\nthe cause of it all\n\n")
-        sys.exit(3)
-    if "crash" in HOW:
+    if "crash" in HOW or os.path.exists(HOW.get("breaks", "")):
+        sys.stderr.write("Starting\nthe cause of it all\n\n" if "breaks" in HOW else "")
         sys.exit(3)
     if HOW.get("stderr") == "endless":
         threading.Thread(
