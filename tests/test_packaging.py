@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSION, NAME = PROJECT["version"], PROJECT["name"]
 BUNDLE = runpy.run_path(str(ROOT / "packaging" / "bundle.py"))
 
 
@@ -123,3 +124,28 @@ def test_the_wheel_has_the_page_s_files(tmp_path: Path) -> None:
     }
     assert packed == files
     assert {"kairos_mcp/page/assets/index.html", "kairos_mcp/page/assets/vendor/LICENSES.txt"} <= packed
+
+
+def test_every_text_names_our_own_distribution(unpacked_bundle: Path) -> None:
+    """The command's name, `kairos-mcp`, is another project's on the index."""
+    assert NAME == "kairos-loop"
+    (package,) = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))["packages"]
+    assert (package["registryType"], package["identifier"]) == ("pypi", NAME)
+    assert PROJECT["scripts"][NAME] == PROJECT["scripts"]["kairos-mcp"]  # `uvx NAME` starts the script of that name
+    bundled = tomllib.loads((unpacked_bundle / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert bundled["name"] == NAME
+    wheels = re.findall(r"\S+\.whl", (ROOT / "packaging" / "Containerfile").read_text(encoding="utf-8"))
+    assert {Path(wheel).name for wheel in wheels if "*" in wheel} == {f"{NAME.replace('-', '_')}-*.whl"}
+    folders = ("kairos_mcp", "config", "docs", "deploy", "packaging", "examples", "skills")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml", "server.json")]
+    foreign = re.compile(
+        rb"kairos-mcp\[|kairos[-_]mcp==|(?:pip3?|pipx|uv tool|uv pip) (?:install|run) [^`\n|]*[ '\"]kairos-mcp\b"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0].decode()}"
+        for path in files
+        if "__pycache__" not in path.parts
+        for match in foreign.finditer(path.read_bytes())
+    ]
+    assert [text for text in found if "--from" not in text] == []

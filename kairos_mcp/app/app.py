@@ -211,5 +211,5 @@ def make_database(settings: Settings, via: str, serves: ServedRuns | None = None
     try:
         from kairos_mcp.store.postgres.database import PostgresStore  # at first use: its driver is an extra
     except ImportError as error:
-        raise ConfigError("The driver for PostgreSQL is missing.", "pip install 'kairos-mcp[postgres]'") from error
+        raise ConfigError("The driver for PostgreSQL is missing.", "pip install 'kairos-loop[postgres]'") from error
     return PostgresStore(settings.home, settings.store, via, password=settings.store_password, served_runs=serves)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM_NAME = "kairos-mcp"
+_SCRIPTS = (PROGRAM_NAME, "kairos-loop")  # as pyproject.toml has them; the second bears the name of the distribution
 COMMAND_GROUPS = (
     "mandate",
     "rules",
@@ -99,6 +100,6 @@ def program_words() -> tuple[str, ...]:
     """Return the words that start this program from any folder and any shell. `-P`: without it the folder that such a
     command is pasted in could bring modules of its own."""
     started = Path(sys.argv[0])
-    if started.name in (PROGRAM_NAME, f"{PROGRAM_NAME}.exe"):
+    if started.name.removesuffix(".exe") in _SCRIPTS:
         return (str(started.absolute()),)
     return (sys.executable, "-P", "-m", "kairos_mcp")

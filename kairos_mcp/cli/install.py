@@ -165,8 +165,9 @@ def _is_in_cache(environment: Path) -> bool:
 
 
 def _uvx_source() -> list[str]:
-    """Where uvx has this package from, as its option; nothing where that is the package index."""
+    """Where uvx has this package from, as its option. On an index the package that bears the command's own name is
+    somebody else's."""
     distribution = find_distribution()
     stated = None if distribution is None else distribution.read_text("direct_url.json")  # PEP 610
-    url: str = json.loads(stated)["url"] if stated else ""
+    url: str = json.loads(stated)["url"] if stated else "" if distribution is None else distribution.name
     return ["--from", unquote(urlsplit(url).path) if url.startswith("file:") else url] if url else []

@@ -76,7 +76,7 @@ def connection_failure(error: Exception, name: str, environ: Mapping[str, str]) 
             return Failure(error.code, str(error))
         case ImportError():
             extra = kind.partition("-")[0]
-            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{extra}]'.")
+            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-loop[{extra}]'.")
         case _ if kind in _ONE_VARIABLE and not environ.get(key_variable(kind)):
             hint = "Set it; for a server of your own set KAIROS_BASE_URL."
             return Failure("config_error", f"{name} needs a key: {key_variable(kind)} is not set. {hint}")

@@ -84,7 +84,7 @@ def _read_keyring(service: str, name: str) -> str:
         import keyring
         from keyring.errors import KeyringError
     except ImportError as error:
-        raise ConfigError("The package for keyrings is missing.", "pip install 'kairos-mcp[keyring]'") from error
+        raise ConfigError("The package for keyrings is missing.", "pip install 'kairos-loop[keyring]'") from error
     try:
         return (keyring.get_password(service, name) or "").strip()
     except KeyringError as error:

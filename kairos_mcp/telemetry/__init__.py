@@ -19,6 +19,6 @@ def start_telemetry(*, with_content: bool) -> Providers:
         from kairos_mcp.telemetry.providers import process_providers  # imports the SDK: only where telemetry is on
     except ImportError as error:
         raise ConfigError(
-            "The setting telemetry needs packages that are not installed.", 'Install "kairos-mcp[telemetry]".'
+            "The setting telemetry needs packages that are not installed.", 'Install "kairos-loop[telemetry]".'
         ) from error
     return process_providers(with_content=with_content)

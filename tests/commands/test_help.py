@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from kairos_mcp.cli.own_start import find_distribution
 from kairos_mcp.cli.serve import plain_serve
 from kairos_mcp.settings.settings import Flags
 
@@ -57,8 +57,10 @@ def test_the_help_is_the_snapshot(kairos) -> None:
 
 
 def test_the_version_is_that_of_the_distribution(kairos) -> None:
+    distribution = find_distribution()
+    assert distribution is not None
     said = kairos("--version")
-    assert (said.code, said.out, said.err) == (0, f"kairos-mcp {metadata.version('kairos-mcp')}\n", "")
+    assert (said.code, said.out, said.err) == (0, f"kairos-mcp {distribution.version}\n", "")
 
 
 @pytest.mark.parametrize("words", [["bogus"], ["serve", "--bogus"], ["serve", "--home"], ["run", "--limit"], ["show"]])

@@ -1,7 +1,7 @@
 """The other providers, each against a server on loopback that speaks as it does.
 
 OpenAI's Responses API comes with the base install. The others are extras; where one is not installed its tests are
-skipped, and that its absence is told with the cure is tested instead: pip install 'kairos-mcp[google,groq,...]'.
+skipped, and that its absence is told with the cure is tested instead: pip install 'kairos-loop[google,groq,...]'.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def with_a_key(wire: Wire) -> dict[str, str]:
 def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wire:
     """A provider whose package is there. Region and key stand in the surroundings, as a user would set them."""
     if not is_there(request.param.package):
-        pytest.skip(f"kairos-mcp[{request.param.kind}] is not installed")
+        pytest.skip(f"kairos-loop[{request.param.kind}] is not installed")
     for name, value in {**AWS, **with_a_key(request.param)}.items():
         monkeypatch.setenv(name, value)
     return request.param
@@ -149,7 +149,7 @@ async def test_without_its_package_the_extra_is_named(kind: str) -> None:
         failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert failure.code == "config_error"
-    assert f"pip install 'kairos-mcp[{kind}]'" in failure.message
+    assert f"pip install 'kairos-loop[{kind}]'" in failure.message
 
 
 # -- whole runs --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""xAI, which speaks gRPC: its own stubs serve it on loopback. Skipped where kairos-mcp[xai] is not installed."""
+"""xAI, which speaks gRPC: its own stubs serve it on loopback. Skipped where kairos-loop[xai] is not installed."""
 
 from __future__ import annotations
 

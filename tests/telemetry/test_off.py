@@ -89,4 +89,4 @@ def test_without_the_extra_the_error_names_it(place: Place, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "kairos_mcp.telemetry.providers", None)
     with pytest.raises(ConfigError, match="telemetry") as refused:
         App(place.settings(telemetry=True), "mcp", lambda: 0, lambda: "run-1")
-    assert "kairos-mcp[telemetry]" in refused.value.hint
+    assert "kairos-loop[telemetry]" in refused.value.hint

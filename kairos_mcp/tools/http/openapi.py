@@ -342,7 +342,7 @@ def _parse_yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError(
-            "The document is not JSON, and the package for YAML is missing.", "pip install 'kairos-mcp[yaml]'"
+            "The document is not JSON, and the package for YAML is missing.", "pip install 'kairos-loop[yaml]'"
         ) from error
 
     if _MERGE.search(text):  # merges let a small document unfold to a huge one
