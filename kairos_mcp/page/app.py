@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 PAGE_RUNS, MAX_PAGE_RUNS = 60, 200
 TEXT_CHARS = 200_000
+MAX_ENTERING = 32
+BODY_S = 10.0  # for all of a body to arrive
 COMPRESSED_BYTES = 1_000  # from so many on an answer is compressed
 _STATUS: tuple[tuple[tuple[type[KairosError], ...], int], ...] = (
     ((errors.UnknownRun, errors.UnknownTool, errors.UnknownAgent, errors.UnknownMandate, NotFound), 404),
@@ -63,6 +65,7 @@ class Page:
     ) -> None:
         self._get_app, self._home, self._serves = get_app, home, serves
         self._sessions = Sessions()
+        self._entering = 0  # requests of browsers that nobody knows yet
         self._driving: set[asyncio.Task[None]] = set()
         self.live = Live(get_app)
         read = {
@@ -110,7 +113,13 @@ class Page:
         return _send_file(request, SHELL)
 
     async def _enter(self, _app: App, request: Request) -> Response:
-        code = (await _read_body(request)).get("code")
+        if self._entering >= MAX_ENTERING:
+            return error_response(503, "busy", "Too many browsers enter at once.", "Try again in a few seconds.")
+        self._entering += 1
+        try:
+            code = (await _read_body(request)).get("code")
+        finally:
+            self._entering -= 1
         if not isinstance(code, str) or not await asyncio.to_thread(use_code, self._home, code):
             return CODE_USED.response()
         return _json_response(request, {"secret": self._sessions.enter()})
@@ -275,10 +284,14 @@ def _query(request: Request, name: str) -> str:
 async def _read_body(request: Request) -> JsonObject:
     """Return the JSON object of a request. Raises BadArguments; TooLarge beyond BODY_BYTES."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES:
-            raise errors.TooLarge(f"An act has at most {BODY_BYTES:,} bytes.", "Say it shorter.")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES:
+                    raise errors.TooLarge(f"An act has at most {BODY_BYTES:,} bytes.", "Say it shorter.")
+    except TimeoutError:
+        raise BadArguments("What was sent took too long to arrive.", "Try again.") from None
     try:
         value = parse_strict_json(body.decode())
     except (UnicodeDecodeError, Undecodable) as error:

@@ -21,6 +21,7 @@ from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
+from kairos_mcp.server.http_places import Places, refuse_place
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
 
@@ -153,12 +154,19 @@ class Authentication:
     """
 
     def __init__(
-        self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge, answer_unavailable: ASGIApp
+        self,
+        app: ASGIApp,
+        access: AccessRule,
+        rates: RateLimiter,
+        places: Places,
+        challenge: Challenge,
+        answer_unavailable: ASGIApp,
     ) -> None:
         self._app = app
         self._with_user = AuthContextMiddleware(app)
         self._access = access
         self._rates = rates
+        self._places = places
         self._challenge = challenge
         self._answer_unavailable = answer_unavailable
 
@@ -167,13 +175,17 @@ class Authentication:
         if not isinstance(admission, Admission):
             await admission(scope, receive, send)
             return
+        with self._places.hold(admission.principal) as has_place:
+            await (self._answer_as(admission, scope) if has_place else refuse_place)(scope, receive, send)
+
+    def _answer_as(self, admission: Admission, scope: AsgiScope) -> ASGIApp:
+        """Return what answers from here on, in this context, as whoever was admitted."""
         set_principal(admission.principal)
         set_scopes(admission.scopes)
         if admission.token is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app
         scope["user"] = AuthenticatedUser(admission.token)
-        await self._with_user(scope, receive, send)
+        return self._with_user
 
     async def _admit(self, authorization: str) -> Admission | ASGIApp:
         try:

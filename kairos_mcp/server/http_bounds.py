@@ -14,7 +14,7 @@ class RequestBounds:
     """Bounds of one server. Times are in seconds: `header_s` and `body_s` for all of a header or body to arrive,
     `unread_s` for a client to read an answer, `idle_s` for a session without a request, `shutdown_s` for requests to
     finish when the server ends. `calls_per_s`, `burst` and `principal_sessions` hold for each principal; `sessions` are
-    shared among all.
+    shared among all. `trusted_proxies`: addresses and networks whose connections are those of many.
 
     512 connections leave half of the usual 1,024 descriptors to everything else; a legacy client's session takes one to
     listen and one for each call. The largest body is the SDK's own limit.
@@ -32,6 +32,7 @@ class RequestBounds:
     calls_per_s: float = 100.0
     burst: int = 300
     shutdown_s: float = 1.0
+    trusted_proxies: tuple[str, ...] = ()
 
     @staticmethod
     def from_settings(settings: Settings) -> RequestBounds:
@@ -42,4 +43,5 @@ class RequestBounds:
             calls_per_s=settings.rate_limit,
             burst=settings.rate_burst,
             shutdown_s=settings.shutdown_s,
+            trusted_proxies=settings.trusted_proxies,
         )

@@ -2,7 +2,8 @@
 
 uvicorn waits for ever for a header that does not come, for the rest of a body that nobody reads any more, and for a
 client that does not read its answer; and it keeps every idle connection, so that enough of them shut out all others.
-Here each of these waits is bounded, and an idle connection makes room for a new one.
+Here each of these waits is bounded, and an idle connection, whose next header is not whole, makes room for a new one:
+one of the peer that has the most of them.
 
 h11 also accepts messages that two readers could split differently: a bare LF as the end of a line, folded headers, a
 length beside chunks. A proxy before us may split such a message elsewhere, and hide somebody's next request in it
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
@@ -23,6 +25,7 @@ from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kairos_mcp.server.http_bounds import RequestBounds
+from kairos_mcp.server.http_places import Peers
 
 _LOOSE_LINE_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")  # not CRLF, or a folded header
 _REQUEST_LINE = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
@@ -71,6 +74,7 @@ def bounded_protocol(limits: RequestBounds) -> type[H11Protocol]:
 
     class WithLimits(BoundedProtocol):
         bounds = limits
+        peers = Peers(limits.trusted_proxies)
 
     return WithLimits
 
@@ -79,6 +83,7 @@ class BoundedProtocol(H11Protocol):
     """A connection whose waits are bounded by `bounds`."""
 
     bounds: ClassVar[RequestBounds]
+    peers: ClassVar[Peers]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._connected_at = self.loop.time()
@@ -86,6 +91,8 @@ class BoundedProtocol(H11Protocol):
         self._unread_timer: asyncio.TimerHandle | None = None  # runs while the client reads nothing
         self.conn._receive_buffer = StrictBuffer()  # nothing has been received yet
         super().connection_made(cast("asyncio.Transport", transport))
+        address, port = self.client or ("", 0)
+        self._peer = f"{address} {port}" if self.peers.include(address) else address
         self._wait_for_client()
         if len(self.connections) > self.bounds.connections:
             self._make_room()
@@ -155,13 +162,12 @@ class BoundedProtocol(H11Protocol):
         return b"".join(part or b"" for part in parts)
 
     def _make_room(self) -> None:
-        """Close the oldest idle connection. If none is idle, uvicorn answers the new one's request with 503."""
-        others = [
-            other
-            for other in self.connections
-            if isinstance(other, BoundedProtocol) and other is not self and other.is_idle
-        ]
-        oldest = min(others, key=lambda other: other._connected_at, default=None)
-        if oldest is not None:
-            self.connections.discard(oldest)
-            oldest.transport.close()
+        """Close the oldest idle connection of the peer that has the most, this new one counted. If none is idle,
+        uvicorn answers the new one's request with 503."""
+        idle = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle]
+        counts = Counter(other._peer for other in idle)
+        others = [other for other in idle if other is not self]
+        closed = min(others, key=lambda other: (-counts[other._peer], other._connected_at), default=None)
+        if closed is not None:
+            self.connections.discard(closed)
+            closed.transport.close()

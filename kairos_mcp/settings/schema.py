@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -45,6 +46,15 @@ def _check_reference(text: str) -> str:
     """Refuse a key itself, which does not belong into a setting; the error does not quote it."""
     if not is_reference(text):
         raise PydanticCustomError("reference", "it has to refer to a key: {forms}", {"forms": REFERENCE_FORMS})
+    return text
+
+
+def _check_network(text: str) -> str:
+    """Refuse what is no address and no network."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        raise PydanticCustomError("network", "it has to be an address or a network, as 10.0.0.0/8") from None
     return text
 
 
@@ -110,6 +120,7 @@ class _SettingsFile(StrictTable):
     max_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     principal_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
+    trusted_proxies: list[Annotated[Text, AfterValidator(_check_network)]] | None = None
     log_format: Literal["text", "json"] | None = None
     oauth: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)] | None = None
     telemetry: bool | None = None

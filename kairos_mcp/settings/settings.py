@@ -111,9 +111,9 @@ class Settings:
     skills, which take precedence over ours and the user's. `claude_agents`: agents of `.claude/agents` count too.
     `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
     `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
-    whose sampling `auto` leaves out. `rate_limit`, `rate_burst`, `max_sessions`, `principal_sessions`,
-    `shutdown_s`: bounds of a server over HTTP. `log_format`: of a server's stderr. `telemetry`: spans and metrics are
-    sent, `telemetry_content`: with what was asked, answered, called and returned.
+    whose sampling `auto` leaves out. `rate_limit`, `rate_burst`, `max_sessions`, `principal_sessions`, `shutdown_s`,
+    `trusted_proxies`: bounds of a server over HTTP. `log_format`: of a server's stderr. `telemetry`: spans and metrics
+    are sent, `telemetry_content`: with what was asked, answered, called and returned.
     """
 
     home: Path
@@ -160,6 +160,7 @@ class Settings:
     max_sessions: int = 256
     principal_sessions: int | None = None
     shutdown_s: float = 1.0
+    trusted_proxies: tuple[str, ...] = ()
     log_format: Literal["text", "json"] = "text"
     oauth: OAuthSetting | None = None
     telemetry: bool = False
@@ -268,7 +269,7 @@ SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN
 FILE_ONLY = frozenset(
     (
         *("command_writes", "gate", "http_hosts", "http_tools", "instructions", "oauth", "private_hosts", "servers"),
-        "silent_clients",
+        *("silent_clients", "trusted_proxies"),
     )
 )
 """Settings that are tables or lists of them, which no variable can hold."""
