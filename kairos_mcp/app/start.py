@@ -79,10 +79,10 @@ class NewRunPlan:
 async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> StartResult:
     """Create the run and drive it, or leave it to a server; or find the run of an identical start. Raises BadArguments,
     Stale."""
-    built = plan.built
-    spec, texts = redact_values.redact_spec(built.spec, built.texts, context.factory.redactor)
-    if context.factory.tracing is not None:
-        spec = context.factory.tracing.mark_spec(spec)
+    built, redactor, tracing = plan.built, context.factory.redactor, context.factory.tracing
+    marked = built.spec if tracing is None else tracing.mark_spec(built.spec)
+    spec, texts, secrets = redact_values.redact_spec(marked, built.texts, redactor)
+    built = note_redactions(built, secrets)
     if context.settings.keep_days is not None:
         context.retention.sweep_if_due()
     at = context.clock()
@@ -101,7 +101,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         principal=caller.principal,
         via=caller.via,
         client=caller.client,
-        key=plan.key,
+        key=None if plan.key is None else redactor.redact_text(plan.key).text,
         start_digest=plan.start_digest if place is None else digest_of(plan.start_digest, place.encode()),
         workspace=plan.workspace,
         at=at,

@@ -80,10 +80,8 @@ def redact_value(value: JsonObject, redactor: Redactor) -> JsonObject:
 
 def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
     """Redact what a run is started with; also return how many secrets it held."""
-    texts = {
-        name: redactor.redact_text(text) for name in ("goal", "system", "context") if (text := getattr(request, name))
-    }
-    texts |= {name: redactor.redact_known(text) for name in ("key", "model") if (text := getattr(request, name))}
+    names = ("goal", "system", "context", "model")
+    texts = {name: redactor.redact_text(text) for name in names if (text := getattr(request, name))}
     messages = [_redact_message(message, redactor) for message in request.messages]
     count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
     if not count:
@@ -94,8 +92,8 @@ def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[Planner
 
 def redact_team_request(request: TeamRequest, redactor: Redactor) -> tuple[TeamRequest, int]:
     """Redact what a team is started with; also return how many secrets it held."""
-    texts = {name: redactor.redact_text(text) for name in ("goal", "context") if (text := getattr(request, name))}
-    texts |= {name: redactor.redact_known(text) for name in ("key", "model") if (text := getattr(request, name))}
+    names = ("goal", "context", "model")
+    texts = {name: redactor.redact_text(text) for name in names if (text := getattr(request, name))}
     plan, in_plan = (None, 0) if request.plan is None else redact_arguments(request.plan, redactor)
     count = sum(found.count for found in texts.values()) + in_plan
     if not count:
@@ -109,16 +107,75 @@ def redact_label(name: str, redactor: Redactor) -> str:
     return redactor.redact_text(name).text.strip()[:LABEL_CHARS]
 
 
-def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts]:
-    """Redact known values in the texts of a run's spec, such as a script, prompts and tool descriptions."""
-    plain = {name: redactor.redact_known(body) for name, body in texts}
-    if not any(found.count for found in plain.values()):
-        return spec, texts
-    named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
+AS_WRITTEN = (
+    *("script_text", "prompts_text", "dialect_text", "phase_prompts_text", "team_prompts_text"),  # of our own files
+    *("given_text", "carried_text"),  # what phases and cycles gave, in a model's words
+)
+
+
+def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts, int]:
+    """Redact all that the row of a new run will hold; also return how many secrets were found in what it was given.
+
+    Every start comes through here, and with it every field that a spec has or will have: only the texts in AS_WRITTEN,
+    and a model's turns in a conversation, are rid of known values alone.
+    """
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    refers = {name: value for name, value in values.items() if isinstance(value, str) and value in named}
-    renamed: dict[str, Any] = {name: named[value] for name, value in refers.items()}
-    return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())
+    given = {value for name, value in values.items() if name.endswith("_text") and name not in AS_WRITTEN}
+    written = {values[name] for name in AS_WRITTEN} - given
+    count, named, bodies = 0, dict[str, str](), list[tuple[str, str]]()
+    for name, body in texts:
+        found = redactor.redact_known(body) if name in written else _redact_given_text(body, redactor)
+        count += 0 if name in written else found.count
+        named[name] = sha256(found.text.encode()).hexdigest() if found.count else name
+        bodies.append((named[name], found.text))
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.endswith("_text"):
+            plain[name] = named.get(value, value)
+        else:
+            plain[name], found_here = _redact_given(value, redactor)
+            count += found_here
+    return (replace(spec, **plain) if plain != values else spec), tuple(bodies), count
+
+
+def _redact_given_text(body: str, redactor: Redactor) -> Redacted:
+    """Redact a text that a run is given; of one that is JSON, each text in it, so that it stays JSON."""
+    is_json = body[:1] in ("[", "{")
+    lines = body.replace("\\n", "\n").replace('\\"', '"') if is_json and "\\" in body else body
+    found = redactor.redact_text(lines)
+    if not (is_json and found.count):
+        return Redacted(body, 0) if is_json else found
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return redactor.redact_text(body)
+    parts = [_redact_given_part(part, redactor) for part in (value if isinstance(value, list) else [value])]
+    plain = [part for part, _ in parts]
+    count = sum(found for _, found in parts)
+    return Redacted(_JSON.encode(plain if isinstance(value, list) else plain[0]), count) if count else Redacted(body, 0)
+
+
+def _redact_given_part(value: Any, redactor: Redactor) -> tuple[Any, int]:
+    match value:
+        case {"role": "assistant"}:
+            plain = _redact_known(value, redactor)
+            return plain, int(plain != value)
+        case _:
+            return redactor.redact_json(value)
+
+
+def _redact_given(value: Any, redactor: Redactor) -> tuple[Any, int]:
+    match value:
+        case str():
+            found = redactor.redact_text(value)
+            return found.text, found.count
+        case dict() | list():
+            return redactor.redact_json(value)
+        case tuple():
+            parts = [_redact_given(item, redactor) for item in value]
+            return tuple(plain for plain, _ in parts), sum(count for _, count in parts)
+        case _:
+            return value, 0
 
 
 def redaction_note(count: int) -> str:
@@ -145,13 +202,16 @@ def _redact_known(value: Any, redactor: Redactor) -> Any:
 
 
 def _redact_message(message: Message, redactor: Redactor) -> tuple[Message, int]:
-    content = redactor.redact_text(message.content)
-    calls = [(call, redactor.redact_json(call.arguments)) for call in message.tool_calls]
-    count = content.count + sum(found for _, (_, found) in calls)
+    content, answered = redactor.redact_text(message.content), redactor.redact_text(message.tool_call_id or "")
+    calls, count = list[ToolCall](), content.count + answered.count
+    for call in message.tool_calls:
+        (number, name, arguments), found = redactor.redact_json([call.id, call.name, call.arguments])
+        calls.append(replace(call, id=number, name=name, arguments=arguments))
+        count += found
     if not count:
         return message, 0
-    kept = tuple(replace(call, arguments=plain) for call, (plain, _) in calls)
-    return replace(message, content=content.text, tool_calls=kept), count
+    call_id = None if message.tool_call_id is None else answered.text
+    return replace(message, content=content.text, tool_calls=tuple(calls), tool_call_id=call_id), count
 
 
 _EXAMPLE = ".env.example"

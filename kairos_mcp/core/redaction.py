@@ -164,10 +164,10 @@ class Redactor:
                 return masked.text, masked.count
             case dict():
                 pairs = [
-                    (self.redact_text(str(name)).text, *self._redact_member(str(name), item))
-                    for name, item in value.items()
+                    (self.redact_text(str(name)), *self._redact_member(str(name), item)) for name, item in value.items()
                 ]
-                return {name: item for name, item, _ in pairs}, sum(count for *_, count in pairs)
+                count = sum(name.count + in_item for name, _, in_item in pairs)
+                return {name.text: item for name, item, _ in pairs}, count
             case list() | tuple():
                 items = [self.redact_json(item) for item in value]
                 return [item for item, _ in items], sum(count for _, count in items)

@@ -37,6 +37,7 @@ RIGHTS = "approvals/test_rights.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
+EVERY_FIELD = "secrets/test_every_field.py::test_a_secret_in_any_field_of_"
 FOREIGN_FOLDERS = "commands/test_foreign_folders.py::test_"
 HIDING = "approvals/test_hidden_characters.py::test_"
 TOUCHED = "approvals/test_touched_paths.py::test_"
@@ -2112,6 +2113,36 @@ OUTSIDE = (
         "return _compile((*_SHAPES, *_ASSIGNMENTS, *_NAMED_SECRETS))",
         "return _compile((*_SHAPES, *_ASSIGNMENTS))",
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
+    ),
+    Guard(  # a start of a new kind, a new field of an old one
+        "app/start.py",
+        "spec, texts, secrets = redact_values.redact_spec(marked, built.texts, redactor)",
+        "spec, texts, secrets = marked, built.texts, 0",
+        EVERY_FIELD + "a_tool_is_stored_and_logged_nowhere",
+    ),
+    Guard(
+        "core/redact_values.py",
+        "found = redactor.redact_known(body) if name in written else _redact_given_text(body, redactor)",
+        "found = redactor.redact_known(body)",
+        EVERY_FIELD + "a_tool_is_stored_and_logged_nowhere",
+    ),
+    Guard(
+        "core/redact_values.py",
+        "plain[name], found_here = _redact_given(value, redactor)",
+        "plain[name], found_here = value, 0",
+        EVERY_FIELD + "a_start_of_a_new_kind_is_stored_nowhere",
+    ),
+    Guard(
+        "app/start.py",
+        "key=None if plan.key is None else redactor.redact_text(plan.key).text",
+        "key=plan.key",
+        EVERY_FIELD + "a_tool_is_stored_and_logged_nowhere",
+    ),
+    Guard(
+        "core/redaction.py",
+        "count = sum(name.count + in_item for name, _, in_item in pairs)",
+        "count = sum(in_item for name, _, in_item in pairs)",
+        EVERY_FIELD + "a_tool_is_stored_and_logged_nowhere",
     ),
     Guard(
         "core/redaction.py",

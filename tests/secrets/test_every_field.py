@@ -1,0 +1,308 @@
+"""A secret in any field of any request reaches no row, no file and no log.
+
+Fields come from the listed schemas, so that a new tool, act or field is tried without being named here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import postgres
+from support.app import ME, Place
+from support.commands import command
+from support.environment import plain_environ
+from support.page import served_page
+from support.page_runs import ask_to_write
+from support.stdio_server import StdioClient
+
+import kairos_mcp
+from kairos_mcp.app import start
+from kairos_mcp.app.app import App
+from kairos_mcp.app.start import NewRunPlan
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.redact_values import AS_WRITTEN
+from kairos_mcp.core.redaction import MASK
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.page.acts import _ACTS
+from kairos_mcp.specs.build import BuiltSpec
+
+VALUE = "kq-4711/zX9+pLm=c0ffee"  # known by its value alone, as one that the server was given
+SHAPE = "sk-canary-0123456789abcdef"  # by its shape alone
+LISTING = json.loads((Path(kairos_mcp.__file__).parent / "server" / "listing.json").read_bytes())
+SCHEMAS: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in LISTING["tools"]}
+TOOL = {
+    "name": "ask_person",
+    "description": "Asks.",
+    "input_schema": {"type": "object", "properties": {"a": {"type": "string", "description": "A."}}},
+}
+TURN = {
+    "content": "look",
+    "tool_calls": [{"id": "1", "name": "ask_person", "arguments": {"question": "?", "more": {"deep": ["x"]}}}],
+    "finish": "tool_calls",
+}
+MANDATE = {
+    "id": "links",
+    "goal": "Every link leads to a file.",
+    "observe": ["file_tree", {"tool": "read_file", "args": {"path": "a.txt"}}],
+    "decide_hints": {"prefer_scope": "docs"},
+    "acceptance": [
+        {"check": "file_contains", "path": "a.txt", "text": "x"},
+        {"check": "command_succeeds", "argv": ["true", "x"], "cwd": "."},
+    ],
+    "tools": ["read_file"],
+}
+PLAN = {
+    "analysis": "One part.",
+    "strategy": "decomposed",
+    "tasks": [{"id": "one", "agent": "code_analyzer", "description": "Read the file.", "depends_on": []}],
+}
+# Without a key, by which a second start would be refused before it is stored.
+REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "planner_run": (
+        {
+            "goal": "look",
+            "context": "c",
+            "system": "s",
+            "messages": [
+                {"role": "user", "content": "u"},
+                {"role": "assistant", "content": "a", "tool_calls": TURN["tool_calls"]},
+                {"role": "tool", "content": "r", "tool_call_id": "1"},
+            ],
+            "tools": ["read_file"],
+            "caller_tools": [TOOL],
+            "output_schema": {"type": "object", "properties": {"a": {"type": "string", "description": "A."}}},
+            "model": "m",
+        },
+    ),
+    "planner_plan": ({"goal": "look", "context": "c"},),
+    "team_run": ({"goal": "look", "context": "c", "model": "m"}, {"goal": "look", "plan": PLAN}),
+    "ooda_run": ({"mandate": MANDATE},),
+    "mandate_save": ({"mandate": MANDATE},),
+    "registry_call": ({"name": "read_file", "arguments": {"path": "a.txt"}},),
+    "registry_register": (
+        {
+            "spec": {
+                "kind": "http_tool",
+                "name": "weather",
+                "description": "Tells the weather.",
+                "url": "https://api.example.com/w",
+                "method": "GET",
+                "parameters": [{"name": "q", "in": "query", "schema": {"type": "string", "description": "Q."}}],
+                "headers": {"X-Key": "env:WEATHER_KEY"},
+                "result": "/a",
+                "effect": "read",
+            }
+        },
+        {
+            "spec": {
+                "kind": "server",
+                "name": "files",
+                "command": "python3",
+                "args": ["-c", "pass"],
+                "env": {"A": "env:B"},
+                "effects": {"*": "read"},
+            }
+        },
+    ),
+}
+
+
+def planted(value: Any, schema: dict[str, Any], secret: str) -> Iterator[Any]:
+    """The value as often as it has texts, each time with a secret in another one; and with each field it could have."""
+    match value:
+        case str():
+            yield from (secret, f"{value} {secret}", f"token={secret}")
+        case dict():
+            fields = schema.get("properties", {})
+            for name, item in value.items():
+                yield from ({**value, name: each} for each in planted(item, fields.get(name, {}), secret))
+                yield {**{other: kept for other, kept in value.items() if other != name}, f"{secret}": item}
+            for name in fields.keys() - value.keys():
+                yield from ({**value, name: each} for each in made_up(fields[name], secret))
+            yield {**value, secret: secret}
+        case list():
+            for at, item in enumerate(value):
+                yield from ([*value[:at], each, *value[at + 1 :]] for each in planted(item, {}, secret))
+            yield [*value, secret]
+
+
+def made_up(schema: dict[str, Any], secret: str) -> Iterator[Any]:
+    match schema.get("type"):
+        case "array":
+            yield [secret]
+        case "object":
+            yield {secret: secret}
+            yield {"password": secret}
+        case _:
+            yield secret
+
+
+SAMPLE = ("planner_run", "mandate_save", "registry_register", "registry_call")
+KINDS = (VALUE, SHAPE)
+NUMBERS = map(str, count())
+FIELDS: dict[str, Any] = {
+    "digest": "0" * 64,
+    "pin": "0" * 64,
+    "mandate": MANDATE,
+    "answers": {"k": {}},
+    "limits": {},
+    "rule": 1,
+}
+
+
+def places(place: Place, secret: str) -> set[str]:
+    """The files of the state folder, the log's among them, that hold the secret."""
+    return {file.name for file in place.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()}
+
+
+@pytest.fixture
+def client(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[StdioClient]:
+    place.home.mkdir(mode=0o700, exist_ok=True)
+    (place.home / "kairos.toml").write_text('approvals = "host"\n')
+    monkeypatch.setenv("CANARY_API_KEY", VALUE)
+    with (place.root / "log").open("wb") as log, StdioClient.start(place, script=False, stderr=log) as opened:
+        yield opened
+
+
+def call(client: StdioClient, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    waits = {"wait_s": 0} if "wait_s" in SCHEMAS[tool]["properties"] and "wait_s" not in arguments else {}
+    answer = client.ask("tools/call", {"name": tool, "arguments": {**arguments, **waits}})
+    found: dict[str, Any] = answer.get("structuredContent") or {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("secret", "tools"), [(SHAPE, SAMPLE), *(pytest.param(each, (*SCHEMAS,), marks=pytest.mark.slow) for each in KINDS)]
+)
+def test_a_secret_in_any_field_of_a_tool_is_stored_and_logged_nowhere(
+    place: Place, client: StdioClient, secret: str, tools: Sequence[str]
+) -> None:
+    for tool, schema in ((tool, SCHEMAS[tool]) for tool in tools):
+        required = dict.fromkeys(schema.get("required", ()), "x")
+        for request in REQUESTS.get(tool, (required,)):
+            assert tool not in REQUESTS or "code" not in call(client, tool, request), tool
+            for arguments in planted(request, schema, secret):
+                shown = json.dumps(call(client, tool, arguments))
+                assert secret not in shown, (tool, arguments, shown)
+            assert places(place, secret) == set(), tool
+
+
+@pytest.mark.unreplayed  # their texts are no spec's
+async def test_a_secret_in_any_field_of_a_start_of_a_new_kind_is_stored_nowhere(place: Place) -> None:
+    """Whoever writes a further way to start runs may know of no redaction: whatever field of a spec holds a secret."""
+    texts = {sha256(text.encode()).hexdigest(): text for text in (SHAPE, "[]")}
+    held, empty = texts
+    clock = replace(ME, via="clock")  # stored, and left to a server
+    async with App.open(place.settings(), via="mcp") as app:
+        for field in fields(Spec):
+            if "str" not in str(field.type) or field.name in (*AS_WRITTEN, "flow", "route", "asked_route"):
+                continue
+            value: Any = held if field.name.endswith("_text") else (SHAPE,) if "tuple" in str(field.type) else SHAPE
+            spec = replace(Spec("planner", "look", "caller", empty), **{field.name: value})
+            built = BuiltSpec(spec, tuple(texts.items()) if value == held else (), Limits(), (), 1)
+            plan = NewRunPlan(built, None, field.name.encode(), key=f"{field.name} {SHAPE}")
+            assert not (await start.start_run(app.runs._context, plan, clock)).attached
+            assert places(place, SHAPE) == set(), field.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secret", KINDS)
+def test_a_secret_in_any_field_of_an_answer_is_stored_and_logged_nowhere(
+    place: Place, client: StdioClient, secret: str
+) -> None:
+    """A model's turn is rid of known values alone: in a file that it writes, the shape of a key may be an example."""
+    if secret == VALUE:
+        for turn in planted(TURN, {}, secret):
+            call(client, "run_continue", {"run_id": begin(client), "answers": {"round-1": turn}})
+    for result in planted({"content": "so", "is_error": False, "data": {"a": {"b": "c"}}}, {}, secret):
+        run_id = begin(client)
+        call(client, "run_continue", {"run_id": run_id, "answers": {"round-1": TURN}})
+        call(client, "run_continue", {"run_id": run_id, "answers": {"round-1/call-1": result}})
+    for tool, base in (
+        ("run_continue", {"run_id": begin(client), "answers": {"round-1": {}}}),
+        (
+            "run_control",
+            {"run_id": begin(client), "action": "settle", "key": "k", "settlement": "reattempt", "digest": "0"},
+        ),
+        ("run_trace", {"run_id": begin(client), "ref": "round-1", "grep": "x", "cursor": "c"}),
+    ):
+        for arguments in planted(base, SCHEMAS[tool], secret):
+            assert secret not in json.dumps(call(client, tool, arguments))
+    assert places(place, secret) == set()
+
+
+def begin(client: StdioClient) -> str:
+    return str(call(client, "planner_run", {"goal": "look", "caller_tools": [TOOL], "key": next(NUMBERS)})["run_id"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secret", KINDS)
+def test_a_secret_in_any_field_of_an_act_on_the_page_is_stored_and_logged_nowhere(
+    place: Place, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", VALUE)
+    asked = [asyncio.run(ask_to_write(place, goal=f"make {number}")) for number in range(3)]
+    with served_page(place.home, "--workspace", str(place.workspace), environ={"CANARY_API_KEY": VALUE}) as desk:
+        for run_id, feedback in zip(asked, planted("no", {}, secret), strict=True):
+            item = desk.waiting(run_id)
+            desk.does("deny", run=run_id, key=item["key"], digest=item["digest"], feedback=feedback)
+        schema = _ACTS.json_schema()
+        for name, reference in schema["discriminator"]["mapping"].items():
+            form = schema["$defs"][reference.rpartition("/")[2]]
+            required = {field: FIELDS.get(field, "x") for field in form["required"]} | {"act": name}
+            for act in planted(required, form, secret):
+                assert secret not in desk.post("api/act", act).text, act
+            assert places(place, secret) == set(), name
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {  # S: the secret; each works on a folder in which an approval waits
+    "goal": ("run", "look for S"),
+    "model": ("run", "look", "--route", "caller", "--model", "S"),
+    "key": ("run", "look", "--key", "S"),
+    "tools": ("run", "look", "--tools", "S"),
+    "agent": ("run", "look", "--agent", "S"),
+    "team": ("run", "look for S", "--team"),
+    "plan": ("run", "look", "--team", "--plan", "plan.json"),
+    "feedback": ("deny", "last", "--feedback", "no S", "--digest", "D", "--no-drive"),
+    "note": ("settle", "last", "round-1/call-1", "reattempt", "--note", "S"),
+    "answer": ("answer", "last", "round-1", '{"content": "S"}'),
+    "mandate": ("mandate", "save", "mandate.json"),
+    "run": ("show", "S"),
+    "search": ("tools", "list", "S"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "feedback" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+)
+def test_a_secret_in_any_word_of_a_command_is_stored_nowhere(place: Place, name: str) -> None:
+    secret = VALUE if name == "answer" else SHAPE  # a model's turn: see above
+    asyncio.run(ask_to_write(place))
+    ((digest,),) = place.rows("select digest from approval")
+    (place.workspace / "plan.json").write_text(json.dumps({**PLAN, "analysis": f"One part, {secret}."}))
+    (place.workspace / "mandate.json").write_text(json.dumps({**MANDATE, "goal": f"{MANDATE['goal']} {secret}"}))
+    words = [digest if word == "D" else word.replace("S", secret) for word in COMMANDS[name]]
+    environ = {
+        **plain_environ(),
+        **postgres.environ_of(place.root),
+        "KAIROS_HOME": str(place.home),
+        "CANARY_API_KEY": VALUE,
+    }
+    command(*words, folder=place.workspace, environ=environ)
+    kept = {file for file in places(place, secret) if file not in ("plan.json", "mandate.json")}
+    assert kept == set()
+    assert name not in ("goal", "model", "team", "plan", "feedback", "mandate") or places(place, MASK)  # it was stored
+
+
+def test_runs_are_stored_in_one_place_which_redacts() -> None:
+    sources = Path(kairos_mcp.__file__).parent
+    makers = {str(file.relative_to(sources)) for file in sources.rglob("*.py") if "NewRun(" in file.read_text("utf-8")}
+    assert makers == {"app/start.py"}
