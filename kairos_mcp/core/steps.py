@@ -27,6 +27,7 @@ from kairos_mcp.core.messages import (
     ToolCall,
     ToolResult,
     ToolSet,
+    Usage,
     canonical_json,
     digest_of,
 )
@@ -51,6 +52,9 @@ class Refused:
     kind: Literal["refused"] = "refused"
 
 
+CONTEXT_FULL = "context_full"  # the code of a Failure: the conversation is longer than the model takes
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """No completion could be had: the route failed, or a script ended too soon.
@@ -64,6 +68,7 @@ class Failure:
     retryable: bool = False
     retry_after_s: float | None = None
     unknown_end: bool = False
+    usage: Usage | None = None
     kind: Literal["failure"] = "failure"
 
 

@@ -100,7 +100,7 @@ def completion_result(
     """Return the result of a completion with its cost.
 
     The cost is the reported one; without a report it is what was reserved (`bound`) if this server pays, else an
-    estimate. `notes`: about a report that was dropped.
+    estimate. `notes`: about the reply, or a report that was dropped.
     """
     counts = counts_of(step.purpose)
     match answer:
@@ -111,10 +111,14 @@ def completion_result(
             spent = usage_units(usage, counts, took_ms)
             more = _overshoot_notes(path, spent, bound) if paid else ()
             return StepResult(answer, spent, usage.cached_tokens, usage.exactness, notes=(*notes, *more))
+        case Failure(usage=Usage() as usage):
+            spent = usage_units(usage, counts, took_ms)
+            more = _overshoot_notes(path, spent, bound) if paid else ()
+            return StepResult(answer, spent, usage.cached_tokens, usage.exactness, notes=(*notes, *more))
         case Failure(unknown_end=True):
-            return StepResult(answer, _bounded_cost(bound, counts, took_ms), exactness="bounded")
+            return StepResult(answer, _bounded_cost(bound, counts, took_ms), exactness="bounded", notes=notes)
         case _:
-            return StepResult(answer, counts._replace(milliseconds=took_ms), exactness="reported")
+            return StepResult(answer, counts._replace(milliseconds=took_ms), exactness="reported", notes=notes)
 
 
 def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:

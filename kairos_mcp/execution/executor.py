@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -244,10 +244,12 @@ class StepExecutor:
             return self.tool_caller.call(path, step, reservation, base, is_alone)
         assert step.kind == "completion", "a pause is never performed"
         began = time.monotonic()
-        answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))
+        find_private = self._private_parts[_conversation_of(path)].find
+        notes: list[str] = []
+        answer = self._ask_model(ModelInput(path, step, sent, find_private, note=notes.append))
         if isinstance(answer, Completion | Failure):
-            return self._completion_result(path, step, answer, sent.route, reservation, began)
-        return self._await_completion(path, step, answer, sent.route, reservation, began)
+            return self._completion_result(path, step, answer, sent.route, reservation, began, notes)
+        return self._await_completion(path, step, answer, sent.route, reservation, began, notes)
 
     def _ask_model(self, model_input: ModelInput) -> Awaitable[Completion | Failure] | Completion | Failure:
         route, own = model_input.sent.route or "", self.agent_models.get(model_input.sent.agent or "")
@@ -262,6 +264,7 @@ class StepExecutor:
         route: str | None,
         reservation: Reservation,
         began: float,
+        notes: Sequence[str],
     ) -> StepResult:
         seconds = reservation.timeout_ms / 1000
         try:
@@ -269,7 +272,7 @@ class StepExecutor:
                 answer = await answering
         except TimeoutError:
             answer = Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
-        return self._completion_result(path, step, answer, route, reservation, began)
+        return self._completion_result(path, step, answer, route, reservation, began, notes)
 
     def _completion_result(
         self,
@@ -279,12 +282,13 @@ class StepExecutor:
         route: str | None,
         reservation: Reservation,
         began: float,
+        notes: Sequence[str],
     ) -> StepResult:
-        notes: tuple[str, ...] = ()
+        dropped: tuple[str, ...] = ()
         if isinstance(answer, Completion):
-            answer, notes = drop_impossible_usage(path, answer)
+            answer, dropped = drop_impossible_usage(path, answer)
         took_ms, paid = elapsed_ms(began, reservation), route in self.paid_models
-        return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=notes)
+        return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=(*notes, *dropped))
 
 
 @lru_cache(maxsize=64)  # a run calls few tools, and often

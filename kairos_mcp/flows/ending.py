@@ -245,6 +245,8 @@ def stop_early(
         case StalledLoop(tool=tool):
             prompt = render_prompt(planner_input.prompts.stalled, tool=tool)
             return (yield from _request_summary(planner_input, conversation, record, "stalled", prompt))
+        case Failure(code="context_full", message=message):
+            return record.end_without_model("context_full", *(() if message in record.notes else (message,)))
         case Failure(code=code, message=message):
             return record.end_without_model("llm_error", f"{code}: {message}")
         case Mechanical():

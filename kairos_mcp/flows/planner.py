@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import count
 
 from kairos_mcp.core.messages import Completion, Message, add_discovered_tools
-from kairos_mcp.core.steps import Flow, Outcome, Predecessor, RequestCompletion
+from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Flow, Outcome, Predecessor, RequestCompletion
 from kairos_mcp.flows.ending import (
     LoopGuards,
     LoopRecord,
@@ -29,16 +29,19 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
-    guards, record, predecessor, has_asked_back = (
+    guards, record, predecessor, has_asked_back, was_too_long = (
         LoopGuards(prompts),
         LoopRecord(counts_alike=planner_input.counts_alike),
         None,
         False,
+        False,
     )
     for number in count(1):
         name = f"round-{number}"
-        if usage.is_full(conversation):
-            compaction = yield from compact_conversation(name, conversation, planner_input, usage)
+        if was_too_long or usage.is_full(conversation):
+            compaction = yield from compact_conversation(
+                name, conversation, planner_input, usage, was_too_long=was_too_long
+            )
             if compaction is None:
                 return record.end_without_model("context_full")
             conversation, usage, predecessor = compaction.conversation, compaction.usage, None
@@ -55,8 +58,14 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             guards.reminder(planner_input.goal_reminder(conversation)),
             predecessor,
         )
+        if isinstance(turn, Failure) and turn.code == CONTEXT_FULL and not was_too_long:
+            # No record of before this was added has such a failure, so all of them replay as they were.
+            was_too_long = True
+            record.notes.append(turn.message)
+            continue
         if not isinstance(turn, Completion):
             return (yield from stop_early(planner_input, conversation, record, turn))
+        was_too_long = False
         usage, kind = usage.after_completion(turn, conversation), classify_turn(turn)
         record.record_turn(turn, kind)
         if (reason := guards.check_turn(kind)) is not None:

@@ -283,12 +283,25 @@ class CompactionResult:
 
 
 def compact_conversation(
-    name: str, conversation: Conversation, planner_input: PlannerInput, usage: ContextUsage
+    name: str,
+    conversation: Conversation,
+    planner_input: PlannerInput,
+    usage: ContextUsage,
+    *,
+    was_too_long: bool = False,
 ) -> Flow[CompactionResult | None]:
-    """Make the conversation shorter before the round `name`; None where it can't be made at least a third smaller."""
+    """Make the conversation shorter before the round `name`; None where it can't be made at least a third smaller.
+
+    `was_too_long`: the model's server has refused it, so that even a result which nobody has seen yet becomes its ref.
+    """
     head, middle, tail = _split_conversation(conversation, planner_input, usage)
     if not middle:
-        return None
+        if not was_too_long:
+            return None
+        shorter = Conversation([*_shrink_results(conversation, len(conversation), planner_input.prompts)])
+        note = f"Before {name} tool results that were too long for the model's context were replaced by their refs."
+        is_smaller = usage.is_third_smaller(shorter, conversation)
+        return CompactionResult(shorter, usage.after_compaction(), note) if is_smaller else None
     middle_text = render_transcript(middle, usage, quoted=bool(planner_input.prompts.quoted))
     answer = yield from RequestCompletion(
         f"{name}/compact",

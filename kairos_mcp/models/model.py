@@ -17,13 +17,18 @@ def _no_private_part(_turn: Message) -> None:
     return None
 
 
+def _ignore(_note: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInput:
     """What a model is given: the path of the step, the flow's request, and what the server sends beside it.
 
     `find_private` returns the private part of an earlier turn, which its provider wants back. `on_text`: is given the
     text of the answer piece by piece as it comes, by a model that can; the answer itself holds all of it. `headers`:
-    of the HTTP request to a provider, which say what trace it belongs to.
+    of the HTTP request to a provider, which say what trace it belongs to. `note`: is given what the run's result
+    should tell of the reply; the same sentence is told once.
     """
 
     path: str
@@ -32,6 +37,7 @@ class ModelInput:
     find_private: Callable[[Message], Private | None] = _no_private_part
     on_text: Callable[[str], None] | None = None
     headers: Mapping[str, str] | None = None
+    note: Callable[[str], None] = _ignore
 
 
 RemoteModel = Callable[[ModelInput], Awaitable[Completion | Failure]]
@@ -80,7 +86,9 @@ def redact_model(model: RemoteModel, redactor: Redactor) -> RemoteModel:
     """Wrap a model so that no secret stands in its answers."""
 
     async def complete(model_input: ModelInput) -> Completion | Failure:
-        answer = await _complete_redacted(model, model_input, redactor)
+        note = model_input.note
+        noted = replace(model_input, note=lambda text: note(redactor.redact_text(text).text))
+        answer = await _complete_redacted(model, noted, redactor)
         if isinstance(answer, Completion):
             return redact_values.redact_completion(answer, redactor)
         return redact_values.redact_failure(answer, redactor)

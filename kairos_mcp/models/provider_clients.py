@@ -15,7 +15,7 @@ from pydantic_ai.providers import Provider, infer_provider
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.models.provider_errors import key_variable
-from kairos_mcp.models.provider_reply_check import reply_check_hook
+from kairos_mcp.models.replies.border import reply_hook, request_hook
 
 Close = Callable[[], Awaitable[None]]
 READ_TIMEOUT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
@@ -70,7 +70,10 @@ def _make_http_client() -> Any:
     return httpx.AsyncClient(
         timeout=httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=CONNECT_TIMEOUT_S),
         headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
-        event_hooks={"response": [reply_check_hook(httpx.AsyncByteStream)]},
+        event_hooks={
+            "request": [request_hook(httpx.AsyncByteStream)],
+            "response": [reply_hook(httpx.AsyncByteStream)],
+        },
     )
 
 

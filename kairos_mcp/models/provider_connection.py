@@ -5,31 +5,40 @@ Importing this file imports pydantic-ai and the provider's own library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-from pydantic_ai.direct import model_request, model_request_stream
-from pydantic_ai.messages import ModelMessage, ModelResponse, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-from pydantic_ai.models import Model, ModelRequestParameters, infer_model
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, JsonObject
-from kairos_mcp.core.steps import Failure, RequestCompletion
+from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelInput, ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Close, make_extra_provider
-from kairos_mcp.models.provider_errors import NoStream, cause_chain, key_variable, request_failure
-from kairos_mcp.models.provider_messages import decode_completion, encode_messages, make_parameters
+from kairos_mcp.models.provider_errors import key_variable, request_failure
+from kairos_mcp.models.provider_messages import (
+    decode_completion,
+    encode_messages,
+    find_reasoning_details,
+    make_parameters,
+    to_wire_id,
+    with_reported_usage,
+)
 from kairos_mcp.models.provider_network import client_options, describe_way
-from kairos_mcp.models.provider_reply_check import reply_check_hook
+from kairos_mcp.models.replies.border import reply_hook, request_hook
+from kairos_mcp.models.replies.exchange import Exchange, exchanging
+from kairos_mcp.models.written_calls import take_written_call
 
 NO_KEY = "none"  # for the user's own servers, which require a key and don't check it
-_STREAMS = ("openai", "openai-chat", "openai-responses", "anthropic")  # their events are checked as replies are
+_STREAMS = ("openai", "openai-chat", "openai-responses", "anthropic")  # whose events are put together as they come
 _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address
 
 
@@ -42,7 +51,7 @@ class ProviderConnection:
     origin: str
     environ: Mapping[str, str]
     close_functions: Sequence[Close]
-    streams_refused: list[bool] = field(default_factory=list)  # not empty once it replied whole to a request for pieces
+    refused_fields: set[str] = field(default_factory=set)  # of a request, that this server does not take
 
     @classmethod
     def open(cls, tariff: Tariff, environ: Mapping[str, str]) -> ProviderConnection:
@@ -57,7 +66,10 @@ class ProviderConnection:
         http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=CONNECT_TIMEOUT_S),
             headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
-            event_hooks={"response": [reply_check_hook(httpx2.AsyncByteStream)]},
+            event_hooks={
+                "request": [request_hook(httpx2.AsyncByteStream)],
+                "response": [reply_hook(httpx2.AsyncByteStream)],
+            },
             **client_options(tariff.base_url, environ),
         )
         if kind == "openai" and tariff.base_url is not None:
@@ -88,47 +100,29 @@ class ProviderConnection:
         if use_cache:
             settings["cache"] = {"messages": False}  # the newest turn has a mark of its own, before its tail
         parameters = make_parameters(model_input.step, tools_offered=tools_offered, schema=schema)
-        streams = model_input.on_text is not None and options.dialect == "native" and self._can_stream
+        exchange = self._exchange(model_input, options, messages)
         try:
-            if streams and model_input.on_text is not None:
-                response = await self._request_stream(messages, settings, parameters, model_input.on_text)
-            else:
+            with exchanging(exchange):
                 response = await model_request(
                     self.model, messages, model_settings=settings, model_request_parameters=parameters
                 )
+            return self._to_completion(response, model_input, options, exchange)
         except Exception as error:
             address = describe_way(self.tariff.base_url or self.model.base_url, self.environ)
-            return request_failure(error, self.tariff, self.environ, address)
-        return self._to_completion(response, model_input, options)
+            failure = request_failure(error, self.tariff, self.environ, address, exchange)
+            return with_reported_usage(failure, exchange, self.tariff)
 
-    @property
-    def _can_stream(self) -> bool:
-        return self.tariff.model.partition(":")[0] in _STREAMS and not self.streams_refused
-
-    async def _request_stream(
-        self,
-        messages: Sequence[ModelMessage],
-        settings: ModelSettings,
-        parameters: ModelRequestParameters,
-        on_text: Callable[[str], None],
-    ) -> ModelResponse:
-        """Make a request whose reply comes piece by piece; its text is passed on as it comes."""
-        try:
-            async with model_request_stream(
-                self.model, messages, model_settings=settings, model_request_parameters=parameters
-            ) as stream:
-                async for event in stream:
-                    match event:
-                        case PartStartEvent(part=TextPart(content=text)) if text:
-                            on_text(text)
-                        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-                            on_text(text)
-                response = stream.get()
-        except Exception as error:
-            if any(isinstance(cause, NoStream) for cause in cause_chain(error)):
-                self.streams_refused.append(True)  # the next attempt asks for the whole
-            raise
-        return response
+    def _exchange(self, model_input: ModelInput, options: ModelOptions, messages: Sequence[ModelMessage]) -> Exchange:
+        """Make what the pass over the request and its reply has to know."""
+        kind = self.tariff.model.partition(":")[0]
+        return Exchange(
+            make_id=lambda number: to_wire_id(call_path(model_input.path, number)),
+            on_text=model_input.on_text if kind in _STREAMS and options.dialect == "native" else None,
+            note=model_input.note,
+            refused_fields=self.refused_fields,
+            details=find_reasoning_details(messages),
+            keeps_parts=kind == "mistral",
+        )
 
     def _enforced_schema(
         self, step: RequestCompletion, options: ModelOptions, *, tools_offered: bool
@@ -142,12 +136,21 @@ class ProviderConnection:
         return step.output_schema if at_own_address or not tools_offered else None
 
     def _to_completion(
-        self, response: ModelResponse, model_input: ModelInput, options: ModelOptions
+        self, response: ModelResponse, model_input: ModelInput, options: ModelOptions, exchange: Exchange
     ) -> Completion | Failure:
-        answer = decode_completion(response, model_input.path, self.origin, self.tariff, self.model.context_window)
-        if options.dialect == "text" and isinstance(answer, Completion):
-            return dialects.decode_text_reply(answer, model_input.step, model_input.path)
-        return answer
+        answer = decode_completion(
+            response, model_input.path, self.origin, self.tariff, self.model.context_window, exchange
+        )
+        if not isinstance(answer, Completion):
+            return answer
+        step, path = model_input.step, model_input.path
+        if options.dialect == "native":
+            return take_written_call(answer, step, path, model_input.note)
+        decoded = dialects.decode_text_reply(answer, step, path)
+        if not decoded.unreadable or answer.tool_calls:
+            return decoded
+        taken = take_written_call(answer, step, path, model_input.note)  # in a form that the dialect does not have
+        return decoded if taken is answer else taken
 
     async def close(self) -> None:
         for close in self.close_functions:

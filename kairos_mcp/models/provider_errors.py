@@ -8,11 +8,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.secret_forms import strip_passwords
-from kairos_mcp.core.steps import Failure
+from kairos_mcp.core.steps import CONTEXT_FULL, Failure
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.replies.errors import ErrorWords, read_error
+from kairos_mcp.models.replies.exchange import (
+    LIMIT_FIELDS,
+    BadProviderReply,
+    ErrorInReply,
+    Exchange,
+    UnexpectedRedirect,
+)
 
 MAX_WAIT_S = 30.0
 _MESSAGE_CHARS = 300
@@ -20,37 +29,6 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 _SECRET_FORM = re.compile(
     r"(?:sk|pk|rk|gsk|xai|hf|ghp|gho|AIza|AKIA|Bearer)[-_ ]?[A-Za-z0-9_\-.*]{8,}|[A-Za-z0-9_\-]{32,}"
 )
-
-
-class BadProviderReply(Exception):
-    """A reply that no library should see. `retryable`: another attempt may succeed."""
-
-    def __init__(self, reason: str, *, retryable: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retryable = retryable
-
-
-class NoStream(BadProviderReply):
-    """A reply that came whole where pieces were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__("it came whole, where pieces were asked for", retryable=True)
-
-
-class InvalidProviderUsage(BadProviderReply):
-    """A reply whose usage is no count of tokens."""
-
-
-class UnexpectedRedirect(BadProviderReply):
-    """A reply that only names another address. It isn't followed, since the key would go along.
-
-    Nobody has worked on the request.
-    """
-
-    def __init__(self, status: int, host: str | None) -> None:
-        where = "elsewhere" if host is None else f"to {host}"
-        super().__init__(f"it answered with status {status}, which leads {where}, and a request with a key stays here")
 
 
 _KEY_VARIABLES = {
@@ -86,45 +64,97 @@ def connection_failure(error: Exception, name: str, environ: Mapping[str, str]) 
             return Failure("config_error", f"{name} can't be used: its key is missing or the model unknown. {hint}")
 
 
-def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str], address: str | None) -> Failure:
-    """Return the failure of a request that was made. `address`: the provider's, where it is known."""
+def request_failure(
+    error: Exception,
+    tariff: Tariff,
+    environ: Mapping[str, str],
+    address: str | None,
+    exchange: Exchange,
+) -> Failure:
+    """Return the failure of a request that was made. `address`: the provider's, where it is known.
+
+    A field that the provider refuses, and that a request may go without, is kept in the exchange: the next attempt
+    goes without.
+    """
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
     if (bad := next((cause for cause in cause_chain(error) if isinstance(cause, BadProviderReply)), None)) is not None:
-        return _bad_reply_failure(bad, kind)
-    message = redact_keys(_provider_message(error), environ)
+        return _bad_reply_failure(bad, kind, environ)
     match error:
-        case known.ModelQuotaExceededError():
-            return Failure("provider_error", f"{kind}: the account has nothing left{message}.")
-        case known.ModelRateLimitError() | known.ModelOverloadedError():
-            return Failure("provider_busy", f"{kind} is busy{message}.", True, _retry_after_s(error))
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
             timed_out = isinstance(error, known.ModelTimeoutError)
             return _transport_failure(kind, phase, timeout=timed_out, address=address, cause=_network_cause(error))
-        case known.ModelHTTPError(status_code=status) if status >= 500 or status in (408, 409, 425):
-            timed_out = status == 504  # a gateway gave up waiting; the model behind it may go on
-            text = f"{kind} failed with status {status}{message}."
-            return Failure("provider_error", text, True, _retry_after_s(error), unknown_end=timed_out)
         case known.ModelHTTPError(status_code=status):
-            text = f"{kind} refused the request with status {status}{message}. {_hint_for_status(status, kind)}"
-            return Failure("provider_error", text)
+            said = read_error(error.body, status)
+            if isinstance(error, known.ModelQuotaExceededError):
+                said = replace(said, kind="quota")
+            if (name := _refused_field(said, exchange)) is not None:
+                exchange.refused_fields.add(name)
+                text = f"{kind} takes no {name}{_quote(said, environ)}. It is asked again without."
+                return Failure("provider_error", text, True, 0)
+            return _status_failure(said, kind, environ, error.retry_after)
+        case known.ModelQuotaExceededError() | known.ModelRateLimitError() | known.ModelOverloadedError():
+            status = 402 if isinstance(error, known.ModelQuotaExceededError) else 429
+            return _status_failure(read_error(_message_of(error), status), kind, environ, error.retry_after)
+        case known.ModelContextWindowExceededError():
+            return _overflow_failure(read_error(_message_of(error), 400), kind, environ)
         case known.ModelAPIError():
-            return Failure(
-                "provider_error", f"{kind}: the request failed{message}.", True, _retry_after_s(error), unknown_end=True
-            )
+            words = _quote(read_error(_message_of(error)), environ)
+            wait = _bound_wait(error.retry_after)
+            return Failure("provider_error", f"{kind}: the request failed{words}.", True, wait, unknown_end=True)
         case known.UserError():
-            return Failure("provider_error", f"{tariff.model} can't do what was asked of it{message}.")
+            words = _quote(read_error(str(error)), environ)
+            return Failure("provider_error", f"{tariff.model} can't do what was asked of it{words}.")
         case _:
             return Failure("provider_error", f"{kind}: the reply has an unknown shape.", unknown_end=True)
 
 
-def _bad_reply_failure(bad: BadProviderReply, kind: str) -> Failure:
+def _status_failure(
+    said: ErrorWords, kind: str, environ: Mapping[str, str], retry_after: object = None, *, unknown_end: bool = False
+) -> Failure:
+    """Return the failure of an error with its status, whether that is the reply's or stands in the reply."""
+    words, wait = _quote(said, environ), _bound_wait(said.wait_s if retry_after is None else retry_after)
+    if said.kind == "overflow":
+        return _overflow_failure(said, kind, environ)
+    if said.kind == "quota":
+        return Failure("provider_error", f"{kind}: the account has nothing left{words}.", unknown_end=unknown_end)
+    match said.status:
+        case 429 | 529:
+            return Failure("provider_busy", f"{kind} is busy{words}.", True, wait, unknown_end=unknown_end)
+        case int(status) if status >= 500 or status in (408, 409, 425):
+            # 504: a gateway gave up waiting; the model behind it may go on.
+            text = f"{kind} failed with status {status}{words}."
+            return Failure("provider_error", text, True, wait, unknown_end=unknown_end or status == 504)
+        case None:
+            text = f"{kind} answered with an error{words}. Check KAIROS_MODEL and what it supports."
+            return Failure("provider_error", text, retryable=unknown_end, unknown_end=unknown_end)
+        case status:
+            text = f"{kind} refused the request with status {status}{words}. {_hint_for(said, kind)}"
+            return Failure("provider_error", text, unknown_end=unknown_end)
+
+
+def _overflow_failure(said: ErrorWords, kind: str, environ: Mapping[str, str]) -> Failure:
+    text = f"{kind} takes no conversation of this length{_quote(said, environ)}."
+    return Failure(CONTEXT_FULL, f"{text} Set context_tokens to what the model takes.")
+
+
+def _refused_field(said: ErrorWords, exchange: Exchange) -> str | None:
+    """Return the field of the request that an error names, if the request can do without it or name it otherwise."""
+    if said.status not in (400, 422) or said.kind is not None:
+        return None
+    left = [name for name in exchange.sent_fields if name not in exchange.refused_fields]
+    if any(name in exchange.refused_fields for name in LIMIT_FIELDS):  # the other one is refused as well
+        left = [name for name in left if name not in LIMIT_FIELDS]
+    return next((name for name in left if re.search(rf"(?<![a-z_]){name}(?![a-z_])", said.words)), None)
+
+
+def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, str]) -> Failure:
     match bad:
-        case InvalidProviderUsage(reason=reason):
-            return Failure("usage_invalid", f"{kind}: the reply is not taken, since {reason}.", unknown_end=True)
         case UnexpectedRedirect(reason=reason):
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
+        case ErrorInReply(body=body, has_begun=has_begun):
+            return _status_failure(read_error(body), kind, environ, unknown_end=has_begun)
         case BadProviderReply(reason=reason, retryable=True):
             return Failure("provider_error", f"{kind}: the reply is useless: {reason}.", True, unknown_end=True)
         case BadProviderReply(reason=reason):
@@ -153,18 +183,21 @@ def _transport_failure(
     return Failure(code, f"{kind}{where} {what}{why}.{hint}", True, unknown_end=sent)
 
 
-def _retry_after_s(error: object) -> float | None:
+def _bound_wait(seconds: object) -> float | None:
     """Return how many seconds the provider asks to wait, at most MAX_WAIT_S; None where it gives no valid number."""
-    after = getattr(error, "retry_after", None)
-    if not isinstance(after, int | float) or not 0 <= after < float("inf"):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
         return None
-    return min(float(after), MAX_WAIT_S)
+    return min(float(seconds), MAX_WAIT_S)
 
 
-def _hint_for_status(status: int, kind: str) -> str:
-    match status:
-        case 401 | 403:
+def _hint_for(said: ErrorWords, kind: str) -> str:
+    match said.status:
+        case 401:
             return f"Check {key_variable(kind)}."
+        case 403 if said.is_page:
+            return "A gateway or firewall on the way sent this page, not the provider. Check the network and the proxy."
+        case 403:
+            return f"Check what the key in {key_variable(kind)} may do: this model, this region, this project."
         case 404:
             return "Check KAIROS_MODEL and KAIROS_BASE_URL."
         case 413:
@@ -173,13 +206,16 @@ def _hint_for_status(status: int, kind: str) -> str:
             return "Check KAIROS_MODEL and what it supports."
 
 
-def _provider_message(error: Exception) -> str:
-    """Return the provider's own message, if it is in one of the usual places."""
-    match getattr(error, "body", None):
-        case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)} | {"detail": str(text)}:
-            return f": {' '.join(text.split())[:_MESSAGE_CHARS]}"
-        case _:
-            return ""
+def _message_of(error: object) -> object:
+    """Return the body of an error, else its message."""
+    return getattr(error, "body", None) or getattr(error, "message", None)
+
+
+def _quote(said: ErrorWords, environ: Mapping[str, str]) -> str:
+    """Return `: WORDS` with the provider's own words, redacted before they are cut; empty without any."""
+    words = redact_keys(said.words, environ).rstrip(".")
+    cut = words if len(words) <= _MESSAGE_CHARS else f"{words[:_MESSAGE_CHARS]}…"
+    return f": {cut}" if cut else ""
 
 
 def redact_keys(text: str, environ: Mapping[str, str]) -> str:

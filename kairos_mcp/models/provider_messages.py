@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -43,6 +44,9 @@ from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelInput, ModelOptions
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.replies.exchange import Exchange
+from kairos_mcp.models.replies.finishes import Meaning, read_finish
+from kairos_mcp.models.replies.usage import TokenReport
 
 MAX_ID_CHARS = 40  # of a call's id: the shortest limit among the providers
 
@@ -96,6 +100,7 @@ class _ConversationWriter:
     messages: list[ModelMessage] = field(default_factory=list)
     parts: list[ModelRequestPart] = field(default_factory=list)
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    taken_ids: set[str] = field(default_factory=set)
 
     def add(self, message: Message) -> None:
         match message.role:
@@ -123,10 +128,22 @@ class _ConversationWriter:
     def _response_for(self, message: Message) -> ModelResponse:
         """Return the turn as this provider wrote it; for a turn of another one, its text and its calls."""
         response = self._stored_response(message) or _plain_response(message)
-        call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        for call, part in zip(message.tool_calls, call_parts, strict=True):
-            self.calls[call.id] = (part.tool_call_id, call.name)
-        return response
+        calls = iter(message.tool_calls)
+        parts = [
+            self._with_unique_id(part, next(calls)) if isinstance(part, ToolCallPart) else part
+            for part in response.parts
+        ]
+        return response if parts == response.parts else replace(response, parts=parts)
+
+    def _with_unique_id(self, part: ToolCallPart, call: ToolCall) -> ToolCallPart:
+        """Return the call with its provider's id, or ours where that is empty or was that of another call: some models
+        use an id twice, and most servers refuse a conversation in which one stands twice."""
+        wire_id = part.tool_call_id
+        while not wire_id or wire_id in self.taken_ids:
+            wire_id = to_wire_id(call.id if wire_id == part.tool_call_id else f"{call.id}/{wire_id}")
+        self.taken_ids.add(wire_id)
+        self.calls[call.id] = (wire_id, call.name)
+        return part if wire_id == part.tool_call_id else replace(part, tool_call_id=wire_id)
 
     def _stored_response(self, message: Message) -> ModelResponse | None:
         private = self.model_input.find_private(message)
@@ -179,39 +196,48 @@ def _tool_definition(spec: ToolSpec) -> ToolDefinition:
     return ToolDefinition(name=spec.name, parameters_json_schema=schema, description=spec.description)
 
 
-_FINISHES: Mapping[str, Finish] = {
+_FINISHES: Mapping[str, Meaning] = {
     "stop": "stop",
     "tool_call": "tool_calls",
     "length": "length",
     "content_filter": "content_filter",
+    "error": "broken",
 }
 
 
 def decode_completion(
-    response: ModelResponse, path: str, origin: str, tariff: Tariff, context_tokens: int | None
+    response: ModelResponse,
+    path: str,
+    origin: str,
+    tariff: Tariff,
+    context_tokens: int | None,
+    exchange: Exchange,
 ) -> Completion | Failure:
-    """Decode the completion of the step at `path`. Its usage is None where the provider reports none."""
-    if response.finish_reason == "error":
-        return Failure("provider_error", "The provider broke off in the middle.", True, unknown_end=True)
+    """Decode the completion of the step at `path`. Its usage is None where the provider reports none.
+
+    `exchange`: with what was read of the reply before its library did; of a provider with a transport of its own,
+    nothing.
+    """
     details = response.provider_details or {}
+    stated = _read_finish(response, exchange)
+    if stated == "broken":
+        return Failure("provider_error", "The provider broke off in the middle.", True, unknown_end=True)
     refusal = details.get("refusal")
     content = (response.text or "") or (refusal if isinstance(refusal, str) else "")
     call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
     calls = tuple(_decode_call(part, call_path(path, n)) for n, part in enumerate(call_parts, 1))
-    usage = _decode_usage(response.usage, response.model_name, tariff)
+    usage = _decode_usage(_token_report(response.usage, exchange), response.model_name, tariff)
     unreadable = find_unfit_value([content, [[call.name, call.arguments] for call in calls]])
     if unreadable is not None:
         content, calls = "", ()
     return Completion(
         content=content,
         tool_calls=calls,
-        finish=_normalize_finish(
-            response.finish_reason, refused="refusal" in (*details, details.get("finish_reason")), calls=calls
-        ),
+        finish=_normalize_finish(stated, refused="refusal" in (*details, details.get("finish_reason")), calls=calls),
         usage=usage,
         context_tokens=context_tokens,
         unreadable=unreadable,
-        private=_private_part(response, origin) if unreadable is None else None,
+        private=_private_part(response, origin, exchange) if unreadable is None else None,
     )
 
 
@@ -230,30 +256,78 @@ def _decode_call(part: ToolCallPart, ordinal: str) -> ToolCall:
             return ToolCall(ordinal, part.tool_name)
 
 
-def _normalize_finish(stated: str | None, *, refused: bool, calls: tuple[ToolCall, ...]) -> Finish | None:
+def _read_finish(response: ModelResponse, exchange: Exchange) -> Meaning | None:
+    """Return what the reply's own word means, where the pass before the library saw it, or the library knows none."""
+    if exchange.finish is not None:
+        return exchange.finish
+    known = response.finish_reason
+    if known is not None:
+        return _FINISHES[known]
+    word = (response.provider_details or {}).get("finish_reason")
+    meaning = read_finish(word)
+    if meaning == "unknown":
+        exchange.note(f"The provider ended a reply with an unknown finish reason: {str(word)[:60]!r}.")
+    return meaning
+
+
+def _normalize_finish(stated: Meaning | None, *, refused: bool, calls: tuple[ToolCall, ...]) -> Finish | None:
     # Some servers report `stop` beside calls, or `tool_calls` without any.
-    match _FINISHES.get(stated or ""):
+    match stated:
+        case _ if refused:
+            return "refusal"
         case "stop" if calls:
             return "tool_calls"
         case "tool_calls" if not calls:
             return None
-        case "content_filter" if refused:
-            return "refusal"
+        case "broken" | "paused" | "unknown":
+            return None
         case finish:
             return finish
 
 
-def _decode_usage(usage: RequestUsage, answered_by: str | None, tariff: Tariff) -> Usage | None:
-    """Return the reported tokens with their cost. A report of zeros alone counts as none."""
+def _token_report(usage: RequestUsage, exchange: Exchange) -> TokenReport | None:
+    """Return the reported tokens. A report of zeros alone counts as none."""
+    if exchange.has_usage:
+        return exchange.usage
     if not (usage.input_tokens or usage.output_tokens):
         return None
-    tokens = Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
-    cost = tariff.cost(tokens, answered_by, usage.cache_write_tokens)
+    return TokenReport(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+
+
+def _decode_usage(report: TokenReport | None, answered_by: str | None, tariff: Tariff) -> Usage | None:
+    """Return the reported tokens with their cost."""
+    if report is None:
+        return None
+    tokens = Usage(report.input_tokens, report.output_tokens, report.cached_tokens)
+    cost = tariff.cost(tokens, answered_by, report.cache_written_tokens)
     return Usage(tokens.input_tokens, tokens.output_tokens, tokens.cached_tokens, cost)
 
 
-def _private_part(response: ModelResponse, origin: str) -> Private | None:
+def with_reported_usage(failure: Failure, exchange: Exchange, tariff: Tariff) -> Failure:
+    """Return the failure of a reply that came whole with what it reports to have used, which is charged then."""
+    usage = _decode_usage(exchange.usage, None, tariff) if failure.unknown_end and exchange.has_usage else None
+    return failure if usage is None else replace(failure, usage=usage, unknown_end=False)
+
+
+_REASONING_DETAILS = "reasoning_details"
+
+
+def find_reasoning_details(messages: Sequence[ModelMessage]) -> dict[str, list[Any]]:
+    """Return what a provider of this form wants back beside a turn's calls, by the id of its first call."""
+    found: dict[str, list[Any]] = {}
+    for message in messages:
+        details = isinstance(message, ModelResponse) and (message.provider_details or {}).get(_REASONING_DETAILS)
+        if isinstance(message, ModelResponse) and isinstance(details, list):
+            call = next((part for part in message.parts if isinstance(part, ToolCallPart)), None)
+            found |= {} if call is None else {call.tool_call_id: details}
+    return found
+
+
+def _private_part(response: ModelResponse, origin: str, exchange: Exchange) -> Private | None:
     """Return the whole reply, if it holds more than text: ids, thinking, signatures."""
     if all(isinstance(part, TextPart) and not (part.id or part.provider_details) for part in response.parts):
         return None
+    if exchange.reasoning_details is not None:
+        own = {**(response.provider_details or {}), _REASONING_DETAILS: exchange.reasoning_details}
+        response = replace(response, provider_details=own)
     return Private(origin, ModelMessagesTypeAdapter.dump_json([response]).decode())

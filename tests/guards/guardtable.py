@@ -82,6 +82,11 @@ JOINED = "core/test_joined_commit.py::test_"
 SHORTCUTS = "core/test_shortcuts.py::test_"
 AT_LIMIT = "core/test_usual_commits.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
 LINES = "providers/test_goal_lines.py::test_"
+USAGE = "providers/test_deviating_usage.py::test_"
+CALLS = "providers/test_deviating_calls.py::test_"
+EVENTS = "providers/test_deviating_events.py::test_"
+SERVERS = "providers/test_deviating_servers.py::test_"
+WRITTEN = "providers/test_written_calls.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
@@ -197,16 +202,112 @@ IN_THE_TERMINAL = (
         STREAMS + "a_run_is_heard_round_by_round_and_what_it_records_is_redacted",
     ),
     Guard(
-        "models/provider_reply_check.py",
-        "if not (_check_event(line) or self.has_ended):",
+        "models/replies/events.py",
+        "if not (is_done or self._finish):",
         "if False:",
         STREAMS + "a_stream_that_breaks_off_is_no_answer[openai:small-events0]",
     ),
     Guard(
-        "models/provider_reply_check.py",
-        '            _refuse_bad_usage(holder.get("usage"))',
-        "            pass",
-        STREAMS + "usage_that_is_no_count_is_refused_in_a_stream_too[usage0]",
+        "models/replies/events.py",
+        "elif not _HEARTBEAT.fullmatch(text):",
+        "else:",
+        EVENTS + "events_are_read_whatever_stands_between_them[ping as data-3]",
+    ),
+    Guard(
+        "models/replies/events.py",
+        "if len(self._data) > MAX_EVENT_LINES:",
+        "if False:",
+        EVENTS + "the_lines_of_an_event_are_bounded",
+    ),
+    Guard(
+        "models/replies/events.py",
+        'return given_id != call.fields["id"] or (bool(name)',
+        "return (bool(name)",
+        CALLS + "calls_that_come_in_pieces_are_put_together[index 0 for both, in pieces-1]",
+    ),
+    Guard(
+        "models/replies/usage.py",
+        "return TokenReport(read, written + beside, cached, cache_written)",
+        "return TokenReport(read, written, cached, cache_written)",
+        USAGE + "usage_is_charged_as_it_was_meant[whole-reasoning beside]",
+    ),
+    Guard(
+        "models/replies/usage.py",
+        "return count if 0 <= count <= MAX_COUNT else None",
+        "return count",
+        USAGE + "usage_is_charged_as_it_was_meant[whole-negative input]",
+    ),
+    Guard(
+        "models/replies/usage.py",
+        "if largest is None or report.total_tokens >= largest.total_tokens:",
+        "if largest is None:",
+        USAGE + "usage_in_every_chunk_is_charged_once[None-True]",
+    ),
+    Guard(
+        "models/replies/chat.py",
+        'if meaning == "broken":',
+        "if False:",
+        USAGE + "a_reply_that_says_it_broke_off_is_tried_again[error-whole]",
+    ),
+    Guard(
+        "models/replies/chat.py",
+        "if (error := error_of(choice) or error_of(reply)) is not None:",
+        "if False:",
+        EVENTS + "an_error_in_a_200_is_that_error[429-whole]",
+    ),
+    Guard(
+        "models/replies/border.py",
+        "if size > MAX_REPLY_BYTES:",
+        "if False:",
+        "providers/test_failures.py::test_a_reply_without_end_is_refused",
+    ),
+    Guard(
+        "models/provider_messages.py",
+        "while not wire_id or wire_id in self.taken_ids:",
+        "while not wire_id:",
+        SERVERS + "ids_that_are_missing_or_repeat_go_back_as_ours[ids0]",
+    ),
+    Guard(
+        "models/provider_messages.py",
+        "return failure if usage is None else replace(failure, usage=usage, unknown_end=False)",
+        "return failure",
+        SERVERS + "a_reply_that_broke_off_costs_what_it_reports[error]",
+    ),
+    Guard(
+        "models/provider_errors.py",
+        'words = redact_keys(said.words, environ).rstrip(".")',
+        'words = said.words.rstrip(".")',
+        SERVERS + "words_are_redacted_before_they_are_cut",
+    ),
+    Guard(
+        "models/provider_errors.py",
+        "if any(name in exchange.refused_fields for name in LIMIT_FIELDS):",
+        "if False:",
+        SERVERS + "a_server_that_knows_neither_name_is_not_asked_for_ever",
+    ),
+    Guard(
+        "models/written_calls.py",
+        "or spec is None or _is_answer(reply.content, step):",
+        "or spec is None:",
+        WRITTEN + "what_the_schema_of_the_run_admits_is_its_answer[schema0-True-{}]",
+    ),
+    Guard(
+        "models/written_calls.py",
+        'return "; ".join(problems) or None',
+        "return None",
+        WRITTEN + "a_call_whose_arguments_do_not_fit_is_asked_back",
+    ),
+    Guard(
+        "models/model.py",
+        "note(redactor.redact_text(text).text)",
+        "note(text)",
+        SERVERS + "a_note_holds_no_secret",
+    ),
+    Guard(
+        "flows/planner.py",
+        "if was_too_long or usage.is_full(conversation):",
+        "if usage.is_full(conversation):",
+        SERVERS + "a_conversation_that_is_too_long_is_shortened_once_and_asked_again",
     ),
     Guard(
         "cli/respond.py",
@@ -2504,7 +2605,7 @@ OWN_MACHINE = (
         COMMAND + "without_a_sandbox_what_left_the_session_ends_with_the_program_too[time]",
     ),
     Guard(
-        "models/provider_reply_check.py",
+        "models/replies/border.py",
         "        if 300 <= response.status_code < 400:",
         "        if False:",
         "providers/test_failures.py::test_"

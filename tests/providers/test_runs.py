@@ -191,9 +191,9 @@ async def test_usage_that_counts_nothing_is_charged_with_everything_held(place: 
     usage = {"prompt_tokens": -5, "completion_tokens": 1, "total_tokens": 1}
     server.will(talks("done", usage=usage))
     _, _, report = await run_on(openai(place, server))
-    assert (report.status, report.stop_reason) == ("failed", "llm_error")
+    assert (report.status, report.summary) == ("completed", "done")
     assert report.usage["output_tokens"] == 4_096
-    assert any("usage_invalid" in text for text in report.degraded)
+    assert any("prompt_tokens" in text for text in report.degraded)
 
 
 async def test_a_report_above_the_reservation_is_recorded_whole_and_stops_the_run(
@@ -376,7 +376,7 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
 
 
 async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_app(place: Place, server: Standin) -> None:
-    server.will(raw(b'{"choices": []}'), sends(chat("done")))
+    server.will(raw(b'{"nothing": []}'), sends(chat("done")))
     async with open_checked_app(openai(place, server)) as app:
         first = await start_run(app, goal="one")
         second = await start_run(app, goal="two")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,10 +39,14 @@ def step_of(
 
 
 async def ask_model(
-    model: RemoteModel, step: RequestCompletion, privates: PrivateParts | None = None, **sent: Any
+    model: RemoteModel,
+    step: RequestCompletion,
+    privates: PrivateParts | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    **sent: Any,
 ) -> Completion | Failure:
     private = privates.find if privates is not None else _nothing
-    return await model(ModelInput(step.name, step, Sent("provider", **sent), private))
+    return await model(ModelInput(step.name, step, Sent("provider", **sent), private, note=note))
 
 
 def _nothing(_: Message) -> Private | None:

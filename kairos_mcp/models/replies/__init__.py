@@ -1,0 +1,1 @@
+"""The replies of providers, made well-formed in one pass before any library parses them."""

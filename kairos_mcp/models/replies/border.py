@@ -1,0 +1,273 @@
+"""The one pass over each request to a provider and its reply: hooks of the HTTP client, so no library is before them.
+
+A request is asked for in pieces where somebody listens, and without the fields that its server has refused. A reply
+comes out whole and well-formed, however it came: a library sees neither events nor what a server made up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.chat import repair_chat, take_usage
+from kairos_mcp.models.replies.errors import error_of
+from kairos_mcp.models.replies.events import DONE, ChatFold, EventDecoder, Fold, MessageFold, ResponseFold
+from kairos_mcp.models.replies.exchange import (
+    LIMIT_FIELDS,
+    SPARED_FIELDS,
+    BadProviderReply,
+    ErrorInReply,
+    Exchange,
+    UnexpectedRedirect,
+    current_exchange,
+)
+from kairos_mcp.models.replies.message import repair_message
+
+MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
+MAX_START_BYTES = 4_096  # by which events and a whole reply are told apart
+_BOM = b"\xef\xbb\xbf"
+_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_EVENTS_OR_WHOLE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[<:]|\w+:|[^\s\xef].{20})", re.DOTALL)  # enough to tell
+
+Hook = Callable[[Any], Awaitable[None]]
+
+
+class Form(NamedTuple):
+    """A form of replies: how its events are put together, how it is repaired, and where its text is."""
+
+    fold: Callable[[Exchange], Fold]
+    repair: Callable[[JsonObject, Exchange], JsonObject]
+    text_of: Callable[[JsonObject], str]
+
+
+def repair_response(reply: JsonObject, exchange: Exchange) -> JsonObject:
+    """Return a response of OpenAI's newer interface with its usage in one form. Raises ErrorInReply."""
+    take_usage(exchange, iter((reply.get("usage"),)))
+    if (error := error_of(reply)) is not None:
+        raise ErrorInReply(error, has_begun=bool(reply.get("output")) or exchange.usage is not None)
+    if not isinstance(reply.get("output"), list):
+        raise BadProviderReply("it is no response")
+    report = exchange.usage
+    usage = None
+    if report is not None:
+        usage = {
+            "input_tokens": report.input_tokens,
+            "input_tokens_details": {"cached_tokens": report.cached_tokens},
+            "output_tokens": report.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": report.total_tokens,
+        }
+    return {**reply, "usage": usage}
+
+
+def _response_text(reply: JsonObject) -> str:
+    items = [item for item in reply["output"] if isinstance(item, dict)]
+    parts = [part for item in items for part in item.get("content") or () if isinstance(part, dict)]
+    return "".join(part["text"] for part in parts if part.get("type") == "output_text" and part.get("text"))
+
+
+CHAT = Form(ChatFold, repair_chat, lambda reply: reply["choices"][0]["message"]["content"] or "")
+MESSAGE = Form(MessageFold, repair_message, lambda reply: "".join(b.get("text", "") for b in reply["content"]))
+RESPONSE = Form(ResponseFold, repair_response, _response_text)
+_FORMS = {"/chat/completions": CHAT, "/messages": MESSAGE, "/responses": RESPONSE}
+
+
+def request_hook(streams: type) -> Hook:
+    """Return a hook that an HTTP client calls with each request; `streams` is its library's AsyncByteStream."""
+    in_memory = _in_memory(streams)
+
+    async def prepare_request(request: Any) -> None:
+        form, exchange = _form_of(request), current_exchange()
+        if form is None:
+            return
+        try:
+            body = json.loads(request.content)
+        except (ValueError, RecursionError):  # none that we wrote
+            return
+        changed = _rewrite(body, form, exchange)
+        exchange.sent_fields = tuple(name for name in SPARED_FIELDS if name in changed)
+        if changed != body:
+            content = json.dumps(changed).encode()
+            request.stream = in_memory(content)
+            request.headers["Content-Length"] = str(len(content))
+
+    return prepare_request
+
+
+def _rewrite(body: JsonObject, form: Form, exchange: Exchange) -> JsonObject:
+    """Return the request as this server takes it."""
+    changed, refused = dict(body), exchange.refused_fields
+    if "stream" in refused:
+        changed.pop("stream", None)
+    if exchange.on_text is not None and "stream" not in refused:
+        changed["stream"] = True
+        if form is CHAT and "stream_options" not in refused:
+            changed["stream_options"] = {"include_usage": True}
+    for name, other in (LIMIT_FIELDS, LIMIT_FIELDS[::-1]):
+        if form is CHAT and name in refused and other not in refused and name in changed:
+            changed[other] = changed.pop(name)
+    if form is CHAT and exchange.details:
+        changed["messages"] = [_with_details(message, exchange.details) for message in body["messages"]]
+    return changed
+
+
+def _with_details(message: JsonObject, details: dict[str, list[Any]]) -> JsonObject:
+    calls: list[JsonObject] = message.get("tool_calls") or [{}]
+    found = details.get(calls[0].get("id", ""))
+    return message if found is None else message | {"reasoning_details": found}
+
+
+def reply_hook(streams: type) -> Hook:
+    """Return a hook that an HTTP client calls with each response; `streams` is its library's AsyncByteStream."""
+    in_memory = _in_memory(streams)
+
+    async def repair_reply(response: Any) -> None:
+        """Put a whole, well-formed reply in place of a reply of status 200. Raises BadProviderReply."""
+        if 300 <= response.status_code < 400:
+            raise UnexpectedRedirect(response.status_code, _host(response.headers.get("location", "")))
+        form, exchange, original = _form_of(response.request), current_exchange(), response.stream
+        parts = _read_bounded(original, response.headers.get("content-encoding", ""))
+        try:
+            if response.is_success:
+                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                content = _encode(await read_reply(parts, kind, form, exchange))
+            else:
+                content = b"".join([part async for part in parts])
+        finally:
+            await original.aclose()
+        for name in ("content-encoding", "content-length", "transfer-encoding"):
+            if name in response.headers:
+                del response.headers[name]
+        if response.is_success:
+            response.headers["content-type"] = "application/json"
+        response.stream = in_memory(content)
+
+    return repair_reply
+
+
+def _encode(reply: JsonObject) -> bytes:
+    try:
+        return json.dumps(reply).encode()
+    except RecursionError:
+        raise BadProviderReply("it is nested too deeply") from None
+
+
+async def read_reply(parts: AsyncIterator[bytes], kind: str, form: Form | None, exchange: Exchange) -> JsonObject:
+    """Return the reply, whole and repaired, whether it comes whole or in events."""
+    start = b""
+    async for part in parts:
+        start += part
+        if len(start) > MAX_START_BYTES or _EVENTS_OR_WHOLE.match(start):
+            break
+    if form is not None and _EVENTS.match(start):
+        return form.repair(await _fold_events(start, parts, form.fold(exchange)), exchange)
+    reply = _parse_whole(b"".join([start, *[part async for part in parts]]), kind)
+    if form is None:
+        return _check_other(reply, exchange)
+    repaired = form.repair(reply, exchange)
+    exchange.hear(form.text_of(repaired))
+    return repaired
+
+
+async def _fold_events(start: bytes, parts: AsyncIterator[bytes], fold: Fold) -> JsonObject:
+    decoder, is_done = EventDecoder(), False
+
+    def take(events: Any) -> None:
+        nonlocal is_done
+        for event in events:
+            if event == DONE:
+                is_done = True
+            elif not is_done:
+                fold.take(event)
+
+    take(decoder.feed(start))
+    async for part in parts:
+        take(decoder.feed(part))
+    take(decoder.end())
+    return fold.reply(is_done=is_done)
+
+
+def _parse_whole(content: bytes, kind: str) -> JsonObject:
+    try:
+        reply = json.loads(content.removeprefix(_BOM))
+    except (ValueError, RecursionError):
+        if kind and not kind.endswith("json"):
+            raise BadProviderReply(f"it is {kind[:60]}, not JSON") from None
+        raise BadProviderReply("it is cut off or no JSON", retryable=True) from None
+    if isinstance(reply, list) and len(reply) == 1:  # Gemini's door puts an error into a list
+        reply = reply[0]
+    if not isinstance(reply, dict):
+        raise BadProviderReply("it is no JSON object")
+    return reply
+
+
+def _check_other(reply: JsonObject, exchange: Exchange) -> JsonObject:
+    """Take out a usage that can't be read, of a form that its own library reads; it is charged as if none was there."""
+    for name in ("usage", "usageMetadata"):
+        if reply.get(name) is not None:
+            if not take_usage(exchange, iter((reply[name],))):
+                reply = {key: value for key, value in reply.items() if key != name}
+            exchange.has_usage = False  # the library knows which of its counts are inside of which
+    return reply
+
+
+async def _read_bounded(stream: Any, encoding: str) -> AsyncIterator[bytes]:
+    """Yield the bytes of a reply, unpacked where the server packed them unasked. Raises BadProviderReply beyond the
+    bound."""
+    unpack = _unpacker(encoding)
+    size = 0
+    async for packed in stream:
+        part = packed if unpack is None else unpack(packed, MAX_REPLY_BYTES + 1 - size)
+        size += len(part)
+        if size > MAX_REPLY_BYTES:
+            raise BadProviderReply(f"it is larger than {MAX_REPLY_BYTES} bytes")
+        yield part
+
+
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes] | None:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "deflate" | "x-gzip" as name:
+            unpacking = zlib.decompressobj(zlib.MAX_WBITS | (0 if name == "deflate" else 16))
+        case name:
+            raise BadProviderReply(f"it is packed as {name[:20]}, which was not asked for")
+
+    def unpack(packed: bytes, most: int) -> bytes:
+        try:
+            return unpacking.decompress(packed, most)
+        except zlib.error:
+            raise BadProviderReply("it can't be unpacked", retryable=True) from None
+
+    return unpack
+
+
+def _in_memory(streams: type) -> Callable[[bytes], Any]:
+    class InMemory(streams):  # type: ignore[misc]  # httpx's or httpx2's
+        def __init__(self, content: bytes) -> None:
+            self._content = content
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield self._content
+
+    return InMemory
+
+
+def _form_of(request: Any) -> Form | None:
+    path = str(request.url.path).rstrip("/")
+    return next((form for ending, form in _FORMS.items() if path.endswith(ending)), None)
+
+
+def _host(location: str) -> str | None:
+    """Return the host that a redirect leads to, without its path, which may hold a secret."""
+    try:
+        found = urlsplit(location)
+        name, port = found.hostname, found.port
+    except ValueError:
+        return None
+    return name and (f"{name}:{port}" if port else name)[:200]

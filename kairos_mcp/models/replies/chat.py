@@ -1,0 +1,249 @@
+"""Make a chat completion well-formed, as OpenAI defines it: the form that most servers claim to speak.
+
+A whole reply is repaired here, and a stream once its events are put together (events.py), so both come out alike. What
+has one meaning is repaired and noted; what has none raises BadProviderReply.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.errors import error_of
+from kairos_mcp.models.replies.exchange import BadProviderReply, BrokenOff, ErrorInReply, Exchange
+from kairos_mcp.models.replies.finishes import Meaning, read_finish
+from kairos_mcp.models.replies.usage import TokenReport, UnreadableUsage, largest_report, read_usage
+
+UNNAMED = "unnamed_tool"  # in place of a missing name: no tool is called so, and the model is told that
+_FINISH_WORDS: Mapping[str, str] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+_END_OF_THINKING = re.compile(r"(?:\A|\n)[ \t]*</think(?:ing)?>[ \t]*(?:\n|\Z)")
+
+
+def repair_chat(reply: JsonObject, exchange: Exchange) -> JsonObject:
+    """Return a chat completion with nothing in it but what its definition has. Raises BadProviderReply."""
+    choice = _find_choice(reply)
+    take_usage(exchange, _usages(reply, choice))
+    message = _find_message(reply, choice, exchange)
+    calls = _repair_calls(message, exchange)
+    text, thinking = _read_content(message)
+    text, stray_thinking = _without_stray_thinking(text, exchange)
+    field, reasoning = _read_reasoning(message)
+    reasoning = reasoning or thinking or stray_thinking
+    keeps_parts = exchange.keeps_parts and isinstance(message.get("content"), list)
+    refusal = message.get("refusal")
+    repaired = {
+        "role": "assistant",
+        "content": message["content"] if keeps_parts else text or None,
+        "refusal": refusal if isinstance(refusal, str) and refusal else None,
+        **({field: reasoning} if reasoning and not keeps_parts else {}),
+        **({"tool_calls": calls} if calls else {}),
+    }
+    finish = _read_finish(choice, exchange, has_calls=bool(calls))
+    return {
+        "id": _text(reply.get("id")) or "reply",
+        "object": "chat.completion",
+        "created": created if isinstance(created := reply.get("created"), int) and created >= 0 else 0,
+        "model": _text(reply.get("model")),
+        "choices": [{"index": 0, "message": repaired, "finish_reason": finish, "logprobs": None}],
+        **_plain_usage(exchange.usage),
+    }
+
+
+def take_usage(exchange: Exchange, usages: Iterator[object], *, cache_is_apart: bool = False) -> bool:
+    """Read what a reply reports, each report being of all so far. Return False, with a note, where it can't be read."""
+    exchange.has_usage = True
+    reports, unreadable = [], ""
+    for usage in usages:
+        try:
+            report = read_usage(usage, cache_is_apart=cache_is_apart)
+        except UnreadableUsage as error:
+            unreadable = error.reason
+        else:
+            reports += [] if report is None else [report]
+    exchange.usage = largest_report(reports)
+    if exchange.usage is None and unreadable:
+        exchange.note(f"The provider's usage can't be read ({unreadable}): the most that a call may cost is charged.")
+        return False
+    return True
+
+
+def take_finish(exchange: Exchange, word: object) -> Meaning | None:
+    """Keep what the finish reason of a reply means; note an unknown one. Raises BrokenOff."""
+    meaning = exchange.finish = read_finish(word)
+    if meaning == "broken":
+        raise BrokenOff(str(word))
+    if meaning == "unknown":
+        exchange.note(f"The provider ended a reply with an unknown finish reason: {str(word)[:60]!r}.")
+    return meaning
+
+
+def repair_call_id(given: object, number: int, taken: set[str], exchange: Exchange) -> str:
+    """Return the id of the reply's call of this number, from 1: the given one, else one of ours."""
+    call_id = given.strip() if isinstance(given, str) else str(given) if type(given) is int else ""
+    if not call_id or call_id in taken:
+        exchange.note_repair("calls without an id of their own have one of Kairos")
+        call_id = exchange.make_id(number)
+        while call_id in taken:
+            call_id += "x"
+    taken.add(call_id)
+    return call_id
+
+
+def decode_twice(text: str) -> str:
+    """Return the JSON in a text that is JSON twice over; any other text as it is."""
+    if not text.lstrip().startswith('"'):
+        return text
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return inner if isinstance(inner, str) else text
+
+
+def _find_choice(reply: JsonObject) -> JsonObject:
+    choices = reply.get("choices")
+    first = choices if isinstance(choices, dict) else next(iter(choices), None) if isinstance(choices, list) else None
+    return first if isinstance(first, dict) else {}
+
+
+def _find_message(reply: JsonObject, choice: JsonObject, exchange: Exchange) -> JsonObject:
+    """Return the message of the reply. Raises ErrorInReply, and BadProviderReply where there is none."""
+    found = next((found for name in ("message", "delta") if isinstance(found := choice.get(name), dict)), None)
+    if (error := error_of(choice) or error_of(reply)) is not None:
+        raise ErrorInReply(error, has_begun=bool(found) or exchange.usage is not None)
+    if found is not None:
+        return found
+    if isinstance(choice.get("text"), str):  # of the older form, without messages
+        return {"content": choice["text"]}
+    if {"content", "stop_reason"} <= reply.keys():
+        raise BadProviderReply("it is a message of Anthropic's form; set KAIROS_MODEL=anthropic:NAME")
+    if "choices" in reply and not choice:
+        raise BadProviderReply("it holds no choice, so no answer", retryable=True)
+    raise BadProviderReply("it is no chat completion")
+
+
+def _usages(reply: JsonObject, choice: JsonObject) -> Iterator[object]:
+    """Yield every place in which a usage may be; `usages` of a stream that was put together."""
+    yield from reply.get("usages", ())
+    yield reply.get("usage")
+    yield choice.get("usage")
+    if isinstance(groq := reply.get("x_groq"), dict):
+        yield groq.get("usage")
+
+
+def _plain_usage(report: TokenReport | None) -> JsonObject:
+    if report is None:
+        return {}
+    return {
+        "usage": {
+            "prompt_tokens": report.input_tokens,
+            "completion_tokens": report.output_tokens,
+            "total_tokens": report.total_tokens,
+            "prompt_tokens_details": {"cached_tokens": report.cached_tokens},
+        }
+    }
+
+
+def _read_content(message: JsonObject) -> tuple[str, str]:
+    """Return the text and the thinking of a content that is a text, or a list of parts, or one part."""
+    content = message.get("content")
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        match part:
+            case str():
+                texts.append(part)
+            case {"type": "thinking" | "reasoning" as kind, **rest}:
+                thoughts += [text for text in _texts_in(rest.values()) if text != kind]
+            case {"text": str(text)}:
+                texts.append(text)
+            case _:
+                pass
+    return "".join(texts), "".join(thoughts)
+
+
+def _texts_in(values: Iterable[object]) -> Iterator[str]:
+    """Yield the texts of a part that holds thinking: as a text, or as parts of its own."""
+    for value in values:
+        match value:
+            case str():
+                yield value
+            case list(parts):
+                yield from (inner["text"] for inner in parts if isinstance(inner, dict) and _text(inner.get("text")))
+            case _:
+                pass
+
+
+def _read_reasoning(message: JsonObject) -> tuple[str, str]:
+    """Return the reasoning with the name of the field that it goes back in."""
+    for name in ("reasoning", "reasoning_content", "thinking"):
+        if text := _text(message.get(name)):
+            return "reasoning" if name == "reasoning" else "reasoning_content", text
+    details = message.get("reasoning_details")
+    texts = [_text(each.get("text") or each.get("summary")) for each in details or () if isinstance(each, dict)]
+    return "reasoning_content", "".join(texts) if isinstance(details, list) else ""
+
+
+def _without_stray_thinking(content: str, exchange: Exchange) -> tuple[str, str]:
+    """Return the answer, and the thinking before a `</think>` that stands on a line of its own without its beginning:
+    templates of reasoning models begin the thinking in the prompt."""
+    found = _END_OF_THINKING.search(content)
+    if found is None or "<think" in content[: found.start() + 1] or content.count("```", 0, found.start()) % 2:
+        return content, ""
+    exchange.note_repair("thinking that ended with </think> is no part of the answer")
+    return content[found.end() :].lstrip("\n"), content[: found.start()]
+
+
+def _repair_calls(message: JsonObject, exchange: Exchange) -> list[JsonObject]:
+    given = message.get("tool_calls")
+    listed = given if isinstance(given, list) else [given] if isinstance(given, dict) else []
+    if not listed and isinstance(message.get("function_call"), dict):  # of the older form, with one call at most
+        listed = [{"function": message["function_call"]}]
+    details = message.get("reasoning_details")
+    exchange.reasoning_details = details if isinstance(details, list) and details else None
+    taken: set[str] = set()
+    return [
+        _repair_call(call, number, taken, exchange)
+        for number, call in enumerate((each for each in listed if isinstance(each, dict) and each), 1)
+    ]
+
+
+def _repair_call(call: JsonObject, number: int, taken: set[str], exchange: Exchange) -> JsonObject:
+    function = call.get("function")
+    holder = function if isinstance(function, dict) else call
+    name = function if isinstance(function, str) else _text(holder.get("name"))
+    if not name.strip():
+        exchange.note_repair(f"a call without a name was taken as one of {UNNAMED}")
+    given = next((holder[key] for key in ("arguments", "parameters", "input", "args") if holder.get(key)), "")
+    repaired: JsonObject = {
+        "id": repair_call_id(call.get("id"), number, taken, exchange),
+        "type": "function",
+        "function": {"name": name.strip() or UNNAMED, "arguments": _arguments_text(given, exchange)},
+    }
+    # What Gemini wants back with a call.
+    return repaired | ({"extra_content": extra} if isinstance(extra := call.get("extra_content"), dict) else {})
+
+
+def _arguments_text(given: object, exchange: Exchange) -> str:
+    """Return arguments as the text that they should be: an object as its JSON, none as an empty object."""
+    if isinstance(given, str):
+        return decode_twice(given) if given.strip() else "{}"
+    exchange.note_repair("arguments that were no text were taken as what they are")
+    return json.dumps(given)
+
+
+def _read_finish(choice: JsonObject, exchange: Exchange, *, has_calls: bool) -> str:
+    meaning = take_finish(exchange, choice.get("finish_reason") or choice.get("stop_reason"))
+    return _FINISH_WORDS.get(str(meaning), "tool_calls" if has_calls else "stop")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,164 @@
+"""Take a tool call that a model wrote as its text, as small models and wrong templates do, for the call that it is.
+
+This is the one place where a text decides what is done, so it is narrow: the whole reply, less thinking and one fence,
+has to be exactly one object, or one tag of a known form, that names a tool which was offered. A reply that the run's
+own schema admits is its answer, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kairos_mcp.core.errors import SchemaRejected
+from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
+from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolSpec
+from kairos_mcp.core.steps import RequestCompletion, call_path
+
+MAX_WRITTEN_CHARS = 100_000  # of a reply that is looked at
+
+_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_FENCE = re.compile(r"\A```[\w+-]{0,20}[ \t]*\n(.*)\n[ \t]*```\Z", re.DOTALL)
+_TAGS = (
+    re.compile(r"\A<(tool_call|function_call|tool|tools|toolcall)>(.*)</\1>\Z", re.DOTALL),
+    re.compile(r"\A<\|(tool_call)\|>(.*?)(?:<\|/?tool_call(?:_end)?\|>)?\Z", re.DOTALL),
+    re.compile(r"\A<\|(python_tag)\|>(.*?)(?:<\|eo[mt]_id\|>)?\Z", re.DOTALL),
+    re.compile(r"\A\[(TOOL_CALLS)\]\s*\[?(\{.*\})\]?\Z", re.DOTALL),
+)
+_NAMED_TAG = re.compile(r"\A<(?:function=([\w.-]+)|invoke name=\"([\w.-]+)\")>(.*)</(?:function|invoke)>\Z", re.DOTALL)
+_PARAMETER = re.compile(
+    r"\s*<(?:parameter=([\w.-]+)|parameter name=\"([\w.-]+)\")>\n?(.*?)\n?</parameter>\s*", re.DOTALL
+)
+_ARGUMENTS = ("arguments", "parameters", "args", "input")
+_NAMES = ("name", "tool", "tool_name", "function")
+_OTHERS = frozenset({"type", "id", "call_id", "tool_call_id"})  # what may stand beside a name and arguments
+
+
+class WrittenCall(NamedTuple):
+    """A call that stands in a text. `arguments`: an object, or what else was written there. `has_texts`: they come
+    from a tag, which can hold nothing but texts."""
+
+    name: str
+    arguments: object
+    has_texts: bool = False
+
+
+def take_written_call(reply: Completion, step: RequestCompletion, path: str, note: Callable[[str], None]) -> Completion:
+    """Return the reply with the call that its text is; unreadable, so that the model is asked back, where the
+    arguments don't fit the tool's schema; unchanged where it is no such call."""
+    if reply.tool_calls or reply.unreadable or reply.finish not in (None, "stop", "tool_calls") or len(step.tools) == 0:
+        return reply
+    written = find_written_call(reply.content)
+    spec = None if written is None else step.tools.find(written.name)
+    if written is None or spec is None or _is_answer(reply.content, step):
+        return reply
+    arguments = _type_texts(written.arguments, spec.input_schema) if written.has_texts else written.arguments
+    problem = _find_problem(arguments, spec)
+    if problem is not None or not isinstance(arguments, dict):
+        reason = f"it writes a call of {spec.name} as its text, whose arguments don't fit ({problem})"
+        return Completion(reply.content, (), reply.finish, reply.usage, reply.context_tokens, reason, model=reply.model)
+    note("The model wrote a tool call as its text, and it was taken as the call.")
+    call = ToolCall(call_path(path, 1), spec.name, arguments)
+    # What the provider would want back is of the text; the conversation goes on with a call.
+    return Completion("", (call,), "tool_calls", reply.usage, reply.context_tokens, model=reply.model)
+
+
+def find_written_call(text: str) -> WrittenCall | None:
+    """Return the call that a whole text is, or None."""
+    if len(text) > MAX_WRITTEN_CHARS:
+        return None
+    bare = _THINKING.sub("", text, count=1).strip()
+    if (fenced := _FENCE.match(bare)) is not None:
+        bare = fenced[1].strip()
+    for tag in _TAGS:
+        if (found := tag.match(bare)) is not None:
+            bare = found[2].strip()
+            break
+    return _read_named_tag(bare) if bare.startswith("<") else _read_object(bare)
+
+
+def _read_object(text: str) -> WrittenCall | None:
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        value = parse_strict_json(text)
+    except Undecodable:
+        return None
+    if not isinstance(value, dict):
+        return None
+    match value:
+        case {"function": dict(function), **rest} if not rest.keys() - _OTHERS:
+            value = function
+        case {"tool_calls": [dict(call)], **rest} if not rest:
+            return _read_call(call)
+        case _:
+            pass
+    return _read_call(value)
+
+
+def _read_call(value: JsonObject) -> WrittenCall | None:
+    if isinstance(function := value.get("function"), dict):
+        value = function
+    names = [name for name in _NAMES if isinstance(value.get(name), str)]
+    arguments = [name for name in _ARGUMENTS if name in value]
+    if len(names) != 1 or len(arguments) > 1 or value.keys() - {*names, *arguments} - _OTHERS:
+        return None
+    if not arguments:
+        return None  # a name alone is the call of nothing: it may be any object
+    return WrittenCall(value[names[0]], _decode(value[arguments[0]]))
+
+
+def _decode(arguments: Any) -> object:
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        return parse_strict_json(arguments)
+    except Undecodable:
+        return arguments
+
+
+def _read_named_tag(text: str) -> WrittenCall | None:
+    """Read `<function=NAME><parameter=KEY>VALUE</parameter></function>`, and the same with `invoke name=`."""
+    text = re.sub(r"\A<function_calls>\s*(.*?)\s*</function_calls>\Z", r"\1", text, flags=re.DOTALL)
+    found = _NAMED_TAG.match(text)
+    if found is None:
+        return None
+    name, body, arguments, at = found[1] or found[2], found[3], {}, 0
+    while at < len(body) and (parameter := _PARAMETER.match(body, at)) is not None:
+        arguments[parameter[1] or parameter[2]] = parameter[3]
+        at = parameter.end()
+    return WrittenCall(name, arguments, has_texts=True) if not body[at:].strip() else None
+
+
+def _is_answer(text: str, step: RequestCompletion) -> bool:
+    """Whether the run's schema admits the reply as its answer."""
+    if step.output_schema is None:
+        return False
+    bare = text.strip()
+    fenced = _FENCE.match(bare)
+    try:
+        return not compile_schema(step.output_schema).problems(json.loads(fenced[1] if fenced else bare))
+    except (ValueError, RecursionError, SchemaRejected):
+        return False
+
+
+def _find_problem(arguments: object, spec: ToolSpec) -> str | None:
+    if not isinstance(arguments, dict):
+        return "they are no JSON object"
+    try:
+        problems = compile_schema(spec.input_schema).problems(arguments)
+    except SchemaRejected:
+        return None  # the call itself is checked by whoever executes it
+    return "; ".join(problems) or None
+
+
+def _type_texts(arguments: object, schema: Mapping[str, Any]) -> object:
+    """Turn the texts of a tag into what the schema says that they are."""
+    properties = schema.get("properties")
+    if not isinstance(arguments, dict) or not isinstance(properties, dict):
+        return arguments
+    kinds = {name: inner.get("type") for name, inner in properties.items() if isinstance(inner, dict)}
+    return {name: value if kinds.get(name) in (None, "string") else _decode(value) for name, value in arguments.items()}

@@ -1,0 +1,260 @@
+"""Calls, blocks and texts that are not as their definitions say, whole and in pieces: one outcome for each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.replies import (
+    MESSAGES,
+    chat_reply,
+    chunk,
+    events,
+    message_reply,
+    message_stream,
+    taken_of,
+    whole,
+)
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+A, B = {"path": "a"}, {"path": "b"}
+JSON_A, JSON_B = json.dumps(A), json.dumps(B)
+
+
+def call(*, drop: str = "", arguments: Any = JSON_A, **more: Any) -> dict[str, Any]:
+    whole_call = {"id": "x1", "type": "function", "function": {"name": "read_file", "arguments": arguments}, **more}
+    return {name: value for name, value in whole_call.items() if name != drop}
+
+
+ONE = (("x1", "read_file", A),)
+OURS = (("ours-1", "read_file", A),)
+NO_ARGUMENTS = (("x1", "read_file", {}),)
+TWO = (("x1", "read_file", A), ("x2", "read_file", B))
+TWO_OURS = (("ours-1", "read_file", A), ("ours-2", "read_file", B))
+CALLS: list[tuple[str, Any, Any]] = [
+    ("as defined", [call()], ONE),
+    ("id null", [call(id=None)], OURS),
+    ("id missing", [call(drop="id")], OURS),
+    ("id empty", [call(id="")], OURS),
+    ("id of blanks", [call(id="  ")], OURS),
+    ("id an object", [call(id={})], OURS),
+    ("id a number", [call(id=7)], (("7", "read_file", A),)),
+    ("type null", [call(type=None)], ONE),
+    ("type missing", [call(drop="type")], ONE),
+    ("type empty", [call(type="")], ONE),
+    ("type of nobody", [call(type="tool")], ONE),
+    ("arguments an object", [call(arguments=A)], ONE),
+    ("arguments null", [call(arguments=None)], NO_ARGUMENTS),
+    ("arguments empty", [call(arguments="")], NO_ARGUMENTS),
+    ("arguments missing", [call(function={"name": "read_file"})], NO_ARGUMENTS),
+    ("arguments an empty object", [call(arguments={})], NO_ARGUMENTS),
+    ("arguments JSON twice over", [call(arguments=json.dumps(JSON_A))], ONE),
+    ("arguments under another name", [call(function={"name": "read_file", "parameters": A})], ONE),
+    ("without a function around it", [{"id": "x1", "name": "read_file", "arguments": JSON_A}], ONE),
+    ("the name alone as function", [{"id": "x1", "function": "read_file", "arguments": JSON_A}], ONE),
+    ("blanks around the name", [call(function={"name": " read_file ", "arguments": JSON_A})], ONE),
+    ("more beside", [call(index=0, thought="hm")], ONE),
+    ("one call, no list", call(), ONE),
+    ("null among them", [None, call(), {}], ONE),
+    ("ids alike", [call(), call(arguments=JSON_B)], (("x1", "read_file", A), ("ours-2", "read_file", B))),
+    ("ids empty", [call(id=""), call(id="", arguments=JSON_B)], TWO_OURS),
+    ("name missing", [call(function={"arguments": JSON_A})], (("x1", "unnamed_tool", A),)),
+    ("name null", [call(function={"name": None, "arguments": JSON_A})], (("x1", "unnamed_tool", A),)),
+    ("arguments cut off", [call(arguments='{"path": ')], (("x1", "read_file", '{"path": '),)),
+    ("arguments a list", [call(arguments=[1])], (("x1", "read_file", [1]),)),
+    ("null", None, ()),
+    ("empty", [], ()),
+    ("a text", "read_file", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["whole", "events", "no role", "no content"])
+@pytest.mark.parametrize(("calls", "expected"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS])
+def test_a_call_is_taken_whatever_its_shape(place: str, calls: Any, expected: Any) -> None:
+    match place:
+        case "whole":
+            parts = whole(chat_reply("Well.", "tool_calls", tool_calls=calls))
+        case "events":
+            listed = calls
+            if isinstance(calls, list):
+                listed = [{**each, "index": at} if each else each for at, each in enumerate(calls)]
+            parts = events([chunk({"content": "Well.", "tool_calls": listed}), chunk({}, "tool_calls")])
+        case "no role":
+            parts = whole({"choices": [{"message": {"content": "Well.", "tool_calls": calls}}]})
+        case _:
+            parts = whole({"choices": [{"message": {"tool_calls": calls}, "finish_reason": "stop"}]})
+    taken = taken_of(parts)
+    assert taken.calls == expected
+    assert taken.content == ("" if place == "no content" else "Well.")
+
+
+def piece(index: Any = 0, call_id: Any = None, name: Any = None, arguments: Any = None) -> dict[str, Any]:
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    given = {"index": index, "id": call_id, "function": function}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+PIECES: list[tuple[str, list[dict[str, Any]], Any]] = [
+    ("as defined", [piece(0, "x1", "read_file", ""), piece(0, None, None, JSON_A[:4]), piece(0, None, None, JSON_A[4:]),
+                    piece(1, "x2", "read_file", ""), piece(1, None, None, JSON_B)], TWO),
+    ("index 0 for both, whole", [piece(0, "x1", "read_file", JSON_A), piece(0, "x2", "read_file", JSON_B)], TWO),
+    ("index 0 for both, in pieces", [piece(0, "x1", "read_file", JSON_A[:4]), piece(0, None, None, JSON_A[4:]),
+                                     piece(0, "x2", "read_file", JSON_B[:4]), piece(0, None, None, JSON_B[4:])], TWO),
+    ("index 0 for both, no ids", [piece(0, None, "read_file", JSON_A), piece(0, None, "read_file", JSON_B)], TWO_OURS),
+    ("no index", [piece(None, "x1", "read_file", JSON_A), piece(None, "x2", "read_file", JSON_B)], TWO),
+    ("no index, no ids", [piece(None, None, "read_file", JSON_A), piece(None, None, "read_file", JSON_B)], TWO_OURS),
+    ("no index, in pieces", [piece(None, "x1", "read_file", JSON_A[:4]), piece(None, None, None, JSON_A[4:]),
+                             piece(None, "x2", "read_file", JSON_B[:4]), piece(None, None, None, JSON_B[4:])], TWO),
+    ("the id in each piece", [piece(0, "x1", "read_file", JSON_A[:4]), piece(0, "x1", None, JSON_A[4:]),
+                              piece(1, "x2", "read_file", JSON_B[:4]), piece(1, "x2", None, JSON_B[4:])], TWO),
+    ("id and name in each piece", [piece(0, "x1", "read_file", JSON_A[:4]), piece(0, "x1", "read_file", JSON_A[4:]),
+                                   piece(1, "x2", "read_file", JSON_B[:4]),
+                                   piece(1, "x2", "read_file", JSON_B[4:])], TWO),
+    ("the name empty later", [piece(0, "x1", "read_file", JSON_A[:4]), piece(0, "", "", JSON_A[4:]),
+                              piece(1, "x2", "read_file", JSON_B)], TWO),
+    ("the name in pieces", [piece(0, "x1", "read_", ""), piece(0, None, "file", ""),
+                            piece(0, None, None, JSON_A)], ONE),
+    ("the id after the name", [piece(0, None, "read_file", ""), piece(0, "x1", None, JSON_A)], ONE),
+    ("whole arguments twice", [piece(0, "x1", "read_file", JSON_A), piece(0, None, None, JSON_A)], ONE),
+    ("an object as arguments", [piece(0, "x1", "read_file", A), piece(0, "x2", "read_file", B)], TWO),
+    ("interleaved", [piece(0, "x1", "read_file", JSON_A[:4]), piece(1, "x2", "read_file", JSON_B[:4]),
+                     piece(0, None, None, JSON_A[4:]), piece(1, None, None, JSON_B[4:])], TWO),
+    ("indexes from 1", [piece(1, "x1", "read_file", JSON_A), piece(2, "x2", "read_file", JSON_B)], TWO),
+    ("an index with a gap", [piece(0, "x1", "read_file", JSON_A), piece(5, "x2", "read_file", JSON_B)], TWO),
+    ("ids alike under two indexes", [piece(0, "x1", "read_file", JSON_A), piece(1, "x1", "read_file", JSON_B)],
+     (("x1", "read_file", A), ("ours-2", "read_file", B))),
+    ("no arguments", [piece(0, "x1", "read_file")], NO_ARGUMENTS),
+    ("no arguments, then empty ones", [piece(0, "x1", "read_file", ""), piece(0, None, None, "")], NO_ARGUMENTS),
+    ("a brace in a text", [piece(0, "x1", "read_file", '{"path": "}'), piece(0, "x1", "read_file", '"}')],
+     (("x1", "read_file", {"path": "}"}),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize(("pieces", "expected"), [row[1:] for row in PIECES], ids=[row[0] for row in PIECES])
+def test_calls_that_come_in_pieces_are_put_together(pieces: list[Any], expected: Any, batch: int) -> None:
+    deltas = [{"tool_calls": pieces[at : at + batch]} for at in range(0, len(pieces), batch)]
+    taken = taken_of(
+        events([chunk({"role": "assistant", "content": None}), *map(chunk, deltas), chunk({}, "tool_calls")])
+    )
+    assert (taken.calls, taken.finish) == (expected, "tool_calls")
+
+
+def use(*, drop: str = "", **more: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": "x1", "name": "read_file", "input": A, **more}
+    return {name: value for name, value in block.items() if name != drop}
+
+
+def says(text: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+BLOCKS: list[tuple[str, list[Any], str, Any]] = [
+    ("as defined", [says("Well."), use()], "Well.", ONE),
+    ("id empty", [use(id="")], "", OURS),
+    ("id null", [use(id=None)], "", OURS),
+    ("id missing", [use(drop="id")], "", OURS),
+    ("ids alike", [use(), use(input=B)], "", (("x1", "read_file", A), ("ours-2", "read_file", B))),
+    ("input a text", [use(input=JSON_A)], "", ONE),
+    ("input empty", [use(input="")], "", NO_ARGUMENTS),
+    ("input null", [use(input=None)], "", NO_ARGUMENTS),
+    ("input missing", [use(drop="input")], "", NO_ARGUMENTS),
+    ("input cut off", [use(input='{"path": ')], "", (("x1", "read_file", '{"path": '),)),
+    ("name missing", [use(drop="name")], "", (("x1", "unnamed_tool", A),)),
+    ("text null", [says(None), says("Well.")], "Well.", ()),
+    ("text missing", [{"type": "text"}, says("Well.")], "Well.", ()),
+    ("text empty", [says(""), says("Well.")], "Well.", ()),
+    ("a text as a block", ["Well."], "Well.", ()),
+    ("null as a block", [None, says("Well.")], "Well.", ()),
+    ("an unknown block", [says("Well."), {"type": "container_note", "x": 1}], "Well.", ()),
+    ("a block without a type", [{"x": 1}, says("Well.")], "Well.", ()),
+    ("thinking without a signature", [{"type": "thinking", "thinking": "hm"}, says("Well.")], "Well.", ()),
+    ("thinking null", [{"type": "thinking", "thinking": None}, says("Well.")], "Well.", ()),
+    ("nothing", [], "", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["whole", "events", "events, one index"])
+@pytest.mark.parametrize(("blocks", "content", "calls"), [row[1:] for row in BLOCKS], ids=[row[0] for row in BLOCKS])
+def test_a_message_is_taken_block_by_block(place: str, blocks: list[Any], content: str, calls: Any) -> None:
+    if place == "whole":
+        parts = whole({**message_reply(), "content": blocks})
+    else:
+        start, _, _, _, *end = message_stream()
+        known = [block for block in blocks if isinstance(block, dict)]
+        begun = [
+            {"type": "content_block_start", "index": 0 if "one" in place else n, "content_block": block}
+            for n, block in enumerate(known)
+        ]
+        content = content if len(known) == len(blocks) or "Well." not in blocks else ""
+        parts = events([start, *begun, *end], done=False)
+    taken = taken_of(parts, MESSAGES)
+    assert (taken.content, taken.calls) == (content, calls)
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2], [0, 0, 0], [None, None, None], [1, 2, 3]])
+@pytest.mark.parametrize("stops", [True, False])
+def test_the_pieces_of_a_message_belong_to_the_block_of_their_kind(index: list[Any], stops: bool) -> None:
+    start, *_, delta, stop = message_stream(stop="tool_use")
+    blocks = [
+        ({"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "hm"}),
+        (says(""), {"type": "text_delta", "text": "Well."}),
+        (use(input={}), {"type": "input_json_delta", "partial_json": JSON_A}),
+    ]
+    values: list[Any] = [start]
+    for at, (block, change) in zip(index, blocks, strict=True):
+        values += [{"type": "content_block_start", "index": at, "content_block": block}]
+        values += [{"type": "content_block_delta", "index": at, "delta": change}]
+        values += [{"type": "content_block_stop", "index": at}] if stops else []
+    taken = taken_of(events([*values, {"type": "ping"}, delta, stop], done=False), MESSAGES)
+    assert (taken.content, taken.heard, taken.calls, taken.finish) == ("Well.", "Well.", ONE, "tool_calls")
+
+
+# -- what stands around the text ------------------------------------------------------------------------------------
+
+CONTENTS: list[tuple[str, Any, str]] = [
+    ("a text", "Well.", "Well."),
+    ("parts", [says("We"), says("ll.")], "Well."),
+    ("parts of the newer interface", [{"type": "output_text", "text": "Well."}], "Well."),
+    ("texts in a list", ["We", "ll."], "Well."),
+    ("one part", says("Well."), "Well."),
+    ("a part without a type", [{"text": "Well."}], "Well."),
+    ("thinking among the parts", [{"type": "thinking", "thinking": [says("hm")]}, says("Well.")], "Well."),
+    ("parts of no use", [{"type": "image_url"}, 7, None, says("Well.")], "Well."),
+    ("null", None, ""),
+    ("a number", 7, ""),
+    ("thinking whose beginning is in the prompt", "I look.\n</think>\n\nWell.", "Well."),
+    ("the same, of another name", "I look.\n</thinking>\nWell.", "Well."),
+    ("a tag in a sentence", "The tag `</think>` ends it.", "The tag `</think>` ends it."),
+    ("a tag in a fence", "So:\n```\n<p>\n</think>\n```", "So:\n```\n<p>\n</think>\n```"),
+    ("a tag with its beginning", "<think>\nhm\n</think>\nWell.", "<think>\nhm\n</think>\nWell."),  # its library's part
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "expected"), [row[1:] for row in CONTENTS], ids=[row[0] for row in CONTENTS])
+@pytest.mark.parametrize("place", ["whole", "events", "message of a choice", "older form"])
+def test_the_text_is_taken_from_every_form_of_content(place: str, content: Any, expected: str) -> None:
+    match place:
+        case "whole":
+            parts = whole(chat_reply(content))
+        case "events":
+            parts = events([chunk({"content": content}), chunk({}, "stop")])
+        case "message of a choice":
+            parts = events([{"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}])
+        case _ if isinstance(content, str):
+            parts = whole({"choices": [{"text": content, "finish_reason": "stop"}]})
+        case _:
+            parts = whole({"choices": {"message": {"content": content}}})
+    assert taken_of(parts).content == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    "text", ["<think>hm</think>Well.", "\n<think>hm</think>Well.", "Well.", "<that> is <think>.", ""]
+)
+def test_thinking_is_not_heard_as_the_answer(text: str, size: int) -> None:
+    deltas = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
+    taken = taken_of(events([*map(chunk, deltas), chunk({}, "stop")]))
+    assert taken.heard == (text if not text.lstrip().startswith("<think>") else "Well.")

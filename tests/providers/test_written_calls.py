@@ -1,0 +1,159 @@
+"""A call that a model writes as its text: taken only where it is the whole reply, names an offered tool and fits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.provider_calls import READ, ask_model, asking, step_of
+from support.provider_server import Standin, chat, message, says, sends
+from support.provider_streams import chat_events, streams
+
+from kairos_mcp.core.messages import Completion, ToolSpec
+from kairos_mcp.core.steps import RequestCompletion, Sent
+from kairos_mcp.models.model import ModelInput
+from kairos_mcp.models.written_calls import take_written_call
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+TOOL = ToolSpec("read_file", "Reads.", SCHEMA, "read")
+CALL = json.dumps({"name": "read_file", "arguments": {"path": "a"}})
+TAKEN = [
+    CALL,
+    f"  {CALL}\n",
+    f"```json\n{CALL}\n```",
+    f"```\n{CALL}\n```",
+    f"```tool_code\n{CALL}\n```",
+    f"<tool_call>\n{CALL}\n</tool_call>",
+    f"<tool_call>{CALL}</tool_call>",
+    f"<function_call>{CALL}</function_call>",
+    f"<|tool_call|>{CALL}<|/tool_call|>",
+    f"<|python_tag|>{CALL}",
+    f"[TOOL_CALLS] [{CALL}]",
+    f"[TOOL_CALLS]{CALL}",
+    f"<think>\nI read it.\n</think>\n\n{CALL}",
+    f"<think>hm</think>```json\n{CALL}\n```",
+    f"```xml\n<tool_call>\n{CALL}\n</tool_call>\n```",
+    '{"name": "read_file", "parameters": {"path": "a"}}',
+    '{"tool": "read_file", "args": {"path": "a"}}',
+    '{"function": "read_file", "arguments": {"path": "a"}}',
+    '{"type": "function", "name": "read_file", "parameters": {"path": "a"}}',
+    '{"type": "function", "function": {"name": "read_file", "arguments": "{\\"path\\": \\"a\\"}"}}',
+    '{"id": "call_1", "name": "read_file", "arguments": {"path": "a"}}',
+    '{"name": "read_file", "arguments": "{\\"path\\": \\"a\\"}"}',
+    '{"tool_calls": [{"name": "read_file", "arguments": {"path": "a"}}]}',
+    "<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>",
+    "<tool_call>\n<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
+    '<function_calls>\n<invoke name="read_file">\n<parameter name="path">a</parameter>\n</invoke>\n</function_calls>',
+]
+LEFT = [
+    "It says: " + CALL,
+    f"{CALL}\nThat reads it.",
+    f"{CALL}\n{CALL}",
+    f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>",
+    f"```json\n{CALL}\n```\n\n```json\n{CALL}\n```",
+    f"Use this:\n```json\n{CALL}\n```",
+    json.dumps([json.loads(CALL)]),
+    '{"name": "write_file", "arguments": {"path": "a"}}',  # not offered
+    '{"name": "read_file"}',
+    '{"name": "read_file", "arguments": {"path": "a"}, "note": "as asked"}',
+    '{"name": "read_file", "version": "1.0", "arguments": {}}',
+    '{"name": "read_file", "arguments": {}, "parameters": {}}',
+    '{"path": "a"}',
+    '{"name": "read_file", "arguments": {"path": "a"}',
+    "{'name': 'read_file', 'arguments': {'path': 'a'}}",
+    "read_file(path='a')",
+    "",
+    "Well.",
+]
+UNFIT = [
+    '{"name": "read_file", "arguments": {}}',
+    '{"name": "read_file", "arguments": {"file": "a"}}',
+    '{"name": "read_file", "arguments": {"path": 7}}',
+    '{"name": "read_file", "arguments": ["a"]}',
+    '{"name": "read_file", "arguments": "a"}',
+    '{"name": "read_file", "arguments": null}',
+    "<function=read_file></function>",
+]
+
+
+def taken(text: str, step: RequestCompletion | None = None, **more: Any) -> tuple[Completion, list[str]]:
+    notes: list[str] = []
+    asked = step or step_of(tools=(TOOL,))
+    return take_written_call(Completion(text, finish="stop", **more), asked, "round-1", notes.append), notes
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_a_whole_reply_that_is_one_call_is_that_call(text: str) -> None:
+    answer, notes = taken(text)
+    assert [(call.id, call.name, call.arguments) for call in answer.tool_calls] == [
+        ("round-1/call-1", "read_file", {"path": "a"})
+    ]
+    assert (answer.content, answer.finish, answer.unreadable, len(notes)) == ("", "tool_calls", None, 1)
+
+
+@pytest.mark.parametrize("text", LEFT)
+def test_anything_else_is_left_as_it_is(text: str) -> None:
+    answer, notes = taken(text)
+    assert (answer, notes) == (Completion(text, finish="stop"), [])
+
+
+@pytest.mark.parametrize("text", UNFIT)
+def test_a_call_whose_arguments_do_not_fit_is_asked_back(text: str) -> None:
+    answer, _ = taken(text)
+    assert answer.tool_calls == ()
+    assert "read_file" in (answer.unreadable or "")
+
+
+def test_texts_of_a_tag_become_what_the_schema_says() -> None:
+    answer, _ = taken("<function=read_file><parameter=path>7</parameter><parameter=lines>7</parameter></function>")
+    assert answer.tool_calls[0].arguments == {"path": "7", "lines": 7}
+
+
+@pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```"])
+@pytest.mark.parametrize(
+    ("schema", "is_answer"),
+    [
+        ({"type": "object"}, True),
+        ({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}, True),
+        ({"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}, False),
+    ],
+)
+def test_what_the_schema_of_the_run_admits_is_its_answer(schema: dict[str, Any], is_answer: bool, fence: str) -> None:
+    answer, _ = taken(fence.replace("{}", CALL), step_of(tools=(TOOL,), output_schema=schema))
+    assert (answer.tool_calls == ()) == is_answer
+
+
+def test_nothing_is_a_call_where_no_tool_is_offered_or_the_turn_was_cut_off() -> None:
+    assert taken(CALL, step_of(tools=()))[0].tool_calls == ()
+    cut_off = Completion(CALL, finish="length")
+    assert take_written_call(cut_off, step_of(tools=(TOOL,)), "round-1", print) is cut_off
+
+
+OWN_CALL = json.dumps({"name": READ.name, "arguments": {"path": "a"}})
+
+
+@pytest.mark.parametrize("dialect", ["native", "text"])
+@pytest.mark.parametrize("name", ["openai:small", "anthropic:claude-standin"])
+async def test_it_is_taken_in_both_dialects_of_both_forms(server: Standin, name: str, dialect: Any) -> None:
+    is_openai = name.startswith("openai")
+    server.will(sends(chat(OWN_CALL) if is_openai else message(says(OWN_CALL))))
+    async with asking(name, server.openai if is_openai else server.address, dialect=dialect) as model:
+        answer = await ask_model(model, step_of())
+    assert isinstance(answer, Completion)
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [("read_file", {"path": "a"})]
+    assert answer.usage is not None
+
+
+async def test_it_is_taken_from_a_stream(server: Standin) -> None:
+    server.will(streams(list(chat_events(chat(f"```json\n{OWN_CALL}\n```")))))
+    async with asking("openai:small", server.openai) as model:
+        asked = step_of()
+        answer = await model(ModelInput(asked.name, asked, Sent("provider"), on_text=lambda _: None))
+    assert isinstance(answer, Completion)
+    assert [call.name for call in answer.tool_calls] == ["read_file"]
