@@ -235,7 +235,7 @@ IN_THE_TERMINAL = (
         "models/replies/usage.py",
         "return count if 0 <= count <= MAX_COUNT else None",
         "return count",
-        USAGE + "usage_is_charged_as_it_was_meant[whole-negative input]",
+        USAGE + "usage_is_charged_as_it_was_meant[whole-too many]",
     ),
     Guard(
         "models/replies/usage.py",
