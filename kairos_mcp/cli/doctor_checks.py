@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kairos_mcp.cli.own_start import takes_modules_here
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.settings import Settings, current_folder, skill_folders, unknown_variables
@@ -60,7 +61,7 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield _check_exchange()
     yield _check_sandbox(settings)
     yield from readable_by_root(os.geteuid())
-    yield from _check_servers(settings)
+    yield from check_server_commands(settings)
     yield from _check_script(settings.script)
     yield from _check_provider(settings, environ)
     yield _check_route(settings)
@@ -242,11 +243,18 @@ def _paths_for_root_alone() -> Iterator[Path]:
                     yield path
 
 
-def _check_servers(settings: Settings) -> Iterator[Finding]:
+def check_server_commands(settings: Settings) -> Iterator[Finding]:
     for server in settings.servers:
         if server.command and not server.sandbox:
             text = f"UNSAFE: {server.name} runs without a sandbox, so it does whatever you may do"
             yield Finding("servers", "note", text, f"Take sandbox = false out of [servers.{server.name}].")
+        if (
+            server.command
+            and (server.cwd is None or "${workspace}" in server.cwd)
+            and takes_modules_here(server.command)
+        ):
+            text = f"{server.name} starts Python in the workspace, whose modules come before those that are installed"
+            yield Finding("servers", "note", text, f'Begin its args with "-P" in [servers.{server.name}].')
 
 
 def _check_script(script: Path | None) -> Iterator[Finding]:

@@ -67,6 +67,18 @@ def find_unsafe_start(words: Sequence[str]) -> int | None:
     return None
 
 
+def takes_modules_here(words: Sequence[str]) -> bool:
+    """Whether words start Python by `-m` or `-c`, whatever the module, with the current folder on its path."""
+    if not Path(words[0]).name.startswith("python"):
+        return False
+    for before, word in pairwise(words):
+        if word in ("-m", "-c"):
+            return True
+        if _SAFE_OPTION.fullmatch(word) or (not word.startswith("-") and before not in ("-X", "-W")):
+            return False
+    return False
+
+
 def correct_start(words: Sequence[str], program: Sequence[str]) -> list[str] | None:
     """Return words that start this program by `program`, or by `-P` behind a wrapper such as `env`; None if the words
     need no correction."""

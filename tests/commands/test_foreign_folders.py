@@ -14,6 +14,7 @@ import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from commands.test_install import PROJECTS, entry_in
 from support.environment import plain_environ
 
 import kairos_mcp
-from kairos_mcp.cli.doctor_checks import check_python
+from kairos_mcp.cli.doctor_checks import check_python, check_server_commands
 from kairos_mcp.cli.host_formats import JSON, TOML, YAML
 from kairos_mcp.cli.hosts import HOSTS, HostName
 from kairos_mcp.cli.own_start import find_unsafe_start
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, ServerSetting
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 300
@@ -338,6 +341,23 @@ def _write_unsafe_entry(kairos: Shell, host: HostName) -> tuple[Path, dict[str, 
 )
 def test_which_starts_are_unsafe(line: str, is_unsafe: bool) -> None:
     assert (find_unsafe_start(shlex.split(line)) is not None) == is_unsafe
+
+
+@pytest.mark.parametrize(
+    ("line", "cwd", "is_named"),
+    [
+        ("python3 -m their_server", None, True),
+        ("/usr/bin/python -X utf8 -c pass", "${workspace}/sub", True),
+        ("python3 -m their_server", "/opt/theirs", False),
+        ("python3 -P -m their_server", None, False),
+        ("python3 -Im their_server", None, False),
+        ("python3 /opt/server.py -m x", None, False),
+        ("uvx their-server", None, False),
+    ],
+)
+def test_doctor_names_a_server_that_takes_modules_of_the_workspace(line: str, cwd: str | None, is_named: bool) -> None:
+    settings = replace(load_settings(Flags(), {}), servers=(ServerSetting("x", tuple(line.split()), cwd=cwd),))
+    assert [found.matter for found in check_server_commands(settings)] == ["servers"] * is_named
 
 
 @pytest.mark.parametrize("named", [":/lib", "/lib:", "lib", "/lib"])

@@ -1646,6 +1646,12 @@ STARTED_BY_HOSTS = (
     ),
     Guard(
         "cli/doctor_checks.py",
+        "and takes_modules_here(server.command)",
+        "and False",
+        FOREIGN_FOLDERS + "doctor_names_a_server_that_takes_modules_of_the_workspace",
+    ),
+    Guard(
+        "cli/doctor_checks.py",
         "if named and not all(os.path.isabs(part) for part in named.split(os.pathsep)):",
         "if False:",
         FOREIGN_FOLDERS + "doctor_names_a_python_path_with_the_current_folder[lib]",
