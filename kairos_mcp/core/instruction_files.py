@@ -21,6 +21,11 @@ class InstructionFiles(NamedTuple):
     globs: tuple[str, ...]
 
 
+def _of_applications(glob: str) -> tuple[str, ...]:
+    """Return the glob below where Linux, macOS and Windows keep the settings of applications, in a home folder."""
+    return tuple(f"{top}/{glob}" for top in (".config", "Library/Application Support", "AppData/Roaming"))
+
+
 AGENTS = (
     InstructionFiles("AGENTS.md", "https://agents.md", ("AGENTS.md", "AGENT.md", "AGENTS.local.md", ".agents")),
     InstructionFiles("Agent Skills", "https://agentskills.io/specification", ("SKILL.md", "skills/*")),
@@ -46,7 +51,11 @@ AGENTS = (
     InstructionFiles(
         "GitHub Copilot", "https://docs.github.com/en/copilot/how-tos/configure-custom-instructions", (".github",)
     ),
-    InstructionFiles("Cursor", "https://cursor.com/docs/context/rules", (".cursor", ".cursorrules", "*/Cursor/User/*")),
+    InstructionFiles(
+        "Cursor",
+        "https://cursor.com/docs/context/rules",
+        (".cursor", ".cursorrules", *_of_applications("Cursor/User/*")),
+    ),
     InstructionFiles(
         "Windsurf", "https://docs.windsurf.com/windsurf/cascade/memories", (".windsurf", ".windsurfrules", ".devin")
     ),
@@ -128,11 +137,13 @@ EDITORS = (
         "VS Code", "https://code.visualstudio.com/docs/configure/settings", (".vscode", "*.code-workspace")
     ),
     InstructionFiles(
-        "VS Code", "https://code.visualstudio.com/docs/copilot/customization/mcp-servers", ("*/Code/User/*",)
+        "VS Code",
+        "https://code.visualstudio.com/docs/copilot/customization/mcp-servers",
+        _of_applications("Code/User/*"),
     ),
     InstructionFiles("Visual Studio", "https://learn.microsoft.com/visualstudio/ide/mcp-servers", (".vs",)),
     InstructionFiles("Zed", "https://zed.dev/docs/ai/rules", (".rules",)),
-    InstructionFiles("Zed", "https://zed.dev/docs/configuring-zed", (".zed", ".config/zed/*", "*/Zed/settings.json")),
+    InstructionFiles("Zed", "https://zed.dev/docs/configuring-zed", (".zed", ".config/zed/*", "AppData/Roaming/Zed/*")),
     InstructionFiles(
         "JetBrains IDEs",
         "https://www.jetbrains.com/help/idea/settings-tools-startup-tasks.html",

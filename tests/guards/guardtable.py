@@ -1449,8 +1449,8 @@ FILES = (
 PROGRAMS = (
     Guard(
         "core/instruction_files.py",
-        '(".zed", ".config/zed/*", "*/Zed/settings.json")',
-        '(".config/zed/*", "*/Zed/settings.json")',
+        '(".zed", ".config/zed/*", "AppData/Roaming/Zed/*")',
+        '(".config/zed/*", "AppData/Roaming/Zed/*")',
         INSTRUCTIONS + "all_that_install_writes_is_in_the_list",
     ),
     Guard(
