@@ -45,6 +45,7 @@ from kairos_mcp.app.watch import Watch
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import runs
@@ -150,6 +151,10 @@ class App:
     def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
         self._factory.models.on_spoken = on_spoken
+
+    def hear_failures(self, on_failure: Callable[[Failure], None]) -> None:
+        """From now on have this called with each failure of a provider, at once."""
+        self._factory.models.on_failure = on_failure
 
     def wait_for_slow_starts(self, on_slow_start: Callable[[tuple[str, ...]], None]) -> None:
         """From now on wait for servers that start slowly, as a person does, and have this called with their names."""

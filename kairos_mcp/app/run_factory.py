@@ -20,7 +20,7 @@ from kairos_mcp.core.messages import SEARCH
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import AvailableRoutes
-from kairos_mcp.core.steps import DialectName
+from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
 from kairos_mcp.execution.run_state import RunState
@@ -28,7 +28,7 @@ from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.answers import scripted_model
-from kairos_mcp.models.model import Model, ModelOptions, SpokenText, let_hear, redact_model
+from kairos_mcp.models.model import Model, ModelOptions, SpokenText, let_hear, redact_model, report_failures
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.settings.secret_refs import read_secret
@@ -75,7 +75,8 @@ class ModelsOfRun(NamedTuple):
 class RunModels:
     """Makes the models of runs; a connection to a provider is shared by all that ask the same model.
 
-    `read_key` reads the key that a setting refers to. `on_spoken` is called with what a model says while it says it.
+    `read_key` reads the key that a setting refers to. `on_spoken` is called with what a model says while it says it,
+    `on_failure` with each failure of a provider.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class RunModels:
         self._tracing = tracing
         self._providers: dict[str, Provider] = {}
         self.on_spoken: Callable[[SpokenText], None] | None = None
+        self.on_failure: Callable[[Failure], None] | None = None
 
     def make(self, run: RunRow, loaded: LoadedSpec) -> ModelsOfRun:
         """Make the models that a run asks here."""
@@ -119,6 +121,8 @@ class RunModels:
         model = redact_model(provider.make_model(options), self._redactor)
         if self._tracing is not None:
             model = self._tracing.trace_model(model, run)
+        if self.on_failure is not None:
+            model = report_failures(model, self.on_failure)
         return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
 
     def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:

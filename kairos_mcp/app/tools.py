@@ -258,8 +258,9 @@ class Tools(Operations):
             raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 
     async def try_servers(self, within_s: float) -> list[ServerTrial]:
-        """Start each configured server once more and see whether it lists its tools; what it wrote to stderr is
+        """Start each approved server once more and see whether it lists its tools; what it wrote to stderr is
         redacted. Nothing of it is pinned or stored."""
+        await self._factory.registry(self._factory.find_workspace(None))  # knows those that were registered
         trials = await asyncio.to_thread(self._factory.try_servers, within_s)
         return [replace(trial, stderr=self._factory.redactor.redact_text(trial.stderr).text) for trial in trials]
 

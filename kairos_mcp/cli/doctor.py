@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
+from kairos_mcp.cli.doctor_trials import check_interpreters, check_provider_answer, check_servers
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
-from kairos_mcp.cli.options import AllFlags, AsJson
+from kairos_mcp.cli.options import AllFlags, AsJson, Offline, ShowAll
 from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.settings import read_settings, with_current_folder
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.core.limits import limits_to_json
@@ -29,74 +28,6 @@ from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Sett
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList
     from kairos_mcp.app.app import App
-    from kairos_mcp.tools.mcp_servers.source import ServerTrial
-
-
-TRY_S = 20.0
-SERVERS_TRY_S = 15.0
-STDERR_LINES = 5
-_INTERPRETERS = (
-    (".venv/bin/python", (".venv/bin/python", "--version")),
-    ("node_modules/.bin", ("node", "--version")),
-    ("rust-toolchain", ("cargo", "--version")),
-    ("rust-toolchain.toml", ("cargo", "--version")),
-)
-"""What in a workspace says that it needs an interpreter, and the command that tries it."""
-
-
-def check_interpreters(settings: Settings) -> Iterator[Finding]:
-    """Try the interpreters that each workspace needs, as run_command starts them."""
-    if settings.commands == "off":
-        return
-    for folder in settings.workspaces:
-        tried = set[tuple[str, ...]]()
-        for name, argv in _INTERPRETERS:
-            if argv not in tried and os.path.lexists(folder / name):
-                tried.add(argv)
-                yield _try_interpreter(settings, folder, name, list(argv))
-
-
-def check_servers(settings: Settings) -> Iterator[Finding]:
-    """Start each configured MCP server; of one that does not list its tools say what it wrote last."""
-    if not settings.servers:
-        return
-
-    async def try_servers(app: App) -> list[ServerTrial]:
-        return await app.tools.try_servers(SERVERS_TRY_S)
-
-    by_name = {server.name: server for server in settings.servers}
-    for trial in with_app(settings, try_servers):
-        if trial.problem is None:
-            yield Finding("servers", "ok", f"{trial.name} lists {count_of(trial.tools, 'tool')}")
-            continue
-        last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
-        wrote = f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
-        server = by_name[trial.name]
-        command = shlex.join(server.command)
-        cure = f"Try it in a terminal: `{command}`" if server.command else f"Look whether {server.url} answers"
-        yield Finding("servers", "note", f"{trial.problem}{wrote}", f"{cure}; then correct [servers.{trial.name}].")
-
-
-def _try_interpreter(settings: Settings, folder: Path, name: str, argv: list[str]) -> Finding:
-    from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
-    from kairos_mcp.tools.files.workspace import Workspace
-    from kairos_mcp.tools.tool import ToolContext, call_tool
-
-    try:
-        with Workspace(folder) as workspace:
-            (tool,) = command_tools(workspace, CommandSettings.from_settings(settings))
-            context = ToolContext("doctor", time.monotonic() + TRY_S, lambda _: None)
-            result = call_tool(tool, {"argv": argv, "timeout_s": TRY_S / 2}, context)
-    except KairosError as error:
-        return Finding("programs", "note", f"{folder}: {name} can't be tried: {error.message}", error.hint)
-    last = result.content.strip().splitlines()[-1]
-    if not result.is_error:
-        return Finding("programs", "ok", f"{folder}: {name} runs ({last})")
-    if result.code is None:
-        return Finding("programs", "note", f"{folder}: {' '.join(argv)} fails: {last}", "Try it in a terminal.")
-    problem, _, cure = result.content.partition(". ")
-    return Finding("programs", "note", f"{folder}: {name}: {problem}", cure)
-
 
 _CLOCK_S = 2.0  # by which this machine's clock may differ before it is worth a word
 
@@ -137,16 +68,18 @@ _UNREADABLE_CURE = (
 _STATE_LABELS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
-def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Check what works here, say how to mend what does not, and list the settings."""
+def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Try what works here, say how to mend what does not, and list the settings that differ from the defaults."""
     settings: Settings | None = None
     try:
         settings = read_settings(flags)
+        here = _with_current_folder(settings)
         found = [
             *check_environment(settings, os.environ),
-            *check_interpreters(settings),
-            *_check_store(settings),
-            *check_servers(settings),
+            *check_interpreters(here),
+            *_check_store(here),
+            *check_servers(here),
+            *([] if offline else check_provider_answer(here)),
         ]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
@@ -157,7 +90,7 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
         for finding in found
     ]
     value = [{"matter": f.matter, "state": f.state, "text": f.text, "cure": f.cure} for f in found]
-    emit({"findings": value, "settings": shown}, _lines(found, shown), as_json=as_json)
+    emit({"findings": value, "settings": shown}, _lines(found, shown, show_all=show_all), as_json=as_json)
     return FAILED if any(finding.state == "bad" for finding in found) else COMPLETED
 
 
@@ -288,14 +221,29 @@ def _shown_value(value: Any) -> Any:
             return value
 
 
-def _lines(findings: list[Finding], settings: dict[str, JsonObject]) -> Iterator[str]:
-    for finding in findings:
+def _lines(findings: list[Finding], settings: dict[str, JsonObject], *, show_all: bool) -> Iterator[str]:
+    """Yield what differs from the usual: findings that are not ok, and settings that somebody set; or everything."""
+    told = [finding for finding in findings if show_all or finding.state != "ok"]
+    for finding in told:
         yield f"{_STATE_LABELS[finding.state]}  {finding.matter:<12}  {finding.text}"
         if finding.cure:
             yield f"{'':20}-> {finding.cure}"
+    named = {finding.matter for finding in told}
+    if fine := list(dict.fromkeys(finding.matter for finding in findings if finding.matter not in named)):
+        yield f"{_STATE_LABELS['ok']}  {', '.join(fine)}"
+    kept = {name: each for name, each in settings.items() if show_all or each["from"] not in ("default", "-")}
     if settings:
         yield ""
-        yield "settings"
-    for name, setting in settings.items():
+        yield "settings" if show_all else "settings that differ from the defaults (--all shows all, and what is ok)"
+    for name, setting in kept.items():
         value = "none" if setting["value"] in (None, []) else setting["value"]
         yield f"  {name:<22} {value}  ({setting['from']})"
+
+
+def _with_current_folder(settings: Settings) -> Settings:
+    """Return the settings as a command has them here, so that agents, skills and servers are judged by the tools that
+    a workspace brings. Where this folder is too wide to be a workspace, there is none."""
+    try:
+        return settings if settings.workspaces else with_current_folder(settings)
+    except ConfigError:
+        return settings

@@ -62,6 +62,7 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield _check_sandbox(settings)
     yield from readable_by_root(os.geteuid())
     yield from check_server_commands(settings)
+    yield from _check_http_tools(settings)
     yield from _check_script(settings.script)
     yield from _check_provider(settings, environ)
     yield _check_route(settings)
@@ -257,6 +258,19 @@ def check_server_commands(settings: Settings) -> Iterator[Finding]:
             yield Finding("servers", "note", text, f'Begin its args with "-P" in [servers.{server.name}].')
 
 
+def _check_http_tools(settings: Settings) -> Iterator[Finding]:
+    """Name the tools of `[[http_tools]]` whose calls would be refused for their host."""
+    if not settings.http_tools:
+        return
+    from kairos_mcp.tools.http.addresses import describe_local
+
+    for tool in settings.http_tools:
+        url = tool.sample_url()
+        if (kind := describe_local(url)) is not None and not any(rule.includes(url) for rule in settings.private_hosts):
+            cure = f'Add it to the settings: private_hosts = ["{url.host}:{url.port}"].'
+            yield Finding("http tools", "note", f"{tool.name} can't be called: {url.host} is {kind}", cure)
+
+
 def _check_script(script: Path | None) -> Iterator[Finding]:
     if script is None:
         return
@@ -273,7 +287,7 @@ def _check_script(script: Path | None) -> Iterator[Finding]:
 
 
 def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the provider's configuration. Nothing is sent to it: that would cost something."""
+    """Check the provider's configuration; nothing is sent to it here."""
     if settings.model is None:
         return
     from kairos_mcp.models.pricing import Tariff

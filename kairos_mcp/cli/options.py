@@ -47,6 +47,8 @@ RouteOption = Annotated[
     typer.Option(help="Where completions come from."),
 ]
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
+ShowAll = Annotated[bool, typer.Option("--all", help="Also what is ok, and settings that are defaults.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Ask the provider nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]

@@ -65,7 +65,12 @@ def settings_here(flags: Flags) -> Settings:
     folder is too wide to be one."""
     settings = read_settings(flags)
     note_readable_secrets(settings)
-    return settings if settings.workspaces else replace(settings, workspaces=(_current_folder(),))
+    return settings if settings.workspaces else with_current_folder(settings)
+
+
+def with_current_folder(settings: Settings) -> Settings:
+    """Return the settings with the current folder as the workspace. Raises ConfigError where it is too wide."""
+    return replace(settings, workspaces=(_current_folder(),))
 
 
 def settings_for_list(flags: Flags) -> Settings:

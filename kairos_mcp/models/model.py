@@ -131,3 +131,16 @@ def let_hear(model: RemoteModel, run_id: str, listener: Callable[[SpokenText], N
             listener(SpokenText(run_id, path, "", ends=True))
 
     return complete
+
+
+def report_failures(model: RemoteModel, listener: Callable[[Failure], None]) -> RemoteModel:
+    """Wrap a model so that each failure is reported when it happens: those that are followed by another attempt are
+    not stored with their words."""
+
+    async def complete(model_input: ModelInput) -> Completion | Failure:
+        answer = await model(model_input)
+        if isinstance(answer, Failure):
+            listener(answer)
+        return answer
+
+    return complete

@@ -99,6 +99,9 @@ class RegisteredSource:
         return bool(self._problems) or any(server.may_match(globs) for server in self.starting())
 
     def starting(self) -> Sequence[StartingSource]:
+        return self.servers()
+
+    def servers(self) -> Sequence[McpServerSource]:
         return [server for _, server in tuple(self._servers.values())]
 
     def notes(self) -> tuple[str, ...]:
@@ -176,9 +179,12 @@ class ToolSources:
         return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
 
     def try_servers(self, workspace: str | None, within_s: float) -> list[ServerTrial]:
-        """Start each configured server once more, side by side, to see whether it lists its tools; blocks."""
+        """Start each approved server once more, side by side, to see whether it lists its tools; blocks. Those that
+        were registered are known after `refresh`."""
         folder = Path(workspace) if workspace is not None else None
         servers = [self._server_source(setting, folder) for setting in self._settings.servers]
+        registered = {server.name: server for source in self._registered for server in source.servers()}
+        servers += registered.values()
         if not servers:
             return []
         deadline = time.monotonic() + within_s

@@ -2429,6 +2429,18 @@ SERVERS_OF_OTHERS = (
         "registry/test_tools_commands.py::test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is[n]",
     ),
     Guard(
+        "cli/doctor.py",
+        "        here = _with_current_folder(settings)",
+        "        here = settings",
+        "commands/test_doctor_trials.py::test_agents_are_judged_by_the_tools_that_this_folder_brings",
+    ),
+    Guard(
+        "cli/doctor_trials.py",
+        "            limits=Limits(rounds=1, model_calls=1),",
+        "            limits=Limits(rounds=1),",
+        "commands/test_doctor_trials.py::test_a_dead_port_is_bad_and_asked_once",
+    ),
+    Guard(
         "app/tools.py",
         "            await asyncio.to_thread(registry.try_sources, names)",
         "            pass",

@@ -1,0 +1,137 @@
+"""What `doctor` tries: interpreters and servers are started, and the provider is asked one small question."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kairos_mcp.cli.doctor_checks import Finding
+from kairos_mcp.cli.session import PERSON, with_app
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.text import count_of
+from kairos_mcp.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.core.steps import Failure
+    from kairos_mcp.tools.mcp_servers.source import ServerTrial
+    from kairos_mcp.views.run_report import RunReport
+
+TRY_S = 20.0
+PROVIDER_TRY_S = 60.0  # a model on this machine may have to be loaded first
+SERVERS_TRY_S = 45.0  # a first start by npx or uvx downloads
+STDERR_LINES = 5
+_ENDED = ("completed", "stopped", "failed", "cancelled")
+_INTERPRETERS = (
+    (".venv/bin/python", (".venv/bin/python", "--version")),
+    ("node_modules/.bin", ("node", "--version")),
+    ("rust-toolchain", ("cargo", "--version")),
+    ("rust-toolchain.toml", ("cargo", "--version")),
+)
+"""What in a workspace says that it needs an interpreter, and the command that tries it."""
+
+
+def check_interpreters(settings: Settings) -> Iterator[Finding]:
+    """Try the interpreters that each workspace needs, as run_command starts them."""
+    if settings.commands == "off":
+        return
+    for folder in settings.workspaces:
+        tried = set[tuple[str, ...]]()
+        for name, argv in _INTERPRETERS:
+            if argv not in tried and os.path.lexists(folder / name):
+                tried.add(argv)
+                yield _try_interpreter(settings, folder, name, list(argv))
+
+
+def check_servers(settings: Settings) -> Iterator[Finding]:
+    """Start each approved MCP server, configured or registered; of one that does not list its tools say why."""
+
+    async def try_servers(app: App) -> list[ServerTrial]:
+        return await app.tools.try_servers(SERVERS_TRY_S)
+
+    by_name = {server.name: server for server in settings.servers}
+    try:
+        trials = with_app(settings, try_servers)
+    except KairosError:
+        return  # the store can't be read, which is a finding of its own
+    for trial in trials:
+        if trial.problem is None:
+            yield Finding("servers", "ok", f"{trial.name} lists {count_of(trial.tools, 'tool')}")
+            continue
+        last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
+        wrote = f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
+        server = by_name.get(trial.name)
+        if server is None:
+            cure = f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
+        elif server.command:
+            cure = f"Try it in a terminal: `{shlex.join(server.command)}`; then correct [servers.{trial.name}]."
+        else:
+            cure = f"Look whether {server.url} answers; then correct [servers.{trial.name}]."
+        yield Finding("servers", "note", f"{trial.problem}{wrote}", cure)
+
+
+def check_provider_answer(settings: Settings) -> Iterator[Finding]:
+    """Ask the provider one small question, by a run of its own on the day's account."""
+    if settings.model is None:
+        return
+    failures: list[Failure] = []
+
+    async def ask(app: App) -> RunReport:
+        app.hear_failures(failures.append)
+        request = PlannerRequest(
+            "Answer with the word ok.",
+            system="You answer with one word.",
+            tools=(),
+            route="provider",
+            limits=Limits(rounds=1, model_calls=1),
+        )
+        started = await app.runs.start_planner(request, PERSON, is_another=True)
+        await app.runs.wait([started.run_id], until="rest", wait_s=PROVIDER_TRY_S, caller=PERSON)
+        report = await app.runs.report(started.run_id, PERSON)
+        if report.status not in _ENDED:
+            await app.control.request(started.run_id, "cancel", PERSON)
+        return report
+
+    began = time.monotonic()
+    try:
+        report = with_app(settings, ask)
+    except KairosError as error:
+        yield Finding("provider", "bad", f"{settings.model} can't be asked: {error.message}", error.hint)
+        return
+    if failures:
+        text, _, cure = failures[-1].message.partition(". ")
+        yield Finding("provider", "bad", f"{settings.model} gave no answer: {text}", cure)
+    elif report.usage["model_calls"] and report.rounds:
+        tokens = report.usage["input_tokens"] + report.usage["output_tokens"]
+        seconds = time.monotonic() - began
+        yield Finding("provider", "ok", f"{settings.model} answered in {seconds:.1f} s ({count_of(tokens, 'token')})")
+    else:
+        why = " ".join(report.held_up_by or report.degraded) or f"nothing came within {PROVIDER_TRY_S:.0f} s."
+        yield Finding("provider", "bad", f"{settings.model} gave no answer: {why}", "Try it again.")
+
+
+def _try_interpreter(settings: Settings, folder: Path, name: str, argv: list[str]) -> Finding:
+    from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+    from kairos_mcp.tools.files.workspace import Workspace
+    from kairos_mcp.tools.tool import ToolContext, call_tool
+
+    try:
+        with Workspace(folder) as workspace:
+            (tool,) = command_tools(workspace, CommandSettings.from_settings(settings))
+            context = ToolContext("doctor", time.monotonic() + TRY_S, lambda _: None)
+            result = call_tool(tool, {"argv": argv, "timeout_s": TRY_S / 2}, context)
+    except KairosError as error:
+        return Finding("programs", "note", f"{folder}: {name} can't be tried: {error.message}", error.hint)
+    last = result.content.strip().splitlines()[-1]
+    if not result.is_error:
+        return Finding("programs", "ok", f"{folder}: {name} runs ({last})")
+    if result.code is None:
+        return Finding("programs", "note", f"{folder}: {' '.join(argv)} fails: {last}", "Try it in a terminal.")
+    problem, _, cure = result.content.partition(". ")
+    return Finding("programs", "note", f"{folder}: {name}: {problem}", cure)

@@ -1,0 +1,94 @@
+"""What `doctor` tries: the provider, each approved server, the agents of this folder; and how little it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.downstream import PEER
+from support.provider_server import refuses, standin, talks
+
+from kairos_mcp.settings.settings import SETTINGS
+
+
+def findings(said: Any, matter: str) -> list[tuple[str, str]]:
+    return [(each["state"], each["text"]) for each in said.json["findings"] if each["matter"] == matter]
+
+
+async def ask_doctor(kairos: Any, *words: str, **environ: str) -> Any:
+    return await asyncio.to_thread(kairos, "doctor", "--json", *words, KAIROS_MODEL="openai:m", **environ)
+
+
+async def test_a_provider_that_answers_is_asked_once_on_the_day_s_account(kairos) -> None:
+    async with standin() as provider:
+        provider.will(talks("ok"))
+        said = await ask_doctor(kairos, KAIROS_BASE_URL=provider.openai)
+        assert [state for state, _ in findings(said, "provider")][-1] == "ok"
+        assert len(provider.heard) == 1
+        await ask_doctor(kairos, "--offline", KAIROS_BASE_URL=provider.openai)
+        assert len(provider.heard) == 1
+    (run,) = kairos("runs", "--json", "--all").json["runs"]
+    assert (run["status"], run["usage"]["model_calls"]) == ("completed", 1)
+
+
+async def test_a_provider_that_refuses_is_bad_with_its_reason(kairos) -> None:
+    async with standin() as provider:
+        provider.will(refuses(401, "wrong key"))
+        said = await ask_doctor(kairos, KAIROS_BASE_URL=provider.openai)
+        assert len(provider.heard) == 1
+    assert said.code == 1
+    found = [(state, "401" in text and "wrong key" in text) for state, text in findings(said, "provider")]
+    assert ("bad", True) in found
+
+
+async def test_a_dead_port_is_bad_and_asked_once(kairos) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    said = await ask_doctor(kairos, KAIROS_BASE_URL=f"http://127.0.0.1:{port}/v1")
+    assert said.code == 1
+    assert [(s, "refused" in text) for s, text in findings(said, "provider") if s == "bad"] == [("bad", True)]
+    assert [attempts for (attempts,) in kairos.rows("select count(*) from attempt")] == [0]
+
+
+def test_agents_are_judged_by_the_tools_that_this_folder_brings(kairos) -> None:
+    folder = kairos.state / "config" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: R.\ntools: [read_file]\n---\nYou review.\n")
+    assert not [text for state, text in findings(kairos("doctor", "--json"), "agents") if state != "ok"]
+
+
+def test_a_server_that_can_t_start_is_named_with_its_exit_and_its_last_line(kairos, tmp_path: Path) -> None:
+    breaks = tmp_path / "breaks"
+    breaks.touch()
+    kairos.state.mkdir(parents=True, mode=0o700)
+    (kairos.state / "kairos.toml").write_text(
+        f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(PEER), f'breaks={breaks}'])}\n"
+        "sandbox = false\n"
+    )
+    ((state, text),) = [each for each in findings(kairos("doctor", "--json"), "servers") if "could not" in each[1]]
+    assert (state, "status 3" in text, "the cause of it all" in text) == ("note", True, True)
+
+
+def test_an_http_tool_whose_host_is_not_allowed_is_named(kairos) -> None:
+    kairos.state.mkdir(parents=True, mode=0o700)
+    tool = (
+        '[[http_tools]]\nname = "local"\ndescription = "x"\nmethod = "GET"\n'
+        'url = "http://192.168.7.7:81/x"\neffect = "read"\n'
+    )
+    (kairos.state / "kairos.toml").write_text(tool)
+    assert len(findings(kairos("doctor", "--json"), "http tools")) == 1
+    (kairos.state / "kairos.toml").write_text(f'private_hosts = ["192.168.7.7:81"]\n{tool}')
+    assert findings(kairos("doctor", "--json"), "http tools") == []
+
+
+@pytest.mark.parametrize(("words", "shown"), [((), 1), (("--all",), len(SETTINGS) + 1)])
+def test_only_what_differs_is_printed_and_all_of_it_on_request(kairos, words: tuple[str, ...], shown: int) -> None:
+    lines = kairos("doctor", *words, KAIROS_KEEP_DAYS="9").out.splitlines()
+    settings = [line for line in lines if line.startswith("  ") and "(" in line and "->" not in line]
+    assert len([line for line in settings if "(environment)" not in line or "keep_days" in line]) == shown
+    assert any(line.startswith("ok  ") and "containment" in line for line in lines)
