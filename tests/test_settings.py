@@ -215,3 +215,10 @@ def test_a_variable_with_our_prefix_that_means_nothing_is_found() -> None:
         ("KAIROS_GATE", None),
         ("KAIROS_TOLS", "KAIROS_TOOLS"),
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+def test_a_settings_file_is_read_in_the_encodings_that_editors_write(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "kairos.toml").write_bytes("keep_days = 9 # été\r\n[limits]\r\nrounds = 7\r\n".encode(encoding))
+    found = load_settings(Flags(home=str(tmp_path)), {})
+    assert (found.keep_days, found.limits.rounds) == (9, 7)

@@ -243,3 +243,14 @@ def _spelling_note(unseen: int, imitating: int) -> str:
     kinds = ((unseen, "unseen characters"), (imitating, "marks of a conversation"))
     counted = ", ".join(f"{words}: {count:,}" for count, words in kinds if count)
     return f"[{counted}; spelled by code point, as ⟦U+200B⟧: to match a file, write the character itself]"
+
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # byte order marks
+
+
+def decode_text(content: bytes, errors: str = "strict") -> str:
+    """Return the text of a file that a person wrote: UTF-8, or UTF-16 where its mark says so, without the mark and with
+    line ends of any system. Raises UnicodeDecodeError."""
+    mark, encoding = next((each for each in _MARKS if content.startswith(each[0])), (b"", "utf-8"))
+    text = content.removeprefix(mark).decode(encoding, errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")

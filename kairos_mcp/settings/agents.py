@@ -6,6 +6,7 @@ holds the globs of an agent against the registry.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import printable_name
-from kairos_mcp.core.text import nearest_names, truncate
+from kairos_mcp.core.text import decode_text, nearest_names, truncate
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.tables import StrictTable
 
@@ -29,12 +30,15 @@ OURS = (PLANNER, "code_analyzer", "file_manager", "search_specialist", "system_o
 """Our own agents, in the order in which they are listed, and chosen where several fit."""
 
 AGENT_BYTES = 64 << 10  # of one file
+MAX_LEFT_OUT = 20  # keys and tools of a file that are named
 MAX_AGENTS = 300  # files that are read of one folder
 HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 8  # of a front matter: more of them takes a YAML parser seconds
 DESCRIPTION_CHARS = 4_096
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^([A-Za-z_-]+):[ \t]+(\S.*)$", re.MULTILINE)
+_ODD = re.compile(r"^[^\"'\[{|>!&*].*:(?: |$)|^[@`%]")  # a plain value with a colon, or one that begins as none may
+_QUOTES = "Correct that line; a value that holds a colon or another sign of YAML stands in quotes."
 _FORM = "It begins with ---, `name: the-files-name`, `description: ...` and ---; then its prompt follows."
 
 
@@ -46,6 +50,9 @@ class _FrontMatter(StrictTable):
     tools: list[Annotated[str, Field(min_length=1, max_length=256)]] | str | None = None
     model: Annotated[str, Field(pattern=r"^\S{1,200}$")] | None = None
     max_rounds: Annotated[int, Field(ge=1, le=10_000)] = MAX_ROUNDS
+
+
+_KEYS = tuple(_FrontMatter.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +139,12 @@ def parse_agent(content: bytes, name: str, origin: str) -> Agent:
             "Name the file with lower-case letters, digits, - and _, and .md at its end.",
         )
     head, prompt = split_agent_file(content)
+    values = read_front_matter(head)
+    unknown = tuple(f"the key {printable_name(truncate(key, 80))}" for key in values if key not in _KEYS)
     try:
-        given = _FrontMatter.model_validate(dict(parse_front_matter(head)))
+        given = _FrontMatter.model_validate({key: value for key, value in values.items() if key in _KEYS})
     except ValidationError as error:
-        kind, key, message = first_problem(error)
-        if kind == "extra_forbidden":
-            known = ", ".join(_FrontMatter.model_fields)
-            raise BadArguments(f"Its front matter has an unknown key {key!r}.", f"Valid are: {known}.") from error
+        _, key, message = first_problem(error)
         raise BadArguments(f"{key or 'Its front matter'}: {message}.", _FORM) from error
     if given.name != name:
         raise BadArguments(f"Its name is {truncate(given.name, 64)!r}, and its file's {name!r}.", "Give both one name.")
@@ -146,7 +152,8 @@ def parse_agent(content: bytes, name: str, origin: str) -> Agent:
     if tools == () and name != PLANNER:
         raise BadArguments("It has no tools.", "Leave tools out for those that only read, or name some.")
     description = " ".join(given.description.split())
-    return Agent(name, description, tools, prompt, given.model, given.max_rounds, origin)
+    model = None if given.model == "inherit" else given.model  # a host's word for the model of the run
+    return Agent(name, description, tools, prompt, model, given.max_rounds, origin, unknown[:MAX_LEFT_OUT])
 
 
 def split_agent_file(content: bytes) -> tuple[str, str]:
@@ -154,9 +161,9 @@ def split_agent_file(content: bytes) -> tuple[str, str]:
     if len(content) > AGENT_BYTES:
         raise BadArguments(f"It has more than {AGENT_BYTES >> 10} KB.", "Shorten it; details belong into a skill.")
     try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        text = decode_text(content)
     except UnicodeDecodeError as error:
-        raise BadArguments("It is no text in UTF-8.", "Save it as UTF-8.") from error
+        raise BadArguments("It is no text in UTF-8 or UTF-16.", "Save it as UTF-8.") from error
     if "\0" in text:
         raise BadArguments("It holds a NUL character, as no text does.", "Save it as text.")
     found = _HEAD.match(text)
@@ -187,10 +194,32 @@ def parse_front_matter(head: str) -> Mapping[str, Any]:
                 raise BadArguments("Its front matter has references, or nests too deep.", _FORM)
         values = YAML(typ="safe", pure=True).load(head)
     except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
-        raise BadArguments(f"Its front matter is not valid YAML: {_describe_error(error)}.", _FORM) from error
+        raise BadArguments(f"Its front matter is not valid YAML: {_describe_error(error)}.", _QUOTES) from error
     if not isinstance(values, dict):
         raise BadArguments("Its front matter has no keys.", _FORM)
     return MappingProxyType({str(key): value for key, value in values.items()})
+
+
+def read_front_matter(head: str) -> Mapping[str, Any]:
+    """Return the keys of a front matter as hosts of agents write it: a plain value may hold a colon, which YAML does
+    not allow. Raises BadArguments."""
+    try:
+        return parse_front_matter(head)
+    except BadArguments as broken:
+        quoted = quote_plain_values(head)
+        if quoted == head:
+            raise
+        try:
+            return parse_front_matter(quoted)
+        except BadArguments:
+            raise broken from None
+
+
+def quote_plain_values(head: str) -> str:
+    """Return a front matter with quotes around each value on one line that no YAML reader takes as it stands."""
+    return _LINE.sub(
+        lambda found: f"{found[1]}: {json.dumps(found[2].rstrip())}" if _ODD.search(found[2]) else found[0], head
+    )
 
 
 def split_names(names: list[str] | str) -> tuple[str, ...]:

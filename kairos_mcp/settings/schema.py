@@ -23,6 +23,7 @@ from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, set_limit
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.run_spec import Route
 from kairos_mcp.core.steps import DialectName
+from kairos_mcp.core.text import decode_text
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
 from kairos_mcp.settings.settings import (
@@ -138,7 +139,7 @@ class _SettingsFile(StrictTable):
 def read_settings_file(file: Path) -> dict[str, Any]:
     """Return the settings in a file. Its paths are relative to the file's folder. Raises ConfigError."""
     try:
-        parsed = tomllib.loads(file.read_text(encoding="utf-8"))
+        parsed = tomllib.loads(decode_text(file.read_bytes()))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

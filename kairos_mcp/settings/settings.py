@@ -177,10 +177,12 @@ class Settings:
             raise ConfigError(
                 f"{name[:80]!r} is not a valid name of a prompt.", "Use lower-case letters, digits, - and _."
             )
+        from kairos_mcp.core.text import decode_text  # few starts read one
+
         for folder in reversed(self.config_dirs):
             file = folder / "prompts" / f"{name}.md"
             try:
-                return file.read_text(encoding="utf-8")
+                return decode_text(file.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,10 +21,11 @@ from kairos_mcp.settings.agents import (
     AGENT_BYTES,
     DESCRIPTION_CHARS,
     MAX_AGENTS,
+    MAX_LEFT_OUT,
     AgentFiles,
     DisabledAgent,
-    parse_front_matter,
     parse_plain_lines,
+    read_front_matter,
     split_agent_file,
     split_names,
     unread_agent,
@@ -47,10 +49,16 @@ CLAUDE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The tools that such a file may name, and ours that do the same."""
 
+_HOST_NAMES = {
+    *CLAUDE_TOOLS,
+    *("WebSearch", "Task", "Agent", "Skill", "TodoWrite", "TodoRead", "NotebookEdit", "NotebookRead", "LS"),
+    *("BashOutput", "KillShell", "ExitPlanMode", "AskUserQuestion", "SlashCommand", "ToolSearch"),
+}
+"""The names that hosts give their tools; those that CLAUDE_TOOLS lacks have no counterpart here."""
+
 _HINTS = {"run_command": 'It is there unless commands = "off".', "http_fetch": "It is there with http_fetch = true."}
 READ_FILE = "read_file"
 READ_RESULT = "read_result"  # every agent with tools has it: long results are cut
-MAX_LEFT_OUT = 20  # keys and tools of a file that are named
 _KEYS = ("name", "description", "tools", "disallowedTools", "model")  # the others of that format are left out
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MODEL = re.compile(r"\S{1,200}")
@@ -60,11 +68,13 @@ _CURE = "Repair the file, or set claude_agents = false."
 def check_tools(files: AgentFiles, registry: ToolRegistry) -> AgentFiles:
     """Return the files with those agents disabled that name a tool which is not there.
 
-    A tool of a server that was never asked for its tools may be there.
+    A tool of a server that was never asked for its tools may be there. A host's name of a tool stands for ours; one
+    that has no counterpart is left out and named.
     """
     agents: dict[str, Agent] = {}
     disabled = list(files.disabled)
-    for agent in files.agents.values():
+    for each in files.agents.values():
+        agent = _translate_host_names(each, registry)
         if missing := registry.find_unmatched(agent.tools or ()):
             error = registry.unknown_tool(missing[0])
             hint = _HINTS.get(missing[0], f"Correct `tools` in its file. {error.hint}")
@@ -73,6 +83,23 @@ def check_tools(files: AgentFiles, registry: ToolRegistry) -> AgentFiles:
         else:
             agents[agent.name] = agent
     return AgentFiles(MappingProxyType(agents), tuple(disabled))
+
+
+def _translate_host_names(agent: Agent, registry: ToolRegistry) -> Agent:
+    """Return the agent with our names for the tools of hosts that its file names; as it is if it would have none."""
+    tools: list[str] = []
+    missing: list[str] = []
+    for name in agent.tools or ():
+        if name.partition("(")[0] not in _HOST_NAMES or registry.find(name) is not None:
+            tools.append(name)
+            continue
+        ours = [spec.name for spec in registry.select_available(CLAUDE_TOOLS.get(name, ()))]
+        tools += ours
+        missing += [] if ours else [name]
+    if not tools:
+        return agent
+    left_out = (*agent.left_out, *(f"the tool {printable_name(truncate(name, 80))}" for name in missing))
+    return replace(agent, tools=tuple(dict.fromkeys(tools)), left_out=left_out[:MAX_LEFT_OUT])
 
 
 def select_agent_tools(agent: Agent, registry: ToolRegistry, narrowed: tuple[str, ...] | None = None) -> ToolSet:
@@ -137,7 +164,7 @@ def _parse_claude_file(content: bytes) -> tuple[Mapping[str, Any], str]:
     """Return the front matter of such a file, and its prompt. Raises BadArguments."""
     head, prompt = split_agent_file(content)
     try:
-        return parse_front_matter(head), prompt
+        return read_front_matter(head), prompt
     except BadArguments:
         return parse_plain_lines(head), prompt  # most descriptions there have a colon in them, which YAML forbids
 

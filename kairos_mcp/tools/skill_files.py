@@ -12,8 +12,8 @@ from hashlib import sha256
 from kairos_mcp.core.errors import KairosError, NotFound, TooLarge
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path
-from kairos_mcp.core.text import truncate
-from kairos_mcp.settings.agents import parse_front_matter
+from kairos_mcp.core.text import decode_text, truncate
+from kairos_mcp.settings.agents import read_front_matter
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.skills import SKILL_FILES, SkillFolders, front_matter_of
 
@@ -44,7 +44,7 @@ def read_manifest(folders: SkillFolders, name: str) -> SkillManifest:
     """Read a skill's manifest. Raises NotFound; BadArguments where its front matter can't be read; TooLarge where it
     has more files, or larger ones, than clients take."""
     workspace, main = folders.find_skill(name)
-    head = front_matter_of((workspace.read_whole(main, MAX_BYTES) or b"").decode("utf-8", "replace"), name)
+    head = front_matter_of(decode_text(workspace.read_whole(main, MAX_BYTES) or b"", "replace"), name)
     paths = [main, *(path for path in _walk(workspace, name, 1) if path != main)]
     if len(paths) > MAX_FILES:
         raise TooLarge(f"The skill {name} has more than {MAX_FILES} files.", "Split it into several skills.")
@@ -55,7 +55,7 @@ def read_manifest(folders: SkillFolders, name: str) -> SkillManifest:
         left -= len(content)
         shown = MAIN if path == main else path.removeprefix(f"{name}/")
         files.append(SkillFile(shown, sha256(content).hexdigest(), len(content)))
-    return SkillManifest(name, dict(parse_front_matter(head)), tuple(files))
+    return SkillManifest(name, dict(read_front_matter(head)), tuple(files))
 
 
 def list_manifests(folders: SkillFolders) -> list[SkillManifest]:

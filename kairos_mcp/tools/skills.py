@@ -14,7 +14,7 @@ from typing import Any
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import decode_text, truncate
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -72,16 +72,24 @@ def _parse_yaml_head(head: str, folder: str) -> Skill:
     from skills_ref.parser import parse_frontmatter
     from skills_ref.validator import validate_metadata
 
+    from kairos_mcp.settings.agents import quote_plain_values
+
     if "---" in head:
         raise BadArguments(
             f"The front matter of {folder[:NAME_CHARS]} holds ---, which ends it.", "Write it otherwise."
         )
     try:
-        values: dict[str, Any] = parse_frontmatter(f"---\n{head}---\n")[0]
+        try:
+            values: dict[str, Any] = parse_frontmatter(f"---\n{head}---\n")[0]
+        except Exception:  # most descriptions with a colon are written without quotes, which YAML does not allow
+            values = parse_frontmatter(f"---\n{quote_plain_values(head)}---\n")[0]
         fields = {key: values[key] for key in ("name", "description") if key in values}
         problems = validate_metadata(fields)
     except Exception as error:  # a foreign parser with a foreign text may raise anything
-        raise BadArguments(f"The front matter of {folder[:NAME_CHARS]} can't be read as YAML.", _HINT) from error
+        line = getattr(getattr(error.__cause__ or error, "problem_mark", None), "line", None)
+        where = "" if line is None else f", in line {line + 2}"
+        hint = f"A value with a colon or another sign of YAML stands in quotes. {_HINT}"
+        raise BadArguments(f"The front matter of {folder[:NAME_CHARS]} can't be read as YAML{where}.", hint) from error
     if problems:
         raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]}: {problems[0][:200]}.", _HINT)
     if fields["name"].strip() != folder:
@@ -206,9 +214,9 @@ def _read_skill_head(workspace: Workspace, name: str) -> Skill | str | None:
     try:
         if (path := _main_file(workspace, name)) is None:
             return None
-        return parse_skill(workspace.read_start(path, HEAD_BYTES)[0].decode("utf-8", "replace"), name)
+        return parse_skill(decode_text(workspace.read_start(path, HEAD_BYTES)[0], "replace"), name)
     except KairosError as error:
-        return f"{printable_name(name)[:NAME_CHARS]}: {error.message}"
+        return f"{printable_name(name)[:NAME_CHARS]}: {error.message} {error.hint}"
 
 
 def _entries(workspace: Workspace) -> tuple[list[FolderEntry], bool]:

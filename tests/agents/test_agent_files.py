@@ -114,8 +114,54 @@ def test_a_byte_order_mark_and_line_ends_of_dos_are_no_part_of_the_text(write: W
     assert agent.prompt == "One.\nTwo."
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le-mark", "utf-16-be-mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_an_agent_is_read_in_the_encodings_that_editors_write(write: Write, encoding: str, end: str) -> None:
+    text = head(description="Sagt: é.").replace("\n", end)
+    marked = text if not encoding.endswith("-mark") else f"\ufeff{text}"
+    found = write(marked.encode(encoding.removesuffix("-mark"))).require("mine")
+    assert (found.description, found.prompt) == ("Sagt: é.", "You do it.")
+
+
+HOST_KEYS = "name: mine\ncolor: cyan\npermissionMode: plan\nmodel: inherit\ndescription: Use it when: tuning, sizing.\n"
+
+
+def test_a_file_of_a_host_is_read_and_what_has_no_counterpart_is_named(
+    write: Write, registry: ToolRegistry, place: Place
+) -> None:
+    files = write(f"---\n{HOST_KEYS}tools: Read, Grep, WebSearch, Bash(git:*)\n---\nDo.")
+    (agent,) = [each for each in check_tools(files, registry).agents.values() if each.name == "mine"]
+    assert (agent.description, agent.model) == ("Use it when: tuning, sizing.", None)
+    assert agent.tools == ("read_file", "search_files")
+    named = ["the key color", "the key permissionMode", "the tool WebSearch", "the tool Bash(git:*)"]
+    assert list(agent.left_out) == named
+
+
+def test_a_file_with_no_tool_but_those_of_a_host_without_counterpart_disables_its_agent(
+    write: Write, registry: ToolRegistry
+) -> None:
+    files = check_tools(write(f"---\n{HOST_KEYS}tools: WebSearch\n---\nDo."), registry)
+    assert "mine" not in files.agents
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("description: Use it when: tuning.", "Use it when: tuning."),
+        ("description: ends with a colon:", "ends with a colon:"),
+        ("description: @someone asks", "@someone asks"),
+        ("description: `code` first: then", "`code` first: then"),
+        ('description: say "x": done', 'say "x": done'),
+        ("description: http://a.b/c", "http://a.b/c"),
+        ("description: 'quoted: as it is'", "quoted: as it is"),
+        ("description: back\\slash: kept", "back\\slash: kept"),
+    ],
+)
+def test_a_plain_value_may_hold_a_colon(write: Write, line: str, value: str) -> None:
+    assert write(f"---\nname: mine\n{line}\n---\nDo.").require("mine").description == value
+
+
 WRONG = {
-    "an unknown key": (head(tool="read_file"), "Its front matter has an unknown key 'tool'."),
     "no description": ("---\nname: mine\n---\nDo.", "description: Field required."),
     "an empty description": (head(description="'  '"), "description: "),
     "a number as a name": (head(name="5"), "name: Input should be a valid string."),
@@ -133,12 +179,11 @@ WRONG = {
     "an open front matter": ("---\nname: mine\ndescription: x\n", "It has no front matter."),
     "a list as front matter": ("---\n- mine\n---\nDo.", "Its front matter has no keys."),
     "an empty front matter": ("---\n---\nDo.", "Its front matter has no keys."),
-    "broken YAML": (head(description="a: b: c"), "Its front matter is not valid YAML: "),
+    "broken YAML": (head(description="'a: b"), "Its front matter is not valid YAML: "),
     "a tab": ("---\nname: mine\n\tdescription: x\n---\nDo.", "Its front matter is not valid YAML: "),
     "no prompt": (GOOD.replace("You do it.", " "), "It has no prompt."),
     "an empty file": ("", "It has no front matter."),
-    "a binary file": (b"\x89PNG\r\n\x1a\n\xff\xfe", "It is no text in UTF-8."),
-    "UTF-16": (GOOD.encode("utf-16"), "It is no text in UTF-8."),
+    "a binary file": (b"\x89PNG\r\n\x1a\n\xff\xfe", "It is no text in UTF-8 or UTF-16."),
     "a NUL": (GOOD.replace("You", "You\0"), "It holds a NUL character, as no text does."),
     "a huge file": (GOOD + "x" * AGENT_BYTES, "It has more than 64 KB."),
     "a huge front matter": (head(description="x" * 9_000), "Its front matter has more than 8,192 characters or"),

@@ -2429,6 +2429,19 @@ SERVERS_OF_OTHERS = (
         "registry/test_tools_commands.py::test_no_server_of_others_is_started_unless_a_person_has_seen_what_it_is[n]",
     ),
     Guard(
+        "core/text.py",
+        "    text = content.removeprefix(mark).decode(encoding, errors)",
+        '    text = content.removeprefix(mark).decode("utf-8", errors)',
+        "test_settings.py::test_a_settings_file_is_read_in_the_encodings_that_editors_write[utf-16]",
+    ),
+    Guard(
+        "settings/agents.py",
+        "        if quoted == head:",
+        "        if True:",
+        "agents/test_agent_files.py::test_a_plain_value_may_hold_a_colon"
+        "[description: Use it when: tuning.-Use it when: tuning.]",
+    ),
+    Guard(
         "cli/doctor.py",
         "        here = _with_current_folder(settings)",
         "        here = settings",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skills_ref.errors import ParseError
 from skills_ref.parser import parse_frontmatter
 from skills_ref.validator import validate_metadata
 from support.app import ME, Place, assert_all_lawful, law, place_in, rests, says
@@ -198,7 +199,11 @@ def test_law_a_plain_head_means_what_the_formats_own_library_reads(description: 
         found = parse_skill(text, "tidy")
     except BadArguments:
         return
-    values = parse_frontmatter(text)[0]
+    try:
+        values = parse_frontmatter(text)[0]
+    except ParseError:  # a plain value with a sign of YAML in it is taken as it stands
+        assert found == Skill("tidy", " ".join(description.split()))
+        return
     assert validate_metadata({key: values[key] for key in ("name", "description")}) == []
     assert found == Skill("tidy", " ".join(values["description"].split()))
 
@@ -279,3 +284,13 @@ def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     shown = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
     assert shown == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", shown[-1]]
     assert shown[-1].startswith("left out: broken: SKILL.md of broken has no front matter")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_skill_is_read_as_its_author_s_editor_wrote_it(tmp_path: Path, encoding: str) -> None:
+    folder = tmp_path / "skills" / "colon"
+    folder.mkdir(parents=True)
+    text = "---\r\nname: colon\r\ndescription: Make it ready: errors, empty states.\r\n---\r\nBody\r\n"
+    (folder / "SKILL.md").write_bytes(text.encode(encoding))
+    listing = SkillFolders([tmp_path / "skills"]).list_skills()
+    assert (listing.skills, listing.left_out) == ((Skill("colon", "Make it ready: errors, empty states."),), ())
