@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,9 +76,19 @@ class Shell:
             screen = self.screen()
             if len(screen) > self._seen and f"{screen} ".endswith(ending):
                 self._seen = len(screen)
-                return
+                return self._wait_for_echo(until) if ending == QUESTION else None
             assert time.monotonic() < until, screen
             time.sleep(0.05)  # tmux doesn't tell when a pane has changed
+
+    def _wait_for_echo(self, until: float) -> None:
+        """Wait until a question takes an answer: in its first moment what is typed is not shown, and dropped."""
+        terminal = os.open(self._tmux("display-message", "-p", "#{pane_tty}").strip(), os.O_RDONLY | os.O_NOCTTY)
+        try:
+            while not termios.tcgetattr(terminal)[3] & termios.ECHO:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        finally:
+            os.close(terminal)
 
     def close(self) -> None:
         self._tmux("kill-server")
