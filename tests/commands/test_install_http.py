@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ PROJECTS = {
 }
 
 
+def some(hosts: Iterable[str], *quick: str) -> list[Any]:
+    """All hosts, of which the default run takes these."""
+    return [host if host in quick else pytest.param(host, marks=pytest.mark.slow) for host in hosts]
+
+
 def entry_in(file: Path, section: str) -> dict[str, Any]:
     readers = {".toml": tomllib.loads, ".yaml": yaml.safe_load}
     entry: dict[str, Any] = readers.get(file.suffix, json.loads)(file.read_text())[section]["kairos"]
@@ -46,7 +52,7 @@ def tokens_of(kairos):
     return make_tokens(load_settings(Flags(home=str(kairos.state)), postgres.environ_of(kairos.state.parent)))
 
 
-@pytest.mark.parametrize("host", USERS)
+@pytest.mark.parametrize("host", some(USERS, "claude-code", "codex", "goose"))
 def test_the_user_s_file_gets_the_token_and_is_for_the_user_alone(kairos, host: str) -> None:
     name, section = USERS[host]
     file = kairos.home / name
@@ -66,7 +72,7 @@ def test_the_user_s_file_gets_the_token_and_is_for_the_user_alone(kairos, host: 
     assert (again.code, read_owner_token(kairos.state)) == (0, token)
 
 
-@pytest.mark.parametrize("host", PROJECTS)
+@pytest.mark.parametrize("host", some(PROJECTS, "cursor", "codex"))
 def test_the_project_s_file_gets_the_name_of_a_variable(kairos, host: str) -> None:
     name, section, variable = PROJECTS[host]
     assert kairos("install", host, "--http", "--write", "--project", "--port", "8123").code == 0

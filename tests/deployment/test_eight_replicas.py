@@ -19,10 +19,12 @@ from support import forked_program, postgres
 from support.app import Place, reads, says
 from support.deployment import free_port
 from support.forked_program import Forked
-from support.http_server import META, MODERN
+from support.http_server import META, MODERN, tokens_of
 from support.task_client import TASKS_EXTENSION
 from support.waiting import wait_until
 from test_between_replicas import DIALOGS, approve
+
+from kairos_mcp.server.tokens import make_owner_token
 
 T = TypeVar("T")
 
@@ -47,6 +49,7 @@ class Replica:
 
     process: Any
     port: int
+    token: str
 
     def ask(self, method: str, declared: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
         """The result of a request by a client that declares this."""
@@ -54,6 +57,7 @@ class Replica:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         headers = {
             "Accept": "application/json, text/event-stream",
+            "Authorization": f"Bearer {self.token}",
             "MCP-Protocol-Version": MODERN,
             "MCP-Method": method,
             "MCP-Name": params.get("name") or params.get("taskId") or "",
@@ -86,9 +90,10 @@ def place(place: Place, postgres_server: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def replicas(place: Place) -> Iterator[list[Replica]]:
     environ = {**os.environ, **postgres.environ_of(place.root), "KAIROS_SCRIPT": str(place.script)}
+    token = str(make_owner_token(tokens_of(place.root), place.home))
     environ.pop(postgres.CHOICE)
     with ExitStack() as stack:
-        found = [Replica(start(place, environ, number, port := free_port(), stack), port) for number in range(8)]
+        found = [Replica(start(place, environ, number, port := free_port(), stack), port, token) for number in range(8)]
         for each in found:
             wait_until(each.is_ready, WITHIN_S)
         yield found

@@ -2014,7 +2014,7 @@ OUTSIDE = (
         "cli/hostfile.py",
         "0o700 if is_secret else 0o777",
         "0o777",
-        INSTALLED_HTTP + "the_user_s_file_gets_the_token_and_is_for_the_user_alone[cursor]",
+        INSTALLED_HTTP + "the_user_s_file_gets_the_token_and_is_for_the_user_alone[codex]",
     ),
     Guard(
         "server/http_places.py",

@@ -29,6 +29,7 @@ START = {"goal": "write", "tools": ["write_file"], "wait_s": 10}
 ELICITS = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 ENDPOINTS = (("POST", "/mcp"), ("GET", "/sse"), ("POST", "/messages/"), ("GET", "/mcp"))
 WITHOUT = ("Authorization",)
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_terminal_is_shown_it_once(place: Path) -> None:
 # -- without a token ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["modern http", "legacy http", "legacy sse"])
+@pytest.mark.parametrize("way", ["modern http", "legacy http", pytest.param("legacy sse", marks=SLOW)])
 async def test_without_auth_runs_are_started_and_read_and_nothing_is_decided_by_dialog(
     place: Path, sites: Callable[..., Site], write_script: Callable[..., None], way: str
 ) -> None:
@@ -135,7 +136,7 @@ async def test_without_auth_runs_are_started_and_read_and_nothing_is_decided_by_
     assert not (place / "workspace" / "new.txt").exists()
 
 
-@pytest.mark.parametrize("approvals", ["ask", "host", "person"])
+@pytest.mark.parametrize("approvals", ["host", *(pytest.param(each, marks=SLOW) for each in ("ask", "person"))])
 def test_without_auth_nothing_is_decided_by_an_argument_whatever_the_settings(
     place: Path, sites: Callable[..., Site], write_script: Callable[..., None], approvals: str
 ) -> None:
