@@ -19,6 +19,7 @@ _WRONG_USE = (BadArguments, ConfigError, UnknownAgent, UnknownRun, UnknownTool)
 
 def main() -> None:
     """Run the command on the command line, and exit."""
+    open_standard_streams()
     ensure_utf8()
     protect_secrets(os.environ)
     words = sys.argv[1:]
@@ -26,6 +27,24 @@ def main() -> None:
         for note in unknown_variable_notes():
             print_note(f"kairos-mcp: {note}")
     sys.exit(flush_output(run_command(words)))
+
+
+def open_standard_streams() -> None:
+    """Open those of the three standard streams that this process was started without, each on the null device. Else
+    the next file that is opened, which may be the state file, would be taken for stdout by whoever prints."""
+    for number, (name, flags, mode) in enumerate(
+        (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+    ):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, flags)
+            os.dup2(opened, number)  # also where both are one: what is started from here inherits it
+            os.set_inheritable(number, True)
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
 def ensure_utf8() -> None:

@@ -2442,6 +2442,12 @@ SERVERS_OF_OTHERS = (
         "[description: Use it when: tuning.-Use it when: tuning.]",
     ),
     Guard(
+        "cli/main.py",
+        "    open_standard_streams()\n",
+        "",
+        "commands/test_closed_streams.py::test_a_command_works_with_closed_streams_and_prints_into_no_file[(1,)]",
+    ),
+    Guard(
         "cli/doctor.py",
         "        here = _with_current_folder(settings)",
         "        here = settings",
