@@ -67,31 +67,54 @@ def trap(tmp_path: Path) -> Trap:
     return Trap(tmp_path)
 
 
+class Installations(dict[str, list[str]]):
+    """By each kind of installation, made at its first use, the words that start it as it was installed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root, self.wheel = root, _build_wheel(root)
+        self.libraries = _link_libraries(root / "libraries")
+
+    def __missing__(self, kind: str) -> list[str]:
+        self[kind] = words = self._install(kind)
+        return words
+
+    def make_environment(self, name: str, *, system: bool = False) -> Path:
+        """Make an environment with what this one has installed, but for this program."""
+        venv.create(self.root / name, system_site_packages=system, symlinks=True)
+        (site,) = (self.root / name).glob("lib/python*/site-packages")
+        (site / "libraries.pth").write_text(f"{self.libraries}\n")
+        return self.root / name
+
+    def _install(self, kind: str) -> list[str]:
+        module = ["-P", "-m", "kairos_mcp"]
+        match kind:
+            case "venv":
+                environment = self.make_environment(kind)
+                _install_wheel(self.wheel, environment)
+                return [str(environment / "bin" / "kairos-mcp")]
+            case "linked":  # as pipx and uv tool do
+                link = self.root / "linked"
+                link.mkdir()
+                (link / "kairos-mcp").symlink_to(*self["venv"])
+                return [str(link / "kairos-mcp")]
+            case "user":
+                environment, base = self.make_environment(kind, system=True), self.root / "base"
+                _install_wheel(self.wheel, environment, "--user", PYTHONUSERBASE=str(base))
+                return ["env", f"PYTHONUSERBASE={base}", str(environment / "bin" / "python"), *module]
+            case "module":
+                environment = self.make_environment(kind)
+                (site,) = environment.glob("lib/python*/site-packages")
+                with zipfile.ZipFile(self.wheel) as archive:
+                    archive.extractall(site, [name for name in archive.namelist() if ".dist-info/" not in name])
+                return [str(environment / "bin" / "python"), *module]
+            case _:
+                return [str(Path(sysconfig.get_path("scripts")) / "kairos-mcp")]
+
+
 @pytest.fixture(scope="module")
-def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """By each kind of installation the words that start its Python, and variables that it needs."""
-    root = tmp_path_factory.mktemp("installed")
-    wheel = _build_wheel(root)
-    libraries = _link_libraries(root / "libraries")
-    for kind in ("venv", "user", "module"):
-        venv.create(root / kind, system_site_packages=kind == "user", symlinks=True)
-        (site,) = (root / kind).glob("lib/python*/site-packages")
-        (site / "libraries.pth").write_text(f"{libraries}\n")
-    _install_wheel(wheel, root / "venv")
-    _install_wheel(wheel, root / "user", "--user", PYTHONUSERBASE=str(root / "base"))
-    with zipfile.ZipFile(wheel) as archive:
-        (site,) = (root / "module").glob("lib/python*/site-packages")
-        archive.extractall(site, [name for name in archive.namelist() if ".dist-info/" not in name])
-    (root / "linked").mkdir()
-    (root / "linked" / "kairos-mcp").symlink_to(root / "venv" / "bin" / "kairos-mcp")  # as pipx and uv tool do
-    module = ["-P", "-m", "kairos_mcp"]
-    return {
-        "venv": [str(root / "venv" / "bin" / "kairos-mcp")],
-        "user": ["env", f"PYTHONUSERBASE={root / 'base'}", str(root / "user" / "bin" / "python"), *module],
-        "linked": [str(root / "linked" / "kairos-mcp")],
-        "checkout": [str(Path(sysconfig.get_path("scripts")) / "kairos-mcp")],
-        "module": [str(root / "module" / "bin" / "python"), *module],
-    }
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installations:
+    return Installations(tmp_path_factory.mktemp("installed"))
 
 
 def _build_wheel(folder: Path) -> Path:
@@ -141,15 +164,15 @@ def test_the_trap_is_one(trap: Trap) -> None:
 
 
 @pytest.mark.parametrize("kind", ["user", "module", *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)])
-def test_no_entry_runs_what_lies_in_the_folder(trap: Trap, pythons: dict[str, list[str]], kind: str) -> None:
-    check_entry(trap, pythons[kind], "claude-code")
+def test_no_entry_runs_what_lies_in_the_folder(trap: Trap, installed: Installations, kind: str) -> None:
+    check_entry(trap, installed[kind], "claude-code")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["user", "module", *OTHERS])
 @pytest.mark.parametrize("host", HOSTS)
-def test_no_entry_of_any_host_does(trap: Trap, pythons: dict[str, list[str]], host: HostName, kind: str) -> None:
-    check_entry(trap, pythons[kind], host)
+def test_no_entry_of_any_host_does(trap: Trap, installed: Installations, host: HostName, kind: str) -> None:
+    check_entry(trap, installed[kind], host)
 
 
 @pytest.mark.slow
@@ -185,20 +208,14 @@ def test_what_uv_and_pipx_start_runs_nothing_of_the_folder(trap: Trap, way: str)
     assert trap.sprung == []
 
 
-def test_an_installation_of_the_user_is_started_by_its_script(trap: Trap, pythons: dict[str, list[str]]) -> None:
-    printed = trap.run([*pythons["user"], "install", "gemini"], HOME=str(trap.marks.parent))
+def test_an_installation_of_the_user_is_started_by_its_script(trap: Trap, installed: Installations) -> None:
+    printed = trap.run([*installed["user"], "install", "gemini"], HOME=str(trap.marks.parent))
     words, _ = read_entry(printed.stdout.decode(), "gemini")
-    assert words[:2] == [str(Path(pythons["user"][1].partition("=")[2]) / "bin" / "kairos-mcp"), "serve"]
+    assert words[:2] == [str(Path(installed["user"][1].partition("=")[2]) / "bin" / "kairos-mcp"), "serve"]
 
 
-def test_sources_that_were_never_installed_get_no_entry(
-    trap: Trap, pythons: dict[str, list[str]], tmp_path: Path
-) -> None:
-    environment = tmp_path / "bare"
-    venv.create(environment, symlinks=True)
-    (site,) = environment.glob("lib/python*/site-packages")
-    (libraries,) = Path(pythons["venv"][0]).parent.parent.glob("lib/python*/site-packages/libraries.pth")
-    (site / "libraries.pth").write_text(libraries.read_text())
+def test_sources_that_were_never_installed_get_no_entry(installed: Installations) -> None:
+    environment = installed.make_environment("bare")
     words = [str(environment / "bin" / "python"), "-m", "kairos_mcp", "install", "gemini"]
     done = subprocess.run(words, cwd=ROOT, env=plain_environ("PYTHON"), capture_output=True, check=False)
     assert (done.returncode, done.stdout, b"not installed" in done.stderr) == (2, b"", True), done.stderr
