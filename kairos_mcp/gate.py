@@ -34,6 +34,7 @@ from kairos_mcp.core.redact_values import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
+from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
@@ -228,6 +229,8 @@ class Gate:
         Hidden is a path at which the same call would be denied; or would ask a person, if this call runs unasked.
         """
         tool = call.tool
+        if is_command(tool):
+            return self.unreadable_file_test(call.agent, call.mandate)
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # we can't keep a foreign tool from showing what it finds: it is judged by its folder
         if not any(rule.applies_to(tool) and rule.restricts_paths for rule in self._rules):
@@ -241,6 +244,27 @@ class Gate:
             return decision == "deny" or (is_allowed and decision == "ask")
 
         return is_hidden
+
+    def unreadable_file_test(self, agent: str | None = None, mandate: str | None = None) -> Callable[[str], bool]:
+        """Return the test for the files that programs must not read: those that read_file would not show unasked.
+
+        Where it shows none unasked, whatever the file, only those that are denied or asked about by their own path.
+        """
+        if any(rule.applies_to(READ_SPEC) for rule in self._rules):
+            return self._unreadable_by_rules(agent, mandate)
+        return is_env_file
+
+    def _unreadable_by_rules(self, agent: str | None, mandate: str | None) -> Callable[[str], bool]:
+        def decide(path: str) -> GateVerdict:
+            return self.judge(GatedCall(READ_SPEC, {"path": path}, agent, mandate)).decision
+
+        usual = decide("file")
+
+        def is_unreadable(path: str) -> bool:
+            decision = decide(path)
+            return decision != "allow" and (decision != usual or is_env_file(path))
+
+        return is_unreadable
 
     def allows_by_rule(self, call: GatedCall) -> bool:
         """Return whether a rule allows this very call, so that the default does not matter."""
@@ -277,6 +301,7 @@ class Gate:
             has_hidden_text=call.brings_hidden or touched.has_hidden_text,
             is_caller_tool=tool is not None and tool.source == "caller",
             command=_command_of(call),
+            opens_more=is_command(tool) and bool(call.arguments.get("reads")),
         )
 
     def _may_remember(self, facts: CallFacts) -> bool:
@@ -286,6 +311,8 @@ class Gate:
         if {"L0", "L1"} & set(facts.scopes) or touched.unresolved or touched.outside:
             return False
         if facts.has_hidden_text or touched.has_instructions:
+            return False
+        if facts.opens_more:
             return False
         return not any(
             rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts) for rule in self._rules
@@ -305,6 +332,8 @@ class Gate:
                 return GateRuling("ask", "it writes invisible characters, or ones that turn the direction of writing")
             if facts.has_instructions:
                 return GateRuling("ask", "instructions to agents are always asked about")
+            if facts.opens_more:
+                return GateRuling("ask", "it reads folders that programs don't see otherwise")
             if touched.has_instructions and not names_paths:
                 return GateRuling("ask", "it names a folder that may hold instructions to agents, and no rule its path")
         for rule in self._rules:

@@ -31,7 +31,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """A call as rules see it. `folded_paths`: its paths without case, as some file systems read them."""
+    """A call as rules see it.
+
+    `folded_paths`: its paths without case, as some file systems read them. `opens_more`: a command that asks to read
+    what no program sees.
+    """
 
     name: str
     effect: str
@@ -46,6 +50,7 @@ class CallFacts:
     has_hidden_text: bool
     is_caller_tool: bool
     command: Command | None
+    opens_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

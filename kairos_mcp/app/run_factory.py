@@ -185,7 +185,14 @@ class RunFactory:
         self.redactor = Redactor.from_environ(os.environ)
         self.tracing = self._make_tracing() if settings.telemetry else None
         trace_of = None if self.tracing is None else self.tracing.context_of_call
-        self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor, trace_of)
+        self._tool_sources = ToolSources(
+            settings,
+            store,
+            self._read_key,
+            self.redactor,
+            trace_of,
+            lambda workspace: self.resources(workspace).gate.unreadable_file_test(),
+        )
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
         self.on_slow_start: Callable[[tuple[str, ...]], None] | None = None  # set where a person waits
         self.specs = StoredSpecs(settings, store, self._find_tools)

@@ -31,7 +31,7 @@ _NETWORK_FILE_SYSTEMS = (
     "prl_fs",
 )
 _SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections that checkpoint at once
-_SYSTEM_FOLDERS = tuple(Path(name) for name in ("/etc", "/opt", "/srv", "/mnt", "/media", "/var", "/var/lib"))
+_SYSTEM_FOLDERS = tuple(Path(name) for name in ("/etc", "/opt", "/usr/local", "/usr/local/etc"))
 _MAX_NAMED = 5
 _LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.redact_values import is_env_file
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
-from kairos_mcp.tools.commands.protected_paths import ProtectionRules
+from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import StartingSource, ToolSource
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kairos_mcp.settings.settings import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
     from kairos_mcp.tools.mcp_servers import McpServerSource, ServerResources
+    from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
@@ -163,8 +165,10 @@ class ToolSources:
         resolve_secret: Callable[[str], str],
         redactor: Redactor,
         trace_of: Callable[[str, str], Context | None] | None = None,
+        unreadable_test: Callable[[str], IsUnreadable] = lambda workspace: is_env_file,
     ) -> None:
         self._trace_of = trace_of
+        self._unreadable_test = unreadable_test
         self._settings = settings
         self._store = store
         self._resolve_secret = resolve_secret
@@ -213,8 +217,6 @@ class ToolSources:
         from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 
         if self._server_resources is None:
-            file = self._settings.config_file
-            hidden = (self._settings.home, *((file,) if file is not None else ()))
             definitions = DefinitionTable(self._store)
             self._server_resources = ServerResources(
                 BackgroundLoop(),
@@ -222,15 +224,21 @@ class ToolSources:
                 self._resolve_secret,
                 os.environ,
                 _now,
-                hidden,
-                self._protection_rules,
+                self._sandbox_limits,
                 self._redact_listing,
                 self._trace_of,
             )
         return McpServerSource(setting, workspace, self._server_resources)
 
-    def _protection_rules(self, workspace: Path) -> ProtectionRules:
-        return ProtectionRules.from_scopes(build_scopes(workspace, self._settings), self._settings.command_writes)
+    def _sandbox_limits(self, workspace: Path | None) -> SandboxLimits:
+        from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
+
+        settings = self._settings
+        hidden = (settings.home, *((settings.config_file,) if settings.config_file is not None else ()))
+        if workspace is None:
+            return SandboxLimits(hidden, reads=settings.command_reads)
+        rules = ProtectionRules.from_scopes(build_scopes(workspace, settings), settings.command_writes)
+        return SandboxLimits(hidden, rules, settings.command_reads, self._unreadable_test(str(workspace)))
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
         redacted: JsonObject = self._redactor.redact_json(listed)[0]

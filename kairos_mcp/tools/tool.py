@@ -82,8 +82,9 @@ class ToolContext:
     `memory` stores texts in the run's rows. `read_kept` returns the full text of a shortened result by its ref, or
     None. `base_hashes`: the SHA-256 in hex of each file as the approver was shown it (None: no file); the files must
     still match. It is empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call,
-    which then must not show its content; None if nothing is hidden. `check_paths` raises Denied or StaleFile if the
-    call now touches other files than when it was authorized; None if that can't happen.
+    which then must not show its content, nor may a program that it starts; None if nothing is hidden. `check_paths`
+    raises Denied or StaleFile if the call now touches other files than when it was authorized; None if that can't
+    happen.
     """
 
     run_id: str

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.downstream import WITHIN_S, DownstreamServers, call_server, has_exited, names
+from support.downstream import PEER, WITHIN_S, DownstreamServers, call_server, has_exited, names
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
@@ -381,3 +381,42 @@ def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_h
     own = [Path(sys.prefix), Path(__file__)]  # its Python and its script are let in, where this tree lies in the home
     own_folders = {path.relative_to(Path.home()).parts[0] for path in own if path.is_relative_to(Path.home())}
     assert set(home) <= own_folders | {name.split("/")[0] for name in (*HOME_PROGRAMS, *HOME_CACHES)}
+
+
+def test_what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that_opens_it(
+    downstream: DownstreamServers,
+) -> None:
+    tools, start = downstream.root / "tools", downstream.root / "start"
+    for path, text in ((tools / "bin/inner", f'exec {sys.executable} "$@"'), (start / "serve", 'exec inner "$@"')):
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    downstream.environ["PATH"] = f"{tools}/bin:{downstream.environ['PATH']}"
+    command = (str(start / "serve"), str(PEER), f"log={downstream.log}")
+    server = downstream.server("x", command, sandbox=True)
+    server.wait_ready(soon())
+    line = f'command_reads = ["{tools}"]'
+    assert [note for note in server.notes() if line in note]
+    trial = server.try_start(soon())
+    assert trial.problem is not None
+    assert line in trial.problem
+    downstream.reads = (tools, Path(sys.prefix), Path(sys.base_prefix))
+    opened = downstream.server("y", (str(start / "serve"), str(PEER), f"log={downstream.log}"), sandbox=True)
+    opened.wait_ready(soon())
+    assert "y__echo" in names(opened)
+
+
+def test_a_server_whose_interpreter_lies_in_the_real_home_starts_where_home_names_another_folder(
+    downstream: DownstreamServers,
+) -> None:
+    downstream.environ["HOME"] = str(downstream.root / "elsewhere")
+    server = downstream.ready_peer(sandbox=True)
+    assert "x__echo" in names(server)
+
+
+def test_a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server(downstream: DownstreamServers) -> None:
+    (downstream.workspace / ".env").write_text("KEY=secret")
+    (downstream.workspace / "plain").write_text("text")
+    server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
+    assert call_server(server, "open", text=str(downstream.workspace / "plain")).content == "opened"
+    assert call_server(server, "open", text=str(downstream.workspace / ".env")).content != "opened"

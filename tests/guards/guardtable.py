@@ -47,6 +47,8 @@ EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
 RELEASED_EDITS = "tools/test_writing_released.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
+VIEW = "tools/test_small_view.py::test_"
+SANDBOXED_SERVERS = "downstream/test_server_lifecycle.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
@@ -1534,6 +1536,66 @@ PROGRAMS = (
     ),
     Guard(
         "tools/commands/sandbox.py",
+        '(SandboxMount(path, "readable") for path in list_system_settings())',
+        '(SandboxMount(path, "readable") for path in [Path("/etc")])',
+        VIEW + "of_the_machine_it_sees_what_programs_need_and_nothing_else",
+    ),
+    Guard(
+        "tools/commands/sandbox.py",
+        '            arguments += ["--ro-bind", os.devnull, str(self.workspace / path)]\n',
+        "",
+        VIEW + "files_that_may_not_be_read_unasked_are_covered_and_stay_as_they_are",
+    ),
+    Guard(
+        "gate.py",
+        "            return self.unreadable_file_test(call.agent, call.mandate)",
+        "            return None",
+        VIEW + "one_decision_covers_a_file_for_programs_and_for_read_file",
+    ),
+    Guard(
+        "gate.py",
+        "            if facts.opens_more:\n                return GateRuling",
+        "            if False:\n                return GateRuling",
+        VIEW + "no_rule_allows_a_call_that_asks_to_read_more_and_no_answer_is_remembered",
+    ),
+    Guard(
+        "tools/commands/toolchains.py",
+        "    if is_wide(real, environ):\n",
+        "    if False:\n",
+        VIEW + "no_call_asks_for_a_whole_home_or_system_folder",
+    ),
+    Guard(
+        "tools/commands/toolchains.py",
+        " and not is_wide(Path(os.path.realpath(entry.path)), environ)",
+        "",
+        "tools/test_toolchains.py::test_a_toolchain_that_links_to_the_whole_home_folder_is_none",
+    ),
+    Guard(
+        "tools/commands/run_command.py",
+        "        return result if missed is None else ",
+        "        return result if True else ",
+        VIEW + "a_program_that_is_missed_inside_is_named_with_the_line_that_opens_it",
+    ),
+    Guard(
+        "tools/mcp_servers/client.py",
+        'reason if missed is None else f"{reason}; {missed}"',
+        "reason",
+        SANDBOXED_SERVERS + "what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that_opens_it",
+    ),
+    Guard(
+        "tools/mcp_servers/server_sandbox.py",
+        "reads=(*sandbox.reads, *_program_folders(argv[0], env, sandbox))",
+        "reads=sandbox.reads",
+        SANDBOXED_SERVERS + "a_server_whose_interpreter_lies_in_the_real_home_starts_where_home_names_another_folder",
+    ),
+    Guard(
+        "tools/mcp_servers/server_sandbox.py",
+        "unreadable=held.survey.unreadable,",
+        "",
+        SANDBOXED_SERVERS + "a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server",
+    ),
+    Guard(
+        "tools/commands/sandbox.py",
         'bind = "--ro-bind-fd" if held.is_protected or not self.writable else "--bind-fd"',
         'bind = "--bind-fd"',
         KEPT + "what_is_there_is_read_only_at_any_depth",
@@ -1798,12 +1860,6 @@ OUTSIDE = (
         "if new_answers and run.paused is not None and run.resume_at is None and run.outcome is None:",
         "if False:",
         "core/test_app_runs.py::test_a_paused_run_takes_no_answers_until_it_is_resumed",
-    ),
-    Guard(
-        "tools/commands/toolchains.py",
-        "path.is_dir() and not real_home.is_relative_to(os.path.realpath(path))",
-        "path.is_dir()",
-        "tools/test_toolchains.py::test_a_toolchain_that_links_to_the_whole_home_folder_is_none",
     ),
     Guard(
         "tools/commands/executable.py",

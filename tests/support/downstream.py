@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
+from kairos_mcp.tools.mcp_servers.resources import default_limits
+from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
 from support import sandboxed
@@ -37,6 +39,7 @@ class DownstreamServers:
     store: Store
     loop: BackgroundLoop
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    reads: tuple[Path, ...] = ()
     servers: list[McpServerSource] = field(default_factory=list)
 
     @property
@@ -70,9 +73,11 @@ class DownstreamServers:
         def resolve(reference: str) -> str:
             return read_secret(reference, self.environ)
 
-        hidden = (self.root / "home",)
+        def limits(folder: Path | None) -> SandboxLimits:
+            return replace(default_limits(folder), hidden=(self.root / "home",), reads=self.reads)
+
         shared = ServerResources(
-            self.loop, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
+            self.loop, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, limits
         )
         server = McpServerSource(setting, workspace or self.workspace, shared)
         self.servers.append(server)

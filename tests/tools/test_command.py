@@ -40,6 +40,7 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, scrub_environment
 from kairos_mcp.tools.commands.task_limits import read_parent_pid
+from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folders, toolchain_variables
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call_tool, preview_call
 
@@ -323,13 +324,16 @@ def test_it_writes_the_workspace_and_nothing_else(runner: CommandRunner, tmp_pat
 
 
 def test_the_home_folder_and_the_sockets_of_daemons_are_not_there(runner: CommandRunner) -> None:
-    """Of each only the way to what is mounted beneath: the user's home, itself empty, and where this Python is."""
+    """Of each only the way to what is mounted beneath: the user's home, its toolchains, and where this Python is."""
     real = [path for path in (Path.home(), Path("/root"), Path("/home"), Path("/run")) if path.is_dir()]
-    code = "import json, os, sys; print(json.dumps({p: os.listdir(p) for p in sys.argv[1:]}))"
+    code = (
+        "import json, os, sys; print(json.dumps({p: os.listdir(p) if os.path.exists(p) else [] for p in sys.argv[1:]}))"
+    )
     seen = json.loads(body(runner.run(PYTHON, "-I", "-c", code, *map(str, real))))
     assert set(seen) == set(map(str, real))
     for path in real:
-        mounted = [place for place in (Path.home(), *READS, Path("/run/current-system")) if path in place.parents]
+        shown = (*home_folders(os.environ), *READS, *find_toolchains({}), Path("/run/current-system"))
+        mounted = [place for place in shown if path in place.parents]
         assert set(seen[str(path)]) <= {place.relative_to(path).parts[0] for place in mounted}, path
 
 
@@ -379,7 +383,7 @@ def test_there_is_no_network(runner: CommandRunner, tmp_path: Path) -> None:
 
 def test_it_is_told_of_the_environment_what_it_needs(either: CommandRunner) -> None:
     report = dict(line.split("=", 1) for line in body(either.run("env")).splitlines())
-    assert set(report) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
+    assert set(report) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_", *toolchain_variables({})}  # COMMAND-037
     assert report["HOME"] != str(Path.home())
     assert SECRET not in str(report)
     assert scrub_environment({"LC_ALL": "C", "TERM": "x", "AWS_KEY": "k", "LD_PRELOAD": "p"}, "/bin").keys() == {

@@ -42,6 +42,11 @@ def preview(runner: CommandRunner, *argv: str) -> str:
     return found.text
 
 
+def shown_reads(text: str) -> list[str]:
+    """What of the home folder a preview names; this machine's user may have toolchains as well."""
+    return [path for path in text.partition("\nreads also ")[2].split(", ") if path.startswith("~/")]
+
+
 def test_an_environment_whose_python_is_a_toolchain_s_runs_and_says_what_it_reads(workspace: Path, home: Path) -> None:
     python = script(home / ".pyenv/versions/3.12/bin/python3.12", "#!/bin/sh\necho from pyenv, root $PYENV_ROOT\n")
     (workspace / ".venv/bin").mkdir(parents=True)
@@ -49,9 +54,9 @@ def test_an_environment_whose_python_is_a_toolchain_s_runs_and_says_what_it_read
     script(workspace / ".venv/bin/tool", f"#!{workspace}/.venv/bin/python\n")
     here = runner_in(workspace, home)
     for program in (".venv/bin/python", ".venv/bin/tool"):
-        assert preview(here, program).endswith("\nreads also ~/.pyenv")
+        assert shown_reads(preview(here, program)) == ["~/.pyenv"]
         assert body(here.run(program)) == f"from pyenv, root {home}/.pyenv"
-    assert "reads also" not in preview(runner_in(workspace, home / "none"), "true")
+    assert shown_reads(preview(runner_in(workspace, home / "none"), "true")) == []
 
 
 def test_a_toolchain_that_links_to_the_whole_home_folder_is_none(workspace: Path, home: Path) -> None:
@@ -59,7 +64,7 @@ def test_a_toolchain_that_links_to_the_whole_home_folder_is_none(workspace: Path
     (home / ".nvm").symlink_to(home)
     (home / ".pyenv").symlink_to(home.parent)
     here = runner_in(workspace, home)
-    assert "reads also" not in preview(here, "true")
+    assert shown_reads(preview(here, "true")) == []
     assert here.run("cat", str(home / "key")).is_error
 
 
@@ -95,7 +100,7 @@ def test_what_lies_elsewhere_is_named_with_the_line_before_anybody_is_asked(
     while isinstance(refused := runner_in(workspace, home, reads=reads).preview(program), ToolResult):
         assert refused.code == "command_denied"
         assert "is there, but a run's programs can't look at ~/" in refused.content
-        line = refused.content.partition("anew: ")[2].removesuffix(" in kairos.toml.")
+        line = refused.content.partition("anew: ")[2].partition(" in kairos.toml.")[0]
         named = tuple(Path(text.replace("~", str(home))) for text in tomllib.loads(line)["command_reads"])
         assert set(named) > set(reads), "one more at a time: a link on PATH, then what it leads to"
         assert home not in named

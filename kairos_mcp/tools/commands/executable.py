@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,9 @@ from pathlib import Path
 from kairos_mcp.core.errors import BadArguments, CommandDenied, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.sandbox import Sandbox, build_search_path
-from kairos_mcp.tools.commands.toolchains import reading_line, shown_path
+from kairos_mcp.tools.commands.toolchains import reading_folder, reading_line, shown_path
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace, open_error
 
@@ -24,9 +25,6 @@ ARGUMENT_BYTES = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 LIST_BYTES = 1 << 20  # half of what Linux takes: the sandbox needs arguments too
 PROGRAM_BYTES = 256 << 20  # a larger program of the workspace is not hashed
 _CHUNK_BYTES = 1 << 20
-MAX_LINKS = 40  # as many as Linux follows
-MAX_INTERPRETERS = 4  # of one another
-FIRST_LINE_BYTES = 256  # that Linux reads of it
 ARGV_HINT = 'argv is the program and its arguments, one text each, as ["ls", "-l", "src"].'
 
 
@@ -138,7 +136,7 @@ def _locate_program(name: str, root: Path, cwd: str, search_path: str, reach: Pr
         is_file = False
     if not is_file and path.is_symlink():
         raise NotFound(
-            f"{shorten_path(name)!r} is a link to {_show(_follow_links(path)[-1], reach)}, which is not there.",
+            f"{shorten_path(name)!r} is a link to {_show(follow_links(path)[-1], reach)}, which is not there.",
             "Whatever made the link has to be installed, or make it anew.",
         )
     if not is_file:
@@ -150,54 +148,21 @@ def _check_readable(name: str, program: Path, reach: ProgramReach) -> None:
     """Raise CommandDenied unless a sandboxed program sees this file, and every link on the way to it."""
     if reach.sandbox is None:
         return
-    *links, file = _follow_links(program)
+    *links, file = follow_links(program)
     for path in (*links, file):
         if not reach.sandbox.can_read(file if path is file else path.parent):
             raise _unreadable_error(name, path, reach)
 
 
-def _follow_links(path: Path) -> list[Path]:
-    """Return the path and, as long as the last one is a link, what it leads to."""
-    paths = [path]
-    while len(paths) <= MAX_LINKS and paths[-1].is_symlink():
-        folder = Path(os.path.realpath(paths[-1].parent))
-        paths.append(Path(os.path.normpath(folder / os.readlink(paths[-1]))))
-    return paths
-
-
 def _check_interpreter(name: str, program: Path, search_path: str, reach: ProgramReach) -> None:
     """Raise NotFound or CommandDenied where the interpreter that a script's first line names can't be started."""
-    for _ in range(MAX_INTERPRETERS):
-        interpreter, *words = _read_first_line(program)
-        if not interpreter.startswith("/"):
-            return
-        program = Path(interpreter)
-        if program.name == "env":
-            word = next((word for word in words if not word.startswith("-") and "=" not in word), None)
-            if word is None or "/" in word:
-                return
-            interpreter = word
-            program = Path(
-                shutil.which(word, path=search_path)
-                or shutil.which(word, path=reach.environ.get("PATH", ""))
-                or program.parent / word
-            )
-        if not program.exists():
+    for interpreter, file in list_interpreters(program, search_path, reach.environ.get("PATH", "")):
+        if not file.exists():
             raise NotFound(
                 f"{shorten_path(name)!r} is run by {_quote(interpreter)[:200]}, by its first line, which is not there.",
                 "Install that, or name another interpreter first, as python or sh.",
             )
-        _check_readable(f"{interpreter}, which runs {name},", program, reach)
-
-
-def _read_first_line(program: Path) -> list[str]:
-    """Return the words of a script's first line after `#!`; [""] for every other file, and one that can't be read."""
-    try:
-        with open(program, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
-            begins, _, line = file.read(FIRST_LINE_BYTES).partition(b"\n")[0].partition(b"#!")
-    except OSError:
-        return [""]
-    return [""] if begins else re.split(r"[ \t]+", line.decode(errors="replace").strip(" \t"))
+        _check_readable(f"{interpreter}, which runs {name},", file, reach)
 
 
 def _unreadable_error(name: str, path: Path, reach: ProgramReach) -> CommandDenied:
@@ -209,9 +174,11 @@ def _unreadable_error(name: str, path: Path, reach: ProgramReach) -> CommandDeni
             f"{shorten_path(name)} lies among the server's own files, which no program sees.", "Use another."
         )
     line = reading_line(path, reach.configured, reach.environ)
+    asked = _quote_folder(shown_path(reading_folder(path, reach.environ), reach.environ))
     return CommandDenied(
         f"{shorten_path(name)} is there, but a run's programs can't look at {_show(path, reach)}.",
-        f"Use another, or a person lets them read it and starts the server anew: {line} in kairos.toml.",
+        f"Use another, or a person lets them read it and starts the server anew: {line} in kairos.toml. For one call "
+        f"alone: call again with reads = [{asked}], which asks a person.",
     )
 
 
@@ -235,6 +202,10 @@ def _hash_program(workspace: Workspace, root: Path, program: Path) -> dict[str, 
             return {path: digest.hexdigest()}
     except KairosError:  # we can't read it, so there is no content to compare later
         return {}
+
+
+def _quote_folder(folder: str) -> str:
+    return json.dumps(folder, ensure_ascii=False)
 
 
 def _is_plain(argument: str) -> bool:

@@ -21,10 +21,12 @@ from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
+from kairos_mcp.tools.commands.missing_files import explain_missing
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import (
     MAX_FOLDERS,
     HeldPaths,
+    IsUnreadable,
     ProtectionRules,
     hold_protected_paths,
     remove_mount_points,
@@ -40,7 +42,13 @@ from kairos_mcp.tools.commands.runner import (
     run_process,
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
-from kairos_mcp.tools.commands.toolchains import find_toolchains, shown_path, toolchain_variables
+from kairos_mcp.tools.commands.toolchains import (
+    find_asked_folder,
+    find_caches,
+    find_toolchains,
+    shown_path,
+    toolchain_variables,
+)
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch, mark_failed
 from kairos_mcp.tools.commands.workspace_lock import share_workspace
 from kairos_mcp.tools.files.workspace import Workspace
@@ -51,12 +59,14 @@ DEFAULT_TIMEOUT_S = 60
 MAX_TIMEOUT_S = 600
 RESULT_MARGIN_S = 5  # of the call's time, left for killing the program and reporting the result
 MIN_MEMORY = 1 << 30
+MAX_READS = 8
 
 COMMAND_SPEC = ToolSpec(
     "run_command",
     "Run a program in the workspace, given as a list of arguments; no shell is involved.\n"
-    "The program sees the machine read-only, without network or home folder. It may write to a private /tmp and to the "
-    "workspace, except to a repository's .git and to files that instruct agents and hosts (AGENTS.md, .github, …). "
+    "The program sees the system's programs and toolchains read-only; no network, home folder or .env files. It may "
+    "write to a private /tmp and to the workspace, except to a repository's .git and to files that instruct agents and "
+    "hosts (AGENTS.md, .github, …). "
     "When it exits or its time is over, everything it started is ended too. Returns exit code, stdout and stderr; a "
     "non-zero exit code is a failure.",
     {
@@ -75,6 +85,12 @@ COMMAND_SPEC = ToolSpec(
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
                 "description": f"Time limit in seconds; default {DEFAULT_TIMEOUT_S}",
+            },
+            "reads": {
+                "type": "array",
+                "items": {"type": "string"},
+                "maxItems": MAX_READS,
+                "description": "Folders outside the workspace that it needs to read, e.g. ~/miniconda3; asks a person",
             },
         },
         "required": ["argv"],
@@ -116,7 +132,8 @@ def command_namer(workspace: Path, commands: CommandSettings) -> FindProgram | N
 
 def _make_sandbox(workspace: Path, commands: CommandSettings) -> Sandbox:
     reads = (*find_toolchains(commands.environ), *commands.reads)
-    return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=reads)
+    caches = find_caches(commands.environ)
+    return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=reads, caches=caches)
 
 
 def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
@@ -174,16 +191,24 @@ class _CommandRunner:
 
     def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
         with open_folder(self._workspace, ".") as root:
-            program = self._resolve(arguments, self._sandbox_for(root))
+            sandbox = self._sandbox_for(root, arguments)
+            program = self._resolve(arguments, sandbox)
             self._check_usable()  # so that nobody is asked to approve what can't be run
         protection = (
             "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         )
-        return Preview(f"{program.describe()}\nruns {protection}{self._describe_reads()}", program.base_hashes)
+        return Preview(f"{program.describe()}\nruns {protection}{self._describe_reads(sandbox)}", program.base_hashes)
 
-    def _describe_reads(self) -> str:
-        reads = [] if self._bare else [shown_path(path, self._environ) for path in self._sandbox.reads if path.exists()]
-        return f"\nreads also {', '.join(dict.fromkeys(reads))}" if reads else ""
+    def _describe_reads(self, sandbox: Sandbox) -> str:
+        if self._bare:
+            return ""
+        asked = [path for path in sandbox.reads if path not in self._sandbox.reads]
+        usual = [*self._sandbox.reads, *(cache.path for cache in self._sandbox.caches)]
+        lines = (("ASKS TO READ, for this call", asked), ("reads also", usual))
+        return "".join(f"\n{word} {self._show_paths(paths)}" for word, paths in lines if self._show_paths(paths))
+
+    def _show_paths(self, paths: Sequence[Path]) -> str:
+        return ", ".join(dict.fromkeys(shown_path(path, self._environ) for path in paths if path.exists()))
 
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         remaining_s = ctx.deadline - time.monotonic()
@@ -191,7 +216,7 @@ class _CommandRunner:
             float(arguments.get("timeout_s") or DEFAULT_TIMEOUT_S), max(remaining_s - RESULT_MARGIN_S, remaining_s / 2)
         )
         with open_folder(self._workspace, ".") as root:
-            sandbox = self._sandbox_for(root)
+            sandbox = self._sandbox_for(root, arguments)
             program = self._resolve(arguments, sandbox)
             _check_approved_program(program, ctx.base_hashes)
             self._check_usable()
@@ -199,8 +224,17 @@ class _CommandRunner:
             finished = self._run_program(program, sandbox, root, ctx, deadline)
             # The workspace may have changed while the sandbox was built; nothing has run yet, so try once more.
             if finished.result.reason == "no_sandbox":
-                finished = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
-        return mark_failed(_command_result(program, finished, timeout_s), finished.undone)
+                finished = self._run_program(program, self._sandbox_for(root, arguments), root, ctx, deadline)
+        result = _command_result(program, finished, timeout_s)
+        return mark_failed(self._explain_failure(result, finished.result, sandbox), finished.undone)
+
+    def _explain_failure(self, result: ToolResult, ended: ProcessResult, sandbox: Sandbox) -> ToolResult:
+        """Add what the program missed, if it failed since its sandbox does not show that."""
+        if self._bare or not ended.exit_code:
+            return result
+        output = f"{ended.stdout.text()}\n{ended.stderr.text()}"
+        missed = explain_missing(output, sandbox, self._environ, self._configured_reads)
+        return result if missed is None else replace(result, content=f"{result.content}\n[{missed}]")
 
     def clean_up(self, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         """Undo what the program of a call that a crash interrupted wrote at protected paths.
@@ -218,7 +252,7 @@ class _CommandRunner:
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
     ) -> _FinishedCommand:
         """Run it to its end, and undo what it wrote at protected paths."""
-        with self._prepare(program, sandbox, root) as prepared:
+        with self._prepare(program, sandbox, root, ctx) as prepared:
             if prepared.watch is not None:
                 keep_survey(prepared.watch, ctx, deadline - time.monotonic() + RESULT_MARGIN_S)
             result = run_process(
@@ -240,10 +274,15 @@ class _CommandRunner:
                 undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out")
         return _FinishedCommand(result, "without a sandbox" if self._bare else prepared.warning, undone)
 
-    def _sandbox_for(self, root: int) -> Sandbox:
-        """Return the sandbox around the workspace that is open as `root`."""
+    def _sandbox_for(self, root: int, arguments: JsonObject) -> Sandbox:
+        """Return the sandbox around the workspace that is open as `root`, with what this call asks to read.
+
+        Raises NotFound, PathDenied for what no call may ask for.
+        """
         assert self._sandbox.workspace is not None, "run_command is made for a workspace"
-        return replace(self._sandbox, workspace=check_workspace_path(self._sandbox.workspace, root))
+        asked = tuple(find_asked_folder(text, self._environ) for text in arguments.get("reads", ()))
+        workspace = check_workspace_path(self._sandbox.workspace, root)
+        return replace(self._sandbox, workspace=workspace, reads=(*self._sandbox.reads, *asked))
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         assert sandbox.workspace is not None
@@ -259,15 +298,35 @@ class _CommandRunner:
             raise CommandDenied(f"Programs can't be run here: {problem.message}", problem.hint)
         self._is_usable = True
 
+    def _find_unreadable(self, ctx: ToolContext) -> IsUnreadable | None:
+        """Return the test for files that the program must not read; a person opens some by command_reads."""
+        is_hidden, root = ctx.is_hidden, self._sandbox.workspace
+        if is_hidden is None or root is None:
+            return None
+        opened = [Path(os.path.realpath(path)) for path in self._configured_reads]
+        real = Path(os.path.realpath(root))
+        inside = [path.relative_to(real).as_posix() for path in opened if path.is_relative_to(real)]
+        return lambda path: is_hidden(path) and not any(path == one or path.startswith(f"{one}/") for one in inside)
+
     @contextlib.contextmanager
-    def _prepare(self, program: ResolvedProgram, sandbox: Sandbox, root: int) -> Iterator[_PreparedCommand]:
+    def _prepare(
+        self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext
+    ) -> Iterator[_PreparedCommand]:
         assert sandbox.workspace is not None
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
             top_names = sandbox.protected_top_names()
-            with share_workspace(root), hold_protected_paths(root, self._rules, top_names) as held:
+            with (
+                share_workspace(root),
+                hold_protected_paths(root, self._rules, top_names, self._find_unreadable(ctx)) as held,
+            ):
                 argv = sandbox.wrap(
-                    program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=held.entries
+                    program.argv,
+                    cwd=cwd_path,
+                    status_fd=STATUS_FD,
+                    leash_fd=LEASH_FD,
+                    protected=held.entries,
+                    unreadable=held.survey.unreadable,
                 )
                 pass_fds = tuple(entry.descriptor for entry in held.entries)
                 environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)

@@ -1,33 +1,34 @@
 """Says what a foreign program may see and touch: one value that builds bubblewrap's list of arguments.
 
-Inside, the file system is this machine's, read-only, except that the homes and /run are empty, hidden paths are gone,
-/tmp is private, and the workspace stands at its real path. Nothing here starts a program but `find_problem`, which
-tries whether bubblewrap works.
+Inside, the file system holds what `machine_view` lists, read-only, a private /tmp, what is let in by name, and the
+workspace at its real path; nothing else. Nothing here starts a program but `find_problem`, which tries whether
+bubblewrap works.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
+from kairos_mcp.tools.commands.machine_view import SYSTEM_FOLDERS, list_system_settings
 from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES, HeldEntry
+from kairos_mcp.tools.commands.toolchains import HomeEntry, home_folders
 
 # What stands at a path inside. readable: what is there, read-only. empty: an empty folder, read-only. private: an empty
 # folder in memory. writable: what is there. sealed: read-only, inside something writable. hidden: nothing to be seen.
+# At any other path there is nothing.
 MountKind = Literal["readable", "empty", "private", "writable", "sealed", "hidden"]
 
 SHARED_MEMORY = "/dev/shm"
 HOME = f"{SHARED_MEMORY}/home"  # inside the sandbox: /dev is always private there, while /tmp may be the workspace
 PRIVATE_FOLDERS = (Path("/tmp"), Path("/var/tmp"))
 PRIVATE_BYTES = 1 << 30  # of each of these and of shared memory; they are kept in memory
-_EMPTIED = (Path("/home"), Path("/root"), Path("/run"))  # /run holds sockets of daemons, which no namespace closes
-_READABLE_IN_RUN = (Path("/run/current-system"),)  # where NixOS has its programs
 _RESOLVER_FILE = Path("/etc/resolv.conf")  # often a link into /run
 _USUAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _STRICTNESS: Mapping[MountKind, int] = {
@@ -48,10 +49,14 @@ _LEASH = '( (read -r _ <&$FD; [ $$ = 2 ] && kill -9 -1; kill -9 $$) >/dev/null 2
 
 @dataclass(frozen=True, slots=True)
 class SandboxMount:
-    """A path and what stands there inside the sandbox; for any path, the deepest mount above it decides."""
+    """A path and what stands there inside the sandbox; for any path, the deepest mount above it decides.
+
+    `source`: what is mounted, if that is not what stands at the path outside.
+    """
 
     path: Path
     kind: MountKind
+    source: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,9 @@ class Sandbox:
     `workspace` stands at its real path, writable or read-only; what must not be written in it is named when the sandbox
     is made. `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
     `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` and
-    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise.
-    Without `network` there is only a loopback interface of its own.
+    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise. `caches`
+    stand at the same place below HOME inside, by which programs find them. Without `network` there is only a loopback
+    interface of its own.
     """
 
     workspace: Path | None
@@ -72,6 +78,7 @@ class Sandbox:
     sealed: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    caches: tuple[HomeEntry, ...] = ()
 
     def wrap(
         self,
@@ -81,6 +88,7 @@ class Sandbox:
         status_fd: int | None = None,
         leash_fd: int | None = None,
         protected: Sequence[HeldEntry] = (),
+        unreadable: Iterable[str] = (),
     ) -> list[str]:
         """Return the argument list that runs `argv` in the sandbox.
 
@@ -90,13 +98,14 @@ class Sandbox:
         Everything inside dies with the *thread* that starts this, but not during the milliseconds in which bubblewrap
         sets itself up. `leash_fd` (3 to 9), the reading end of a pipe that nobody writes to, covers these: the program
         is killed when the other end is closed. `protected` are open descriptors of what must not be written in the
-        workspace, and of the folders above it, which must not be moved. Raises CommandDenied if it can't be built.
+        workspace, and of the folders above it, which must not be moved; `unreadable` are files of the workspace that
+        must not be read. Raises CommandDenied if it can't be built.
         """
         mounts = self.mounts()
         arguments = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent"]
         arguments += ["--cap-drop", "ALL"]
         arguments += [] if self.network else ["--unshare-net"]
-        arguments += ["--ro-bind", "/", "/", "--proc", "/proc", *_kernel_setting_arguments(), "--dev", "/dev"]
+        arguments += [*_link_arguments(), "--proc", "/proc", *_kernel_setting_arguments(), "--dev", "/dev"]
         arguments += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for mount in mounts:
             arguments += _mount_arguments(mount)
@@ -104,9 +113,14 @@ class Sandbox:
             assert self.workspace is not None, "what is protected lies in a workspace"
             bind = "--ro-bind-fd" if held.is_protected or not self.writable else "--bind-fd"
             arguments += [bind, str(held.descriptor), str(self.workspace / held.path)]
+        for path in unreadable:
+            assert self.workspace is not None, "what is unreadable lies in a workspace"
+            arguments += ["--ro-bind", os.devnull, str(self.workspace / path)]
+        arguments += self._alias_arguments(mounts)
         for mount in mounts:
             if mount.kind in ("empty", "hidden") and os.path.isdir(mount.path):
                 arguments += ["--remount-ro", str(mount.path)]
+        arguments += ["--remount-ro", "/"]
         start_folder = cwd or self.workspace
         arguments += ["--chdir", str(start_folder) if start_folder is not None else HOME]
         arguments += [] if status_fd is None else ["--json-status-fd", str(status_fd)]
@@ -142,7 +156,7 @@ class Sandbox:
         """Return whether the program can open what stands at this path now."""
         real = Path(os.path.realpath(path))
         kinds = [mount.kind for mount in self.mounts() if real.is_relative_to(mount.path)]
-        return not kinds or kinds[-1] in ("readable", "writable", "sealed")
+        return bool(kinds) and kinds[-1] in ("readable", "writable", "sealed")
 
     def find_problem(self) -> CommandDenied | None:
         """Try the sandbox, which takes 10 ms; return why nothing can run in it and what helps, or None if it works."""
@@ -164,16 +178,30 @@ class Sandbox:
         last_words = process.stderr.decode("utf-8", "replace").strip().splitlines()
         return explain_failure((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
 
+    def _alias_arguments(self, mounts: Sequence[SandboxMount]) -> Iterator[str]:
+        """Yield arguments for links to what is let in: a path may be known by a link that stands outside the view."""
+        shown = [mount.path for mount in mounts if mount.kind not in ("empty", "private")]
+        for path in dict.fromkeys((*self.reads, *self.writes)):
+            real = os.path.realpath(path)
+            if str(path) != real and os.path.exists(real) and not _is_in_any(path, shown):
+                yield from ("--symlink", real, str(path))
+
     def _list_mounts(self) -> Iterator[SandboxMount]:
-        for folder in dict.fromkeys(Path(os.path.realpath(path)) for path in (*_EMPTIED, *_home_folder())):
-            if os.path.isdir(folder) and folder != Path("/"):
-                yield SandboxMount(folder, "empty")
+        system = [folder for folder in SYSTEM_FOLDERS if folder.is_dir()]
+        yield from _existing_mounts("readable", system)
+        yield from (SandboxMount(path, "readable") for path in list_system_settings())
+        if self.network and _RESOLVER_FILE.exists():
+            yield SandboxMount(_RESOLVER_FILE, "readable")
+        for home in (Path(os.path.realpath(path)) for path in home_folders(os.environ)):
+            # The home folder of a service may be /, or the one of the system's programs.
+            if home.is_dir() and not any(folder.is_relative_to(home) for folder in SYSTEM_FOLDERS):
+                yield SandboxMount(home, "empty")
         for folder in PRIVATE_FOLDERS:
             if os.path.isdir(folder) and not folder.is_symlink():
                 yield SandboxMount(folder, "private")
-        yield from _existing_mounts(
-            "readable", (*self.reads, *_READABLE_IN_RUN, *((_RESOLVER_FILE,) if self.network else ()))
-        )
+        yield from _existing_mounts("readable", self.reads)
+        for cache in self.caches:
+            yield SandboxMount(Path(HOME) / cache.name, "readable", cache.path)
         yield from _existing_mounts("writable", self.writes)
         if self.workspace is not None:
             yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
@@ -260,6 +288,13 @@ def _top_entry(path: Path, workspace: Path | None) -> Path:
     return workspace / path.relative_to(workspace).parts[0]
 
 
+def _link_arguments() -> Iterator[str]:
+    """Yield arguments for folders of the system that are links, as /bin is to usr/bin."""
+    for folder in SYSTEM_FOLDERS:
+        if folder.is_symlink():
+            yield from ("--symlink", os.readlink(folder), str(folder))
+
+
 def _existing_mounts(kind: MountKind, paths: Sequence[Path]) -> Iterator[SandboxMount]:
     return (SandboxMount(Path(os.path.realpath(path)), kind) for path in paths if os.path.exists(path))
 
@@ -267,7 +302,9 @@ def _existing_mounts(kind: MountKind, paths: Sequence[Path]) -> Iterator[Sandbox
 def _mount_arguments(mount: SandboxMount) -> list[str]:
     path = str(mount.path)
     match mount.kind:
-        case "readable" | "sealed":
+        case "readable":
+            return ["--ro-bind-try", str(mount.source or path), path]  # it may be gone by now
+        case "sealed":
             return ["--ro-bind", path, path]
         case "writable":
             return ["--bind", path, path]
@@ -281,10 +318,3 @@ def _mount_arguments(mount: SandboxMount) -> list[str]:
 
 def _is_in_any(path: Path, folders: Sequence[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
-
-
-def _home_folder() -> Iterator[Path]:
-    try:
-        yield Path.home()
-    except RuntimeError:  # a user without a home has nothing to hide there
-        return

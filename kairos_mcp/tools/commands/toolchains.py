@@ -1,14 +1,30 @@
-"""The toolchains in a home folder that programs may read: a fixed list, since a home folder holds keys as well."""
+"""The toolchains and dependency caches in home folders that programs may read: a fixed list of folders without keys.
+
+A home folder holds keys as well, so nothing else of it is seen. Two folders are searched, the one that HOME names and
+the one of the password file: in a container, by `sudo -E` or as a service they are not the same.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from kairos_mcp.core.errors import BadArguments, NotFound, PathDenied
+from kairos_mcp.core.paths import shorten_path
+
 HOME_PROGRAMS = (
-    *(".asdf", ".bun", ".cargo/bin", ".deno", ".local/bin", ".local/share/mise", ".local/share/pnpm"),
-    *(".local/share/uv", ".nvm", ".pyenv", ".rustup", ".volta"),
+    *(".asdf", ".bun", ".cargo/bin", ".deno", ".fnm", ".ghcup/bin", ".jenv", ".juliaup", ".local/bin", ".local/lib"),
+    *(".local/share/fnm", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv/python"),
+    *(".local/share/uv/tools", ".nodenv", ".nvm", ".opam", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman/candidates"),
+    *(".volta", "go/bin"),
+)
+# What package managers have unpacked: they find it below HOME, where only these are read-only.
+DEPENDENCY_CACHES = (
+    *(".cargo/git", ".cargo/registry", ".cache/pypoetry/virtualenvs", ".cache/yarn", ".gem/ruby", ".hex/packages"),
+    *(".ivy2/cache", ".local/lib", ".local/share/gem", ".local/share/virtualenvs", ".m2/repository", ".npm/_cacache"),
+    *(".nuget/packages", ".pub-cache", ".yarn/berry/cache", "go/pkg/mod"),
 )
 _ROOT_VARIABLES: Mapping[str, str] = {
     ".asdf": "ASDF_DATA_DIR",
@@ -19,7 +35,15 @@ _ROOT_VARIABLES: Mapping[str, str] = {
     ".volta": "VOLTA_HOME",
 }
 """By which variable a toolchain's programs find it: the home folder that they see is another one, and empty."""
-_WIDE_FOLDERS = tuple(map(Path, ("/", "/home", "/tmp", "/var/tmp", "/opt", "/usr")))
+_WIDE_FOLDERS = tuple(
+    map(
+        Path,
+        (
+            *("/", "/home", "/tmp", "/var", "/var/tmp", "/var/lib", "/opt", "/usr", "/srv", "/mnt", "/media", "/etc"),
+            *("/data", "/run", "/proc", "/sys", "/dev"),
+        ),
+    )
+)
 
 
 def home_folder(environ: Mapping[str, str]) -> Path:
@@ -27,18 +51,48 @@ def home_folder(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or "/nonexistent")
 
 
+def home_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the home folders: the one that the environment names, and the user's in the password file."""
+    folders = [home_folder(environ)]
+    try:
+        import pwd
+
+        folders.append(Path(pwd.getpwuid(os.geteuid()).pw_dir))
+    except (ImportError, KeyError):  # no such file on this system, or a container's user without an entry
+        pass
+    return tuple(dict.fromkeys(folders))
+
+
+@dataclass(frozen=True, slots=True)
+class HomeEntry:
+    """A folder of a home folder, and its path below it."""
+
+    path: Path
+    name: str
+
+
 def find_toolchains(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the toolchains that are there. A link to the home folder, or to one above it, is none."""
-    home = home_folder(environ)
-    real_home = Path(os.path.realpath(home))
-    found = (home / name for name in HOME_PROGRAMS)
-    return tuple(path for path in found if path.is_dir() and not real_home.is_relative_to(os.path.realpath(path)))
+    """Return the toolchains that are there. A link to a home folder, or to another wide one, is none."""
+    return tuple(dict.fromkeys(entry.path for entry in _find_entries(HOME_PROGRAMS, environ)))
+
+
+def find_caches(environ: Mapping[str, str]) -> tuple[HomeEntry, ...]:
+    """Return the dependency caches that are there; of two of one name the one in the folder that HOME names."""
+    found = {entry.name: entry for entry in reversed(_find_entries(DEPENDENCY_CACHES, environ))}
+    return tuple(found[name] for name in sorted(found))
 
 
 def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which the programs of these toolchains find them."""
-    home, found = home_folder(environ), find_toolchains(environ)
-    return {variable: str(home / name) for name, variable in _ROOT_VARIABLES.items() if home / name in found}
+    found = {entry.name: str(entry.path) for entry in reversed(_find_entries(HOME_PROGRAMS, environ))}
+    return {variable: found[name] for name, variable in _ROOT_VARIABLES.items() if name in found}
+
+
+def _find_entries(names: Sequence[str], environ: Mapping[str, str]) -> list[HomeEntry]:
+    entries = [HomeEntry(home / name, name) for home in home_folders(environ) for name in names]
+    return [
+        entry for entry in entries if entry.path.is_dir() and not is_wide(Path(os.path.realpath(entry.path)), environ)
+    ]
 
 
 def shown_path(path: Path, environ: Mapping[str, str]) -> str:
@@ -47,15 +101,41 @@ def shown_path(path: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path)
 
 
+def find_asked_folder(text: str, environ: Mapping[str, str]) -> Path:
+    """Return the folder or file that a call asks to let its program read. Raises BadArguments, PathDenied, NotFound."""
+    path = home_folder(environ) / text[2:] if text.startswith("~/") else Path(text)
+    if not path.is_absolute() or "\0" in text:
+        raise BadArguments(f"reads names {shorten_path(text)!r}.", "It takes absolute paths, or ones below ~.")
+    real = Path(os.path.realpath(path))
+    if is_wide(real, environ):
+        raise PathDenied(
+            f"{shorten_path(text)} holds more than a program needs.", "Name the folder that it needs in it."
+        )
+    if not real.exists():
+        raise NotFound(f"There is no {shorten_path(text)}.", "Name what the program needs where it is installed.")
+    return path
+
+
+def is_wide(folder: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a folder holds much more than a toolchain: a home folder, one above it, or a folder of the system."""
+    return folder in _WIDE_FOLDERS or any(
+        Path(os.path.realpath(home)).is_relative_to(folder) or home.is_relative_to(folder)
+        for home in home_folders(environ)
+    )
+
+
+def reading_folder(program: Path, environ: Mapping[str, str]) -> Path:
+    """Return what programs have to read to start this one: its folder, or where that is wide, its file."""
+    folders = (program.parent.parent, program.parent) if program.parent.name == "bin" else (program.parent,)
+    return next((folder for folder in folders if not is_wide(folder, environ)), program)
+
+
 def reading_line(program: Path, configured: Sequence[Path], environ: Mapping[str, str]) -> str:
     """Return the line of the settings file that lets programs read this one where it is installed.
 
     `configured`: what the line lets them read now. The home folder, or one as wide, is never named.
     """
-    folders = (program.parent.parent, program.parent) if program.parent.name == "bin" else (program.parent,)
-    home = home_folder(environ)
-    narrow = [folder for folder in folders if folder not in _WIDE_FOLDERS and not home.is_relative_to(folder)]
-    paths = dict.fromkeys((*configured, *(narrow or [program])[:1]))
+    paths = dict.fromkeys((*configured, reading_folder(program, environ)))
     return f"command_reads = [{', '.join(_toml_text(shown_path(path, environ)) for path in paths)}]"
 
 

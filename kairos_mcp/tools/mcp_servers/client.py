@@ -208,7 +208,9 @@ class ServerClient:
             answered = isinstance(error, TimeoutError | ValidationError) or _is_answer(error)
             reason = describe_failure(error) if answered else connection.watch.end_reason or describe_failure(error)
             self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
-            raise self._record_failed_start(self.describe_end(connection, reason, is_start=True)) from None
+            reason = self.describe_end(connection, reason, is_start=True)
+            missed = await asyncio.to_thread(_explain_missing, connection)
+            raise self._record_failed_start(reason if missed is None else f"{reason}; {missed}") from None
         self.problem = None
         return connection
 
@@ -362,6 +364,14 @@ def find_last_line(stderr: str) -> str:
     """Return the last line of a program's stderr that says something: Node ends its errors with its own version."""
     lines = [line.strip() for line in stderr.splitlines()]
     return next((line for line in reversed(lines) if line and not line.startswith("Node.js v")), "")
+
+
+def _explain_missing(connection: ServerConnection) -> str | None:
+    """Return what a server in a sandbox missed there, with the line that opens it; None: nothing that is known."""
+    address = connection.address
+    if not isinstance(address, ChildStart) or address.sandbox is None:
+        return None
+    return address.sandbox.explain_missing(connection.watch.stderr.decode("utf-8", "replace"))
 
 
 def _error_result(text: str) -> ToolResult:

@@ -8,7 +8,6 @@ from pathlib import Path
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
@@ -41,10 +40,8 @@ def resolve_address(
     cwd = _fill_workspace(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
         return ChildStart(argv, env, cwd)
-    rules = resources.rules(workspace) if workspace is not None else ProtectionRules()
-    return ChildStart(
-        argv, env, "/", build_server_sandbox(setting.name, argv, env, Path(cwd), workspace, resources.hidden, rules)
-    )
+    limits = resources.limits(workspace)
+    return ChildStart(argv, env, "/", build_server_sandbox(setting.name, argv, env, Path(cwd), workspace, limits))
 
 
 def resolve_references(value: str, resolve_secret: Callable[[str], str]) -> str:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.redact_values import is_env_file
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
+from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -77,8 +79,11 @@ class BackgroundLoop:
         asyncio.run(until_stopped())
 
 
-def _default_rules(workspace: Path) -> ProtectionRules:
-    return ProtectionRules.from_scopes(build_scopes(workspace))
+def default_limits(workspace: Path | None) -> SandboxLimits:
+    """Return what holds where nothing is configured."""
+    if workspace is None:
+        return SandboxLimits()
+    return SandboxLimits(rules=ProtectionRules.from_scopes(build_scopes(workspace)), is_unreadable=is_env_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,8 @@ class ServerResources:
     """What all downstream servers share.
 
     `resolve_secret` takes `env:NAME` or `file:PATH` and raises ConfigError. `clock` gives milliseconds since 1970.
-    `environ` is this process's environment. `hidden` are paths that no sandbox shows (the state folder, the
-    configuration). `rules` says what a server in a sandbox may not write in a workspace. `redact` takes the secrets
+    `environ` is this process's environment. `limits` says what a server in a sandbox may not see or write, in a
+    workspace or without one. `redact` takes the secrets
     out of what a server lists. `trace_of` gives the trace's context of a call, by the id of its run and its path; None
     without telemetry.
     """
@@ -97,7 +102,6 @@ class ServerResources:
     resolve_secret: Callable[[str], str]
     environ: Mapping[str, str]
     clock: Callable[[], int]
-    hidden: tuple[Path, ...] = ()
-    rules: Callable[[Path], ProtectionRules] = _default_rules
+    limits: Callable[[Path | None], SandboxLimits] = default_limits
     redact: Callable[[JsonObject], JsonObject] = lambda listed: listed
     trace_of: Callable[[str, str], Context | None] | None = None

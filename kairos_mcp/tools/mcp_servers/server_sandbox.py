@@ -1,4 +1,4 @@
-"""Builds the sandbox of a downstream server: the machine is read-only, the workspace writable, the network open.
+"""Builds the sandbox of a downstream server: it sees what programs see, may write the workspace, and has the network.
 
 Of the home folder it shows the programs and caches of the usual launchers, so that `npx` and `uvx` work, and read-only
 what the server's own command names. Keys stay hidden.
@@ -10,16 +10,31 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
-from kairos_mcp.tools.commands.protected_paths import ProtectionRules, hold_protected_paths
-from kairos_mcp.tools.commands.sandbox import PRIVATE_FOLDERS, Sandbox
-from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
+from kairos_mcp.tools.commands.missing_files import explain_missing
+from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
+from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, hold_protected_paths
+from kairos_mcp.tools.commands.sandbox import Sandbox
+from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
 
 HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What no server in a sandbox sees (`hidden`) or writes (`rules`), and what a person opens (`reads`).
+
+    `is_unreadable` says which files of the workspace may not be read unasked; None: all may be.
+    """
+
+    hidden: tuple[Path, ...] = ()
+    rules: ProtectionRules = field(default_factory=ProtectionRules)
+    reads: tuple[Path, ...] = ()
+    is_unreadable: IsUnreadable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,8 @@ class ServerSandbox:
     argv: tuple[str, ...]
     sandbox: Sandbox
     cwd: Path | None
-    rules: ProtectionRules
+    limits: SandboxLimits
+    env: Mapping[str, str]
     covered_inodes: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
@@ -43,14 +59,25 @@ class ServerSandbox:
             return
         root = os.open(self.sandbox.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with hold_protected_paths(root, self.rules, self.sandbox.protected_top_names()) as held:
+            top_names, limits = self.sandbox.protected_top_names(), self.limits
+            with hold_protected_paths(root, limits.rules, top_names, limits.is_unreadable) as held:
                 self.covered_inodes.update(
                     {entry.path: os.fstat(entry.descriptor).st_ino for entry in held.entries if entry.is_protected}
                 )
-                argv = self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD, protected=held.entries)
+                argv = self.sandbox.wrap(
+                    self.argv,
+                    cwd=self.cwd,
+                    leash_fd=LEASH_FD,
+                    protected=held.entries,
+                    unreadable=held.survey.unreadable,
+                )
                 yield tuple(argv), tuple(entry.descriptor for entry in held.entries)
         finally:
             os.close(root)
+
+    def explain_missing(self, stderr: str) -> str | None:
+        """Return what it missed, and the line that opens that, by what it wrote before it ended; None: nothing."""
+        return explain_missing(stderr, self.sandbox, self.env, self.limits.reads)
 
 
 def build_server_sandbox(
@@ -59,26 +86,22 @@ def build_server_sandbox(
     env: Mapping[str, str],
     cwd: Path,
     workspace: Path | None,
-    hidden: Sequence[Path],
-    rules: ProtectionRules,
+    limits: SandboxLimits,
 ) -> ServerSandbox:
     """Build the sandbox that runs `argv`. Raises ConfigError if this machine can't make one."""
-    home = Path(env.get("HOME", "/nonexistent"))
+    home = home_folder(env)
     sandbox = Sandbox(
         workspace,
         network=True,
-        hidden=tuple(hidden),
-        reads=(
-            *(home / name for name in HOME_PROGRAMS),
-            *_program_folders(argv[0], env, home),
-            *_folders_in_arguments((*argv[1:], str(cwd)), home),
-        ),
+        hidden=limits.hidden,
+        reads=(*find_toolchains(env), *limits.reads, *_folders_in_arguments((*argv[1:], str(cwd)), home)),
         writes=tuple(home / name for name in HOME_CACHES),
     )
+    sandbox = replace(sandbox, reads=(*sandbox.reads, *_program_folders(argv[0], env, sandbox)))
     try:
         problem = sandbox.find_problem()
         if problem is None:
-            return ServerSandbox(tuple(argv), sandbox, cwd if sandbox.can_read(cwd) else None, rules)
+            return ServerSandbox(tuple(argv), sandbox, cwd if sandbox.can_read(cwd) else None, limits, env)
     except CommandDenied as denied:
         problem = denied
     raise ConfigError(
@@ -106,13 +129,15 @@ def _folders_in_arguments(arguments: Sequence[str], home: Path) -> list[Path]:
     return [path for path in readable if not home.is_relative_to(path)]
 
 
-def _program_folders(name: str, env: Mapping[str, str], home: Path) -> list[Path]:
-    """Return where the program is installed, if the sandbox would hide it; as a virtual environment with its Python."""
+def _program_folders(name: str, env: Mapping[str, str], sandbox: Sandbox) -> list[Path]:
+    """Return where the program and its interpreters are installed, if the sandbox would hide it; as a virtual
+    environment with its Python."""
+    search_path = env.get("PATH", "")
     executable = shutil.which(name, path=env.get("PATH"))
-    hidden_folders = (Path(os.path.realpath(home)), *PRIVATE_FOLDERS)
-    readable = []
-    for path in {Path(executable), Path(os.path.realpath(executable))} if executable is not None else set():
-        prefix = path.parent.parent if path.parent.name == "bin" else path.parent
-        if any(path.is_relative_to(folder) for folder in hidden_folders):
-            readable.append(path if prefix in hidden_folders else prefix)
-    return sorted(readable)
+    if executable is None:
+        return []
+    program = Path(executable)
+    files = [program, *(file for _, file in list_interpreters(program, search_path, search_path))]
+    links = [link for file in files for link in follow_links(file)]
+    hidden = [file for file in links if not sandbox.can_read(file.parent if file.is_symlink() else file)]
+    return sorted({reading_folder(file, env) for file in hidden if file.exists()})

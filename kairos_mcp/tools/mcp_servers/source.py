@@ -225,7 +225,7 @@ class McpServerSource:
             return
         root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            rules = self._resources.rules(self._workspace)
+            rules = self._resources.limits(self._workspace).rules
             yield WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
         finally:
             os.close(root)
