@@ -11,6 +11,7 @@ from typing import Any
 from kairos_mcp.cli.host_formats import HostFormat
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.bounded_files import read_bounded
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _BY_HAND = "Nothing was changed; edit the file by hand (leave out --write to see the lines)."
@@ -32,7 +33,7 @@ class HostFile:
         """Read the file. Raises ConfigError where it can't be read, or is not of this format."""
         path = file.resolve()
         try:
-            original = path.read_bytes()
+            original = read_bounded(path)
         except FileNotFoundError:
             return HostFile(path, written_as, None, {})
         except OSError as error:

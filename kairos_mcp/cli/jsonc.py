@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from kairos_mcp.core.messages import JsonObject
 
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
-_STRING_OR_TRAILING_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
+# What is never closed reaches to the end: else the end is looked for from each place where it could have begun.
+_STRING = r'"(?:\\.|[^"\\])*+"?'
+_STRING_OR_COMMENT = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_STRING_OR_TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*+[}\]])", re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
@@ -127,7 +129,8 @@ def _blank(text: str, string_or_other: re.Pattern[str]) -> str:
     """The text with spaces in place of what the pattern finds and is no string."""
 
     def blank(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith('"') else " " * len(found[0])
+        is_open = found[0].startswith("/*") and (len(found[0]) < 4 or not found[0].endswith("*/"))
+        return found[0] if found[0].startswith('"') or is_open else " " * len(found[0])
 
     return string_or_other.sub(blank, text)
 

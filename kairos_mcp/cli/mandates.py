@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of, format_age
+from kairos_mcp.settings.bounded_files import read_stdin_bounded, read_text_bounded
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _read_mandate(file: str) -> JsonObject:
     from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = read_stdin_bounded() if file == "-" else read_text_bounded(Path(file))
         mandate = tomllib.loads(text) if file.endswith(".toml") else parse_strict_json(text)
     except OSError as error:
         raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that is there, or -.") from error

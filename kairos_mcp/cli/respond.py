@@ -27,6 +27,7 @@ from kairos_mcp.cli.terminal import Asked, DiffLine, Prose, diff_lines, emit, pr
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.bounded_files import read_stdin_bounded, read_text_bounded
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -335,11 +336,11 @@ def _read_answer(text: str | None, file: str | None) -> JsonObject:
         raise BadArguments("The answer is given twice.", "Give it as an argument, or by --file.")
     try:
         if file is not None:
-            text = Path(file).read_text(encoding="utf-8")
+            text = read_text_bounded(Path(file))
         if text is None:
             if sys.stdin.isatty():
                 print_note("The answer, one JSON object; Ctrl-D ends it:")
-            text = sys.stdin.read()
+            text = read_stdin_bounded()
         parsed = parse_strict_json(text)
     except (OSError, UnicodeDecodeError) as error:
         raise BadArguments(f"The answer can't be read: {error}.", "Give one JSON object as UTF-8.") from error

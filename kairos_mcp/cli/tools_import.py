@@ -22,13 +22,14 @@ from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import Asked, emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
+from kairos_mcp.settings.bounded_files import read_text_bounded
 from kairos_mcp.settings.settings import Flags, ServerSetting
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.tools.config_import import ImportedServers
 
-MAX_BYTES = 20_000_000  # of a file
 FETCH_S = 30.0
 DESKTOP, CLAUDE_CODE = "claude_desktop_config.json", ".mcp.json"
 _BY_HAND = "Nothing was written; leave out --write and put the lines in by hand."
@@ -193,12 +194,13 @@ def _is_url(source: str) -> bool:
 
 def _read_text(file: Path) -> str:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise BadArguments(f"The file has over {MAX_BYTES:,} bytes.", "Name another.")
-        return file.read_text(encoding="utf-8-sig")
+        text = read_text_bounded(file)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise BadArguments(f"The file can't be read: {why}.", "Name a file that is there.") from error
+    if has_more_values(text, DOCUMENT_VALUES):
+        raise BadArguments(f"The file holds more than {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")
+    return text
 
 
 def _append(flags: Flags, lines: SettingsLines) -> Path:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from pydantic_core import ValidationError
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
 
 REPLY_BYTES = 4 * 1024 * 1024
@@ -24,7 +25,9 @@ _NO_NUMBER = "NaN and Infinity are no JSON numbers"
 _INVISIBLE = " \t\r\n\ufeff\u200b\u200c\u200d\u2060"
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _OPENING = re.compile(r"[\[{]")
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^\r\n]*+)\r?$", re.MULTILINE)
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+TOO_MANY_VALUES = f"it holds more than {MAX_VALUES:,} values"
 
 
 class Undecodable(ValueError):
@@ -43,7 +46,7 @@ def decode_object(text: str) -> JsonObject:
     """Return the JSON object of a reply: the whole text, else its one outermost fence, else its one balanced object.
 
     Raises Undecodable: duplicate keys, NaN, Infinity, integers beyond 64 bits, lone surrogates, too deep, too
-    large, cut off, two objects, none, or something that is no object.
+    large, too many values, cut off, two objects, none, or something that is no object.
     """
     _refuse_size(text)
     bare = text.lstrip(_INVISIBLE).rstrip()
@@ -65,23 +68,29 @@ def decode_object(text: str) -> JsonObject:
 def parse_strict_json(text: str) -> Any:
     """Parse a text that is one JSON value and nothing else. Raises Undecodable."""
     _refuse_size(text)
-    _refuse_depth(text)
+    if has_more_values(text, MAX_VALUES):
+        raise Undecodable(TOO_MANY_VALUES)
     try:
         value = json.loads(
             text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_int=_parse_integer
         )
     except json.JSONDecodeError as error:
         raise _NotJson(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise Undecodable(_TOO_DEEP) from None
     if (reason := find_unfit_value(value)) is not None:
         raise Undecodable(reason)
     return value
 
 
 def find_unfit_value(value: object) -> str | None:
-    """Return why a value is refused (NaN, lone surrogate, huge integer, too deep, too large), or None."""
-    size = 0
+    """Return why a value is refused (NaN, lone surrogate, huge integer, too deep, too large, too many), or None."""
+    size = parts = 0
     level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):
+        parts += len(level)
+        if parts > 2 * MAX_VALUES:  # names are among them
+            return TOO_MANY_VALUES
         inner: list[object] = []
         for part in level:
             if isinstance(part, str):
@@ -106,7 +115,7 @@ def find_unfit_value(value: object) -> str | None:
         if not inner:
             return None
         level = inner
-    return f"nested deeper than {MAX_DEPTH} levels"
+    return _TOO_DEEP
 
 
 def _find_flaw(number: object) -> str | None:
@@ -136,7 +145,7 @@ def _outermost_fences(text: str) -> list[str]:
     for line in _FENCE.finditer(text):
         if opened is None:
             opened = line
-        elif line[1].startswith(opened[1]) and not line[2]:
+        elif line[1].startswith(opened[1]) and not line[2].strip(" \t"):
             contents.append(text[opened.end() : line.start()])
             opened = None
     return contents if opened is None else []
@@ -144,6 +153,8 @@ def _outermost_fences(text: str) -> list[str]:
 
 def _find_balanced_object(text: str, reason: Undecodable) -> JsonObject:
     """Return the one object between prose. What is inside something balanced but broken is not searched."""
+    if text.count("{") + text.count("[") > MAX_VALUES or text.count('"') > 4 * MAX_VALUES:
+        raise Undecodable(f"{TOO_MANY_VALUES}, or too many brackets and quotes beside them")
     found: list[JsonObject] = []
     depth, start = 0, 0
     brackets = _brackets_in_prose(text)
@@ -195,20 +206,6 @@ def _refuse_size(text: str) -> None:
         raise Undecodable(f"the reply is larger than {REPLY_BYTES} bytes")
 
 
-def _refuse_depth(text: str) -> None:
-    """Refuse deep nesting before the parser runs, which would raise RecursionError."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        if token[0] in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise Undecodable(f"nested deeper than {MAX_DEPTH} levels")
-        elif token[0] in "]}":
-            depth -= 1
-
-
 def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -244,6 +241,25 @@ class Placeholder:
 
 def refuse_placeholders(arguments: Any) -> None:
     """Raise BadArguments where a placeholder stands anywhere in these arguments."""
+    if _holds_placeholder(arguments):
+        _refuse_placeholder(arguments)
+
+
+def _holds_placeholder(arguments: Any) -> bool:
+    """Look through all values without noting where each is: that takes most of the time."""
+    pending = [arguments]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, str) and value.strip() in Placeholder.ALL:
+            return True
+    return False
+
+
+def _refuse_placeholder(arguments: Any) -> None:
     pending: list[tuple[str, Any]] = [("", arguments)]
     while pending:
         place, value = pending.pop()

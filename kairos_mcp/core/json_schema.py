@@ -1,163 +1,98 @@
-"""Compile JSON Schemas from outside safely: no fetching, no recursion, no backtracking patterns, bounded size.
+"""Compile JSON Schemas from outside safely: no fetching, no recursion, no backtracking patterns, bounded size and work.
 
-`compile_schema` refuses what is unsafe; the Schema that it returns can only validate values.
-
-What plainly fits a plain schema, as the arguments of most calls do, is accepted at once; a validator looks at the rest.
-A schema is plain where it describes one flat object without further keys, of short texts, whole numbers, truth values
-and lists of these. A test never accepts what the validator would not; False means only that this is to be found out.
+`compile_schema` refuses what is unsafe; the Schema that it returns can only validate values, and counts what that
+costs. A value is tested by functions compiled from the schema (`schema_tests.py`); only where these don't accept it
+does the library's validator, which is some 30 times slower, say what is wrong.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.input_checks import find_unfit_value
-from kairos_mcp.core.json_schema_rules import compile_safe_pattern, guarded_validator, problem_text, shorten
+from kairos_mcp.core.json_schema_rules import guarded_validator, problem_text, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
-
-Test = Callable[[Any], bool]
-
-MAX_PROPERTIES, MAX_ITEMS, MAX_CHARS = 40, 20, 1_000  # so that no value is near the size that is refused
-MAX_INTEGER = 2**53
-_NOTES = {"title", "description", "default", "examples"}  # keywords that say nothing about a value
-
-
-def compile_plain(schema: JsonObject) -> Test | None:
-    """Return a test for values that certainly fit the schema; None for a schema that is not plain."""
-    rules = _rules_of(schema, "object")
-    properties = schema.get("properties", {})
-    if rules is None or rules.keys() - {"properties", "required", "additionalProperties"}:
-        return None
-    others = rules.get("additionalProperties", True)
-    if not isinstance(others, bool) or len(properties) > MAX_PROPERTIES:
-        return None
-    fits_other: Test = _is_plain_value if others else _fits_nothing
-    tests: dict[str, Test] = {}
-    for name, inner in properties.items():
-        test = _compile_part(inner) or _compile_list(inner)
-        if test is None:
-            return None
-        tests[name] = test
-    required = tuple(rules.get("required", ()))
-
-    def fits(value: Any) -> bool:
-        if type(value) is not dict or len(value) > MAX_PROPERTIES:
-            return False
-        for name in required:
-            if name not in value:
-                return False
-        for name, part in value.items():
-            test = tests.get(name, fits_other)
-            if not test(part):
-                return False
-        return True
-
-    return fits
-
-
-def _is_plain_value(value: Any) -> bool:
-    """Whether a value is a short text, a number or a truth value that every JSON reader takes alike."""
-    if type(value) is str:
-        return len(value) <= MAX_CHARS and value.isascii()
-    return type(value) is bool or (type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER)
-
-
-def _fits_nothing(_value: Any) -> bool:
-    return False
-
-
-def _rules_of(schema: Any, kind: str) -> JsonObject | None:
-    """Return what the schema of a value of this type says besides the type; None for any other schema."""
-    if not isinstance(schema, dict) or schema.get("type") != kind:
-        return None
-    return {keyword: rule for keyword, rule in schema.items() if keyword not in _NOTES and keyword != "type"}
-
-
-def _compile_part(schema: Any) -> Test | None:
-    """Return a test for a text, a whole number or a truth value."""
-    if (rules := _rules_of(schema, "string")) is not None and not rules.keys() - {"minLength", "maxLength", "enum"}:
-        least, most = rules.get("minLength", 0), min(rules.get("maxLength", MAX_CHARS), MAX_CHARS)
-        choices = rules.get("enum")
-        return lambda value: (
-            type(value) is str
-            and least <= len(value) <= most
-            and value.isascii()
-            and (choices is None or value in choices)
-        )
-    if (rules := _rules_of(schema, "integer")) is not None and not rules.keys() - {"minimum", "maximum"}:
-        low, high = (
-            max(rules.get("minimum", -MAX_INTEGER), -MAX_INTEGER),
-            min(rules.get("maximum", MAX_INTEGER), MAX_INTEGER),
-        )
-        return lambda value: type(value) is int and low <= value <= high
-    return (lambda value: type(value) is bool) if _rules_of(schema, "boolean") == {} else None
-
-
-def _compile_list(schema: Any) -> Test | None:
-    """Return a test for a list of texts, whole numbers or truth values."""
-    rules = _rules_of(schema, "array")
-    if rules is None or rules.keys() - {"items", "minItems", "maxItems"}:
-        return None
-    if (fits_item := _compile_part(rules.get("items"))) is None:
-        return None
-    test, least, most = fits_item, rules.get("minItems", 0), min(rules.get("maxItems", MAX_ITEMS), MAX_ITEMS)
-    return lambda value: type(value) is list and least <= len(value) <= most and all(map(test, value))
-
+from kairos_mcp.core.safe_patterns import compile_safe_pattern
+from kairos_mcp.core.schema_keywords import find_keywords, has_usual_values, list_subschemas
+from kairos_mcp.core.schema_tests import PlainTest, SchemaTest, compile_plain, compile_test
+from kairos_mcp.core.work import LOOP_UNITS, TooMuchWork, Work
 
 SCHEMA_BYTES = 200_000
 SCHEMA_NODES = 2_000
 SCHEMA_DEPTH = 32
 EXPANDED_NODES = 20_000  # with each $ref followed: ten small definitions can stand for a billion nodes
 EXPANDED_DEPTH = 64
+MAX_PATTERNS = 32  # of one schema, fewer than are kept compiled
+PATTERNS_SIZE = 20_000  # instructions of all patterns of one schema: some 7 ms to compile
+UNUSUAL_CHARS = 5_000  # of a schema that the library has to look at
+MAX_LEFT_OUT = 30  # keywords of one schema
+SMALL_CHARS = 2_000  # of a schema of which more are kept compiled: each takes some hundred times its size
 MAX_PROBLEMS = 5
 
-# The keywords whose value is one schema, a list of schemas, or schemas by name.
-_ONE_SCHEMA = {
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-}
-_SCHEMA_LIST = {"allOf", "anyOf", "items", "oneOf", "prefixItems"}
-_SCHEMA_MAP = {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
 _REFUSED_KEYWORDS = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # not slotted: the validator is made when it is first needed
 class Schema:
-    """A checked schema; made by `compile_schema` alone. `fits_plainly`: a quick test that never accepts too much."""
+    """A checked schema; made by `compile_schema` alone.
 
-    validator: Any  # a jsonschema Validator, which is not imported before it is needed
-    fits_plainly: Test | None = None
+    `nodes`: how many parts it has with its refs followed. `fits_plainly`: a quick test that never accepts too much.
+    """
 
-    def problems(self, value: object) -> list[str]:
-        """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value."""
+    content: JsonObject
+    nodes: int
+    test: SchemaTest
+    fits_plainly: PlainTest | None = None
+
+    @cached_property
+    def validator(self) -> Any:
+        from referencing import Registry
+
+        return _find_draft(self.content)(self.content, registry=Registry())
+
+    def problems(self, value: object, units: int = LOOP_UNITS) -> list[str]:
+        """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value.
+
+        A value that takes more than so many units of work to check is refused, and so always is.
+        """
         if self.fits_plainly is not None and self.fits_plainly(value):
             return []
         if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
-        return [problem_text(error) for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS)]
+        try:
+            return [] if self.test.fits(value, Work(units)) else self._list_problems(value, Work(units, self.nodes))
+        except TooMuchWork:
+            return [TOO_COSTLY]
+
+    def _list_problems(self, value: object, work: Work) -> list[str]:
+        """List what the validator finds, as far as the work reaches. Raises TooMuchWork where that is nothing."""
+        found: list[str] = []
+        with work.charged():
+            try:
+                for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS):
+                    found.append(problem_text(error))
+            except TooMuchWork:
+                if not found and not self.test.is_exact:
+                    raise
+                return found or ["at /: it does not fit; it is too large to say where"]
+        return found
+
+
+TOO_COSTLY = "at /: it is too large to be checked against its schema"
 
 
 def compile_schema(schema: JsonObject) -> Schema:
     """Check and compile a schema; equal schemas are compiled once. Raises SchemaRejected."""
     _measure(schema)
-    return _compile(_canonical_text(schema))
+    text = _canonical_text(schema)
+    return _compile_small(text) if len(text) <= SMALL_CHARS else _compile_large(text)
 
 
 def _measure(schema: JsonObject) -> None:
@@ -195,11 +130,58 @@ def _canonical_text(schema: JsonObject) -> str:
     return text
 
 
-@lru_cache(maxsize=256)
 def _compile(text: str) -> Schema:
     schema: JsonObject = json.loads(text)
-    _Expansion(schema).measure(schema)
-    return Schema(_make_validator(schema), compile_plain(schema))
+    expansion = _Expansion(schema)
+    nodes, _ = expansion.measure(schema)
+    if not expansion.is_plainly_valid:
+        _check_keyword_values(schema, text)
+    return Schema(schema, nodes, compile_test(schema, expansion.resolve), compile_plain(schema))
+
+
+_compile_small, _compile_large = lru_cache(maxsize=128)(_compile), lru_cache(maxsize=16)(_compile)
+
+
+class Uncheckable(SchemaRejected):
+    """A keyword that makes a schema one that can't be checked here, though it may be sound."""
+
+    def __init__(self, schema: JsonObject, keyword: str, message: str, hint: str, pattern: str = "") -> None:
+        super().__init__(message, hint)
+        self._schema, self._keyword, self._pattern = schema, keyword, pattern
+
+    def leave_out(self) -> None:
+        """Take the keyword out of the schema, so that less is asked of values and nothing more."""
+        if self._keyword == "patternProperties":
+            del self._schema["patternProperties"][self._pattern]
+            for others in ("additionalProperties", "unevaluatedProperties"):
+                self._schema.pop(others, None)  # it is no longer known which properties are others
+        else:
+            del self._schema[self._keyword]
+        if self._keyword == "pattern":  # a model may keep to it all the same
+            stated = self._schema.get("description")
+            said = f"{stated} " if isinstance(stated, str) else ""
+            self._schema["description"] = f"{said}(pattern: {shorten(self._pattern, 200)})"
+
+
+def relax_schema(schema: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
+    """Return the schema without the keywords that can't be checked here, and why each of them can't.
+
+    Of a schema of somebody else, who won't change it. Raises SchemaRejected where more is wrong than that.
+    """
+    _measure(schema)
+    relaxed: JsonObject = json.loads(_canonical_text(schema))
+    reasons: list[str] = []
+    while True:
+        try:
+            _Expansion(relaxed).measure(relaxed)
+        except Uncheckable as reason:
+            if len(reasons) == MAX_LEFT_OUT:
+                raise
+            reason.leave_out()
+            reasons.append(reason.message)
+            continue
+        compile_schema(relaxed)
+        return relaxed if reasons else schema, tuple(dict.fromkeys(reasons))
 
 
 class _Expansion:
@@ -208,30 +190,77 @@ class _Expansion:
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._known: dict[str, tuple[int, int]] = {}  # $ref -> (nodes, depth) of what it stands for
+        self._patterns = self._pattern_size = 0
+        self._keywords = find_keywords(root)
+        self.is_plainly_valid = self._keywords is not None
 
     def measure(self, schema: object, following: tuple[str, ...] = (), above: int = 0) -> tuple[int, int]:
         """Return (nodes, depth) of the expanded schema. `following`, `above`: the refs and levels that led here."""
         if not isinstance(schema, dict):
             return 1, 1
         _refuse_growth(1, above)
-        _check_keywords(schema, is_root=schema is self._root)
+        self._check_keywords(schema)
         nodes, depth = 1, 0
-        if isinstance(ref := schema.get("$ref"), str):
-            nodes, depth = self._measure_ref(ref, following, above)
-        for inner in _subschemas(schema):
+        if isinstance(schema.get("$ref"), str):
+            nodes, depth = self._measure_ref(schema, following, above)
+        for inner in list_subschemas(schema):
             inner_nodes, inner_depth = self.measure(inner, following, above + 1)
             nodes, depth = nodes + inner_nodes, max(depth, inner_depth)
         _refuse_growth(nodes, depth)
         return nodes, depth + 1
 
-    def _measure_ref(self, ref: str, following: tuple[str, ...], above: int) -> tuple[int, int]:
+    def _check_keywords(self, schema: JsonObject) -> None:
+        """Refuse keywords that can't be checked, or not within the bounds."""
+        if strange := sorted(_REFUSED_KEYWORDS & schema.keys()):
+            raise SchemaRejected(f"{strange[0]} is not supported.", "Use $ref to #/$defs/NAME.")
+        if "$id" in schema and schema is not self._root:
+            raise SchemaRejected("$id inside a schema changes what its $refs mean.", "Remove it.")
+        for keyword in ("unevaluatedItems", "unevaluatedProperties"):
+            if keyword not in schema:
+                continue
+            if schema is not self._root:  # each level checks all levels below once more
+                raise Uncheckable(
+                    schema,
+                    keyword,
+                    f"{keyword} below the top of a schema is not supported.",
+                    "Use it at the top alone.",
+                )
+            if "patternProperties" in schema:
+                raise Uncheckable(schema, keyword, f"{keyword} beside patternProperties is not supported.", "Drop one.")
+        if isinstance(pattern := schema.get("pattern"), str):
+            self._check_pattern(pattern, schema, "pattern")
+        if isinstance(named := schema.get("patternProperties"), dict):
+            for pattern in tuple(named):
+                self._check_pattern(pattern, schema, "patternProperties")
+        self.is_plainly_valid = self.is_plainly_valid and has_usual_values(schema)
+
+    def _check_pattern(self, pattern: str, schema: JsonObject, keyword: str) -> None:
+        try:
+            self._pattern_size += compile_safe_pattern(pattern).programsize
+        except SchemaRejected as rejected:
+            raise Uncheckable(schema, keyword, rejected.message, rejected.hint or "", pattern) from None
+        self._patterns += 1
+        if self._patterns > MAX_PATTERNS or self._pattern_size > PATTERNS_SIZE:
+            raise Uncheckable(
+                schema,
+                keyword,
+                f"The schema has over {MAX_PATTERNS} patterns, or too large ones together.",
+                "Use fewer, or smaller ones.",
+                pattern,
+            )
+
+    def _measure_ref(self, schema: JsonObject, following: tuple[str, ...], above: int) -> tuple[int, int]:
+        ref: str = schema["$ref"]
         if ref in following:
-            raise SchemaRejected(f"$ref {shorten(ref)} leads back to itself.", "Spell the levels out instead.")
+            raise Uncheckable(
+                schema, "$ref", f"$ref {shorten(ref)} leads back to itself.", "Spell the levels out instead."
+            )
         if ref not in self._known:
-            self._known[ref] = self.measure(self._resolve(ref), (*following, ref), above + 1)
+            self._known[ref] = self.measure(self.resolve(ref), (*following, ref), above + 1)
         return self._known[ref]
 
-    def _resolve(self, ref: str) -> object:
+    def resolve(self, ref: str) -> object:
+        """Return the schema that a `$ref` names. Raises SchemaRejected."""
         if ref != "#" and not ref.startswith("#/"):
             raise SchemaRejected(
                 f"$ref {shorten(ref)} refers to another document; nothing is fetched.", "Use #/$defs/NAME."
@@ -242,7 +271,9 @@ class _Expansion:
                 key = unquote(step).replace("~1", "/").replace("~0", "~")
                 target = target[int(key)] if isinstance(target, list) else target[key]
         except (KeyError, ValueError, IndexError, TypeError):
-            raise SchemaRejected(f"$ref {shorten(ref)} leads nowhere.", "Define it under $defs.") from None
+            target = None
+        if not isinstance(target, dict | bool):
+            raise SchemaRejected(f"$ref {shorten(ref)} leads to no schema.", "Define it under $defs.")
         return target
 
 
@@ -251,97 +282,28 @@ def _refuse_growth(nodes: int, depth: int) -> None:
         raise SchemaRejected("The schema grows too large when its $refs are followed.", "Use fewer $refs.")
 
 
-def _subschemas(schema: JsonObject) -> Iterator[object]:
-    for keyword, value in schema.items():
-        match value:
-            case dict() if keyword in _SCHEMA_MAP:
-                yield from value.values()
-            case dict() if keyword in _ONE_SCHEMA:
-                yield value
-            case list() if keyword in _SCHEMA_LIST:
-                yield from value
-
-
-def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
-    if strange := sorted(_REFUSED_KEYWORDS & schema.keys()):
-        raise SchemaRejected(f"{strange[0]} is not supported.", "Use $ref to #/$defs/NAME.")
-    if "$id" in schema and not is_root:
-        raise SchemaRejected("$id inside a schema changes what its $refs mean.", "Remove it.")
-    patterns = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
-    if isinstance(named := schema.get("patternProperties"), dict):
-        patterns += named
-        if schema.keys() & {"unevaluatedProperties"}:
-            raise SchemaRejected("unevaluatedProperties beside patternProperties is not supported.", "Drop one.")
-    for pattern in patterns:
-        compile_safe_pattern(pattern)
-
-
-def _make_validator(schema: JsonObject) -> Any:
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry
-
+def _find_draft(schema: JsonObject) -> Any:
     stated = schema.get("$schema")
-    draft = guarded_validator(stated if isinstance(stated, str) else "")
+    return guarded_validator(stated if isinstance(stated, str) else "")
+
+
+def _check_keyword_values(schema: JsonObject, text: str) -> None:
+    """Have the library say whether the schema is one at all, which takes some 60 microseconds for each of its parts."""
+    from jsonschema.exceptions import SchemaError
+
+    if len(text) > UNUSUAL_CHARS:
+        raise SchemaRejected(
+            f"The schema has {len(text):,} characters, and a keyword with an unusual value; then {UNUSUAL_CHARS:,} are "
+            "allowed.",
+            "Correct the keyword, or make it smaller. The drafts 2020-12 and 7 are usual.",
+        )
     try:
-        draft.check_schema(schema)
+        _find_draft(schema).check_schema(schema)
     except SchemaError as error:
         where = "/".join(str(part) for part in error.absolute_path)
         raise SchemaRejected(
             f"The schema is not a valid JSON Schema, at /{shorten(where)}.", "Correct the keyword there."
         ) from None
-    return draft(schema, registry=Registry())
-
-
-def leave_out_patterns(schema: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return a schema without the patterns that RE2 can't do, and these. For schemas of foreign tools, which are more
-    useful without one check than not at all; a text's description then says what the pattern asks for.
-
-    Raises SchemaRejected for a schema that is too large or too deep to look through.
-    """
-    _measure(schema)
-    left_out: list[str] = []
-    return _without_patterns(schema, left_out), tuple(dict.fromkeys(left_out))
-
-
-def _without_patterns(schema: JsonObject, left_out: list[str]) -> JsonObject:
-    kept = {keyword: _relax_part(keyword, value, left_out) for keyword, value in schema.items()}
-    if _is_unsafe(pattern := kept.get("pattern")):
-        left_out.append(pattern)
-        del kept["pattern"]
-        stated = kept.get("description")
-        kept["description"] = f"{f'{stated} ' if isinstance(stated, str) else ''}(pattern: {shorten(pattern, 200)})"
-    named = kept.get("patternProperties")
-    if isinstance(named, dict) and (unsafe := [pattern for pattern in named if _is_unsafe(pattern)]):
-        left_out += unsafe
-        kept["patternProperties"] = {pattern: inner for pattern, inner in named.items() if pattern not in unsafe}
-        for others in ("additionalProperties", "unevaluatedProperties"):
-            kept.pop(others, None)  # it is no longer known which properties are others
-    return kept
-
-
-def _relax_part(keyword: str, value: Any, left_out: list[str]) -> Any:
-    match value:
-        case dict() if keyword in _SCHEMA_MAP:
-            return {name: _relax_inner(inner, left_out) for name, inner in value.items()}
-        case dict() if keyword in _ONE_SCHEMA:
-            return _without_patterns(value, left_out)
-        case list() if keyword in _SCHEMA_LIST:
-            return [_relax_inner(inner, left_out) for inner in value]
-    return value
-
-
-def _relax_inner(inner: Any, left_out: list[str]) -> Any:
-    return _without_patterns(inner, left_out) if isinstance(inner, dict) else inner
-
-
-def _is_unsafe(pattern: Any) -> TypeGuard[str]:
-    if not isinstance(pattern, str):
-        return False
-    try:
-        compile_safe_pattern(pattern)
-    except SchemaRejected:
-        return True
-    return False
 
 
 def object_schema(required: Sequence[str] = (), /, **properties: JsonObject) -> JsonObject:

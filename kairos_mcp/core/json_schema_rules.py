@@ -1,4 +1,4 @@
-"""How JSON Schemas are validated here: RE2 for patterns, strict numbers, and our own sentence for each problem."""
+"""How JSON Schemas are validated here: RE2 for patterns, strict numbers, counted work, our own texts for problems."""
 
 from __future__ import annotations
 
@@ -7,25 +7,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.safe_patterns import search_safely
 from kairos_mcp.core.text import truncate
+from kairos_mcp.core.work import charged_work
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
-
-
-@lru_cache(maxsize=1024)
-def compile_safe_pattern(pattern: str) -> Any:
-    """Compile a pattern with RE2, whose time is linear. Raises SchemaRejected for what RE2 can't do."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options=options)
-    except re2.error:
-        raise SchemaRejected(f"Pattern {shorten(pattern)} is not RE2.", "No look-around, no back-references.") from None
 
 
 @lru_cache(maxsize=8)
@@ -44,8 +32,62 @@ def guarded_validator(meta_schema: str) -> Any:
         "required": _check_required,
         "uniqueItems": _check_unique,
     }
-    own = {keyword: check for keyword, check in own.items() if keyword in plain.VALIDATORS}  # draft 3 lacks some
-    return validators.extend(plain, own, type_checker=types)  # type: ignore[no-untyped-call] # its stub has none
+    counted = {keyword: _count_work(keyword, own.get(keyword, check)) for keyword, check in plain.VALIDATORS.items()}
+    return validators.extend(plain, counted, type_checker=types)  # type: ignore[no-untyped-call] # its stub has none
+
+
+_KEYWORD_UNITS = 25  # of the library's way to one keyword, some 5 microseconds
+_OVER_VALUE = {
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "items",
+    "prefixItems",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
+"""The keywords whose checks go through all parts of a value, or step into each."""
+
+
+def _count_work(keyword: str, check: Any) -> Callable[..., Any]:
+    """Return a check that is charged before it begins, by what it goes through itself. What it has others check is
+    charged there."""
+
+    def counted(validator: Any, rule: Any, value: Any, schema: Any) -> Any:
+        work = charged_work()
+        parts = len(rule) if isinstance(rule, dict | list) else 0
+        size = len(value) if isinstance(value, dict | list) else 0
+        units = _KEYWORD_UNITS + (1 if keyword in ("properties", "required", "enum") else _KEYWORD_UNITS) * parts
+        if keyword == "$ref":
+            units += 8 * _KEYWORD_UNITS
+        if keyword in _OVER_VALUE:  # where each part has a keyword to keep to, it is charged as the check comes to it
+            is_charged_later = isinstance(rule, dict) and not rule.keys().isdisjoint(validator.VALIDATORS)
+            units += 0 if is_charged_later else _KEYWORD_UNITS * size
+        if keyword.startswith("unevaluated"):  # each name is looked for among all that each part of the schema finds
+            units += size * (size + work.schema_nodes) // 4
+        if keyword == "uniqueItems" and size:
+            units += _KEYWORD_UNITS * sum(not isinstance(item, str) for item in value) + 3 * _measure_value(value)
+        elif keyword in ("enum", "const") and size:
+            units += 3 * _measure_value(rule)
+        work.spend(units)
+        return check(validator, rule, value, schema)
+
+    return counted
+
+
+def _measure_value(value: object) -> int:
+    """Count the parts of a value, and its characters by fifties: what it takes to compare it, or to write it out."""
+    pending, parts = [value], 0
+    while pending:
+        part = pending.pop()
+        parts += 1 + (len(part) // 50 if isinstance(part, str) else 0)
+        if isinstance(part, dict):
+            pending += part
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return parts
 
 
 def _is_integer(_: object, value: object) -> bool:
@@ -59,7 +101,7 @@ def _error(message: str) -> ValidationError:
 
 
 def _check_pattern(_: object, pattern: str, value: object, __: object) -> Iterator[ValidationError]:
-    if isinstance(value, str) and not compile_safe_pattern(pattern).search(value):
+    if isinstance(value, str) and not search_safely(pattern, value, charged_work()):
         yield _error(f"must keep to pattern {shorten(canonical_json(pattern))}")
 
 
@@ -68,18 +110,18 @@ def _check_pattern_properties(
 ) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
+    work = charged_work()
     for pattern, inner in patterns.items():
         for key in value:
-            if compile_safe_pattern(pattern).search(key):
+            if search_safely(pattern, key, work):
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
 
 
 def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObject) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
-    patterns = [compile_safe_pattern(pattern) for pattern in schema.get("patternProperties", ())]
-    named = schema.get("properties", {})
-    extra = [key for key in value if key not in named and not any(p.search(key) for p in patterns)]
+    work, patterns, named = charged_work(), schema.get("patternProperties", ()), schema.get("properties", {})
+    extra = [key for key in value if key not in named and not any(search_safely(p, key, work) for p in patterns)]
     if isinstance(rule, dict):
         for key in extra:
             yield from validator.descend(value[key], rule, path=key)
@@ -110,7 +152,10 @@ def _check_required(_: object, names: Sequence[str], value: object, __: object) 
 
 
 def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterator[ValidationError]:
-    if unique and isinstance(value, list) and len({canonical_json(item) for item in value}) < len(value):
+    if not unique or not isinstance(value, list):
+        return
+    found = {(True, item) if isinstance(item, str) else (False, canonical_json(item)) for item in value}
+    if len(found) < len(value):
         yield _error("must keep to uniqueItems true")
 
 

@@ -12,6 +12,8 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
+
 LINE_BYTES = 16 * 2**20  # several times the largest call with every argument at its bound
 EDGE_BYTES = 512  # at each end of a line: where the id of a request may be
 
@@ -104,6 +106,8 @@ def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     """The message in a line, or why it is none."""
     if line.left_out:
         return UnreadableLine(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
+    if has_more_values(line.text, MAX_VALUES):
+        return UnreadableLine(wire.INVALID_REQUEST, f"A message holds at most {MAX_VALUES:,} values.")
     try:
         return wire.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
     except ValidationError as error:

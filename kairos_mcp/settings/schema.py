@@ -25,6 +25,7 @@ from kairos_mcp.core.run_spec import Route
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.text import decode_text
 from kairos_mcp.core.urls import parse_host_rule
+from kairos_mcp.settings.bounded_files import read_bounded
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
 from kairos_mcp.settings.settings import (
     FILE_ONLY,
@@ -40,6 +41,7 @@ from kairos_mcp.settings.tables import GateTable, HttpToolTable, OAuthTable, Ser
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
 PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+SETTINGS_BYTES = 1_000_000  # of the settings file
 FOLDERS = ("workspaces", "command_reads", "skills")  # lists; in a variable separated as in PATH
 
 
@@ -139,7 +141,7 @@ class _SettingsFile(StrictTable):
 def read_settings_file(file: Path) -> dict[str, Any]:
     """Return the settings in a file. Its paths are relative to the file's folder. Raises ConfigError."""
     try:
-        parsed = tomllib.loads(decode_text(file.read_bytes()))
+        parsed = tomllib.loads(decode_text(read_bounded(file, SETTINGS_BYTES)))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -99,3 +100,13 @@ def test_an_empty_text_becomes_an_object() -> None:
 )
 def test_a_section_goes_with_its_last_entry_unless_a_comment_is_in_it(text: str, left: str) -> None:
     assert jsonc.remove_entry(jsonc.set_entry(text, "servers", "kairos", {"a": 1}), "servers", "kairos") == left
+
+
+@pytest.mark.parametrize(
+    "text", ["{" + "/*x" * 30_000, '{"' + '\\"' * 30_000, "{" + ",  " * 30_000 + "x", '{"a": 1}/*']
+)
+def test_what_is_never_closed_is_refused_in_linear_time(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError, match=r"line|Extra"):
+        jsonc.parse(text)
+    assert time.process_time() - begun < 2

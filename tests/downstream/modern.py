@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 BUS = InMemorySubscriptionBus()
-TOOLS = ["echo", "grow", "want", "headers", "quit", "structured", "picture", "huge"]
+TOOLS = ["echo", "grow", "want", "headers", "quit", "structured", "picture", "huge", "values"]
 EXTRA: list[str] = []
 PNG = "iVBORw0KGgo="
 
@@ -47,6 +47,8 @@ async def call_tool(ctx: ServerRequestContext, params: wire.CallToolRequestParam
             )
         case "huge":
             said = "x" * (9 * 1024 * 1024)
+        case "values":
+            return wire.CallToolResult(content=[], structured_content={"of": [{}] * 60_000})
         case "quit":
             os._exit(5)
         case "structured":

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import McpServerSource
-from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES
+from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, MESSAGE_VALUES
 from kairos_mcp.tools.tool import ToolMemory
 
 MODERN = Path(__file__).parent / "modern.py"
@@ -126,6 +126,12 @@ def test_a_reply_that_is_too_large_is_told_as_that_and_at_once(modern: Callable[
     began = time.monotonic()
     assert "a message of over 8 MiB" in call_server(server, "huge", seconds=25).content
     assert time.monotonic() - began < 20
+    assert wait_until(lambda: call_server(server, "echo", text="after").content == "after", WITHIN_S)
+
+
+def test_a_reply_of_too_many_values_is_told_as_that_and_never_built(modern: Callable[[], McpServerSource]) -> None:
+    server = modern()
+    assert f"{MESSAGE_VALUES:,} values" in call_server(server, "values", seconds=25).content
     assert wait_until(lambda: call_server(server, "echo", text="after").content == "after", WITHIN_S)
 
 

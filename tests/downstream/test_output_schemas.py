@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support.downstream import DownstreamServers, call_server
 
+from kairos_mcp.core.json_bounds import MAX_VALUES, MESSAGE_VALUES
+
 SCHEMA = {
     "type": "object",
     "properties": {"total": {"type": "integer", "minimum": 0}, "of": {"type": "array", "items": {"type": "string"}}},
@@ -52,6 +54,29 @@ def test_what_fits_is_a_result_with_its_data(downstream: DownstreamServers) -> N
 def test_without_an_output_schema_anything_is_a_result(downstream: DownstreamServers) -> None:
     assert call_shape(downstream, {"total": "3"}, None).data == {"total": "3"}
     assert not call_shape(downstream, None, None).is_error
+
+
+def test_content_of_more_values_than_are_read_costs_the_server_its_line(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(downstream.lists({"name": "shape"}))
+    flooded = call_server(server, "shape", text=json.dumps({"of": [{}] * MESSAGE_VALUES}))
+    assert flooded.code == "timeout"
+    assert f"{MESSAGE_VALUES:,} values" in flooded.content
+    assert call_server(server, "shape", text=json.dumps({"total": 1})).data == {"total": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "content"),
+    [
+        ({"properties": {"of": {"items": {"type": "string"}}}}, {"of": [1] * (2 * MAX_VALUES + 1)}),
+        ({"allOf": [{"properties": {"of": {"uniqueItems": True}}}] * 400}, {"of": [{"n": n} for n in range(3_000)]}),
+    ],
+)
+def test_content_that_would_take_too_long_to_check_is_shown_with_a_note(
+    downstream: DownstreamServers, schema: dict[str, Any], content: Any
+) -> None:
+    result = call_shape(downstream, content, {"type": "object", **schema})
+    assert not result.is_error
+    assert "not held against the tool's outputSchema" in result.content
 
 
 def test_an_error_of_the_server_stays_its_own(downstream: DownstreamServers) -> None:

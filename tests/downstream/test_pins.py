@@ -14,6 +14,7 @@ from support.postgres import both_stores
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import NotFound, ToolNotOffered
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical_json
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
@@ -338,7 +339,6 @@ for _ in range(40):
     "schema",
     [
         {"$ref": "http://169.254.169.254/"},
-        {"$ref": "#"},
         {
             "$defs": {"d0": {}, **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 2} for n in range(1, 23)}},
             "$ref": "#/$defs/d22",
@@ -358,6 +358,31 @@ def test_a_bad_schema_costs_its_own_tool_or_its_own_check_alone(schema: dict[str
     assert "schema_rejected" in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"child": {"$ref": "#"}}},
+        {"properties": {"a": {"pattern": "(a)\\1"}}},
+        {"properties": {"a": {"pattern": "\\pL{300}"}}},
+        {"patternProperties": {"(?=x)": {"type": "integer"}}, "additionalProperties": False},
+        {"properties": {"a": {"unevaluatedProperties": False}}},
+        {"allOf": [{"unevaluatedItems": False}]},
+    ],
+)
+@pytest.mark.parametrize("where", ["inputSchema", "outputSchema"])
+def test_a_tool_whose_schema_cant_be_checked_in_part_stays_with_a_note(schema: dict[str, Any], where: str) -> None:
+    given = {"type": "object", **schema}
+    found = read_tools({"name": "odd", where: given}, ECHO)
+    assert list(found.definitions) == ["echo", "odd"] or list(found.definitions) == ["odd", "echo"]
+    assert "odd (not checked: " in found.notes[0]
+    definition = found.definitions["odd"]
+    assert json.loads(definition.body)[where] == given  # a person approves what the server said
+    spec = definition.build_spec("x", (), "x@1")
+    checked = spec.input_schema if where == "inputSchema" else definition.output_schema
+    assert checked is not None
+    assert compile_schema(checked).problems({"a": {"b": 1}, "child": {}}) == []
+
+
 def test_a_pin_covers_all_that_a_model_or_the_gate_goes_by() -> None:
     tool = {"name": "a", "title": "A", "description": "d", "inputSchema": {}, "outputSchema": {}, "annotations": {}}
     plain = canonical_body(tool)
@@ -373,8 +398,8 @@ def test_listings_over_pages_without_end_are_read_in_part(downstream: Downstream
     assert "some are left out" in server.notes()[0]
 
 
-def test_ten_thousand_tools_of_a_real_server_are_bounded(downstream: DownstreamServers) -> None:
-    server = downstream.ready_peer("many=10000")
+def test_thousands_of_tools_of_a_real_server_are_bounded(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer("many=2000")
     assert len(names(server)) == MAX_TOOLS
     assert call_server(server, "t7", text="seven").content == "seven"
 

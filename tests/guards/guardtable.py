@@ -55,6 +55,8 @@ EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
 NO_KEY_AWAY = "net/test_openapi.py::test_no_document_leads_a_key_away_from_the_server_that_a_person_named"
+COSTS = "core/test_hostile_costs.py::test_"
+SCHEMAS = "test_schemas.py::test_"
 COMMAND_RULES = "approvals/test_command_rules.py::test_"
 REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
@@ -1742,15 +1744,123 @@ OUTSIDE = (
     ),
     Guard(
         "core/input_checks.py",
-        'if text.count("[") + text.count("{") <= MAX_DEPTH:',
-        'if text.count("[") <= MAX_DEPTH:',
-        DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
+        "    for _ in range(MAX_DEPTH + 1):",
+        "    while True:",
+        DECODING + "exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them",
     ),
     Guard(
         "core/input_checks.py",
-        '        elif token[0] in "]}":\n            depth -= 1\n',
+        "    if has_more_values(text, MAX_VALUES):",
+        "    if False:",
+        DECODING + "a_reply_of_too_many_values_is_refused_before_anything_is_built_of_them",
+    ),
+    Guard(
+        "core/input_checks.py",
+        """    if text.count("{") + text.count("[") > MAX_VALUES or text.count('"') > 4 * MAX_VALUES:""",
+        "    if False:",
+        DECODING + "a_reply_of_too_many_values_is_refused_before_anything_is_built_of_them",
+    ),
+    Guard(
+        "core/input_checks.py",
+        "([^\\r\\n]*+)",
+        "[ \\t]*([^\\r\\n]*?)[ \\t]*",
+        DECODING + "a_fence_with_a_long_line_is_found_in_linear_time",
+    ),
+    Guard(
+        "core/json_bounds.py",
+        "self._is_in_string ^= bool(quotes % 2)",
+        "pass",
+        COSTS + "law_every_value_is_counted_and_none_that_stands_in_a_string",
+    ),
+    Guard(
+        "server/framing.py",
+        "    if has_more_values(line.text, MAX_VALUES):",
+        "    if False:",
+        COSTS + "a_message_of_too_many_values_is_none",
+    ),
+    Guard(
+        "settings/bounded_files.py",
+        '    with file.open("rb") as opened:\n        content = opened.read(most + 1)\n    if len(content) > most:',
+        '    with file.open("rb") as opened:\n        content = opened.read(most + 1)\n    if False:',
+        COSTS + "a_file_without_end_is_read_up_to_its_bound",
+    ),
+    Guard(
+        "cli/jsonc.py",
+        "*+\"?'",
+        "*+\"'",
+        "commands/test_jsonc.py::test_what_is_never_closed_is_refused_in_linear_time",
+    ),
+    Guard(
+        "cli/jsonc.py",
+        r'/\*.*?(?:\*/|\Z)"',
+        r'/\*.*?\*/"',
+        "commands/test_jsonc.py::test_what_is_never_closed_is_refused_in_linear_time",
+    ),
+    Guard(
+        "tools/mcp_servers/child.py",
+        "    if has_more_values(line, MESSAGE_VALUES):",
+        "    if False:",
+        "downstream/test_output_schemas.py::test_content_of_more_values_than_are_read_costs_the_server_its_line",
+    ),
+    Guard(
+        "tools/mcp_servers/bounded_http.py",
+        "            if values.feed(counted):",
+        "            if False:",
+        "downstream/test_downstream_transports.py::test_a_reply_of_too_many_values_is_told_as_that_and_never_built",
+    ),
+    Guard(
+        "tools/mcp_servers/tool_results.py",
+        "    if problems == [TOO_COSTLY]:",
+        "    if False:",
+        "downstream/test_output_schemas.py::test_content_that_would_take_too_long_to_check_is_shown_with_a_note",
+    ),
+    Guard(
+        "tools/mcp_servers/definition.py",
+        'relax_schema(body["inputSchema"])[0]',
+        'body["inputSchema"]',
+        "downstream/test_pins.py::test_a_tool_whose_schema_cant_be_checked_in_part_stays_with_a_note",
+    ),
+    Guard(
+        "models/replies/exchange.py",
+        "    if has_more_values(text, MESSAGE_VALUES):",
+        "            if False:",
+        "providers/test_failures.py::test_a_reply_of_too_many_values_is_refused_before_it_is_built",
+    ),
+    Guard(
+        "core/work.py",
+        "        if self.left < 0:",
+        "        if False:",
+        SCHEMAS + "a_check_that_would_take_too_long_is_refused_in_counted_work",
+    ),
+    Guard(
+        "core/json_schema_rules.py",
+        "        work.spend(units)\n",
         "",
-        DECODING + "exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them",
+        SCHEMAS + "a_check_that_would_take_too_long_is_refused_in_counted_work",
+    ),
+    Guard(
+        "core/schema_tests.py",
+        "(isinstance(value, bool), value) in known",
+        "value in {choice for _, choice in known}",
+        SCHEMAS + "a_truth_value_is_no_number_among_the_choices",
+    ),
+    Guard(
+        "core/json_schema.py",
+        "            if schema is not self._root:  # each level checks all levels below once more",
+        "            if False:",
+        SCHEMAS + "unevaluated_below_the_top_is_refused_with_a_reason",
+    ),
+    Guard(
+        "core/json_schema.py",
+        "        if self._patterns > MAX_PATTERNS or self._pattern_size > PATTERNS_SIZE:",
+        "        if False:",
+        SCHEMAS + "many_patterns_of_one_schema_are_refused_before_they_fill_the_memory",
+    ),
+    Guard(
+        "core/safe_patterns.py",
+        "    options.max_mem = PATTERN_BYTES\n",
+        "",
+        SCHEMAS + "a_pattern_that_takes_long_to_compile_is_refused",
     ),
     Guard(
         "core/input_checks.py",
@@ -2337,7 +2447,7 @@ WORDS = (
     ),
     Guard(
         "core/input_checks.py",
-        "    _refuse_depth(text)\n",
+        "    except RecursionError:\n        raise Undecodable(_TOO_DEEP) from None\n",
         "",
         DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
     ),
@@ -2569,8 +2679,8 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "tools/mcp_servers/tool_results.py",
-        "if problems := compile_schema(schema).problems(answer.structured):",
-        "if problems := []:",
+        "problems = compile_schema(schema).problems(answer.structured, THREAD_UNITS)",
+        "problems: list[str] = []",
         "downstream/test_output_schemas.py::test_structured_content_that_breaks_the_output_schema_is_an_error[content0-/total]",
     ),
     Guard(
@@ -2630,8 +2740,8 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "core/json_schema.py",
-        '    if _is_unsafe(pattern := kept.get("pattern")):',
-        "    if isinstance(pattern := None, str):",
+        "            reason.leave_out()\n",
+        "            raise\n",
         ODD + "costs_itself_alone[pattern ^(?=x)y]",
     ),
     Guard(
@@ -2706,7 +2816,7 @@ OWN_MACHINE = (
     ),
     Guard(
         "tools/mcp_servers/bounded_http.py",
-        "                self._on_flood()\n",
+        "                self._on_flood(flood)\n",
         "",
         "downstream/test_downstream_transports.py::test_a_reply_that_is_too_large_is_told_as_that_and_at_once[http]",
     ),

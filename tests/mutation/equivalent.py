@@ -44,12 +44,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         ): "a shorter way: of what is included, only the kind, the place and the message are read"
         for url, value, context in ((True, False, False), (False, True, False), (False, False, True))
     },
-    (
-        "core/input_checks.py",
-        "_refuse_depth",
-        'if text.count("[") + text.count("{") <= MAX_DEPTH:',
-        "if (text.count('[') + text.count('{') < MAX_DEPTH):",
-    ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
     **{
         (
             "app/answer_checks.py",

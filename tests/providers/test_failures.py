@@ -26,6 +26,7 @@ from support.provider_server import (
     talks,
 )
 
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES
 from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.provider_errors import redact_keys
@@ -164,7 +165,7 @@ async def test_a_server_that_is_not_there_has_cost_nothing() -> None:
         (b'{"choices": [{"message": null}]}', "application/json", False),
         (b'{"choices": "none"}', "application/json", True),
         (b"{}", "application/json", False),
-        (b'{"a": ' * 100_000, "application/json", True),
+        (b'{"a": ' * 9_000, "application/json", True),
     ],
 )
 async def test_a_reply_of_no_shape_is_a_failure_whose_price_stays_charged(
@@ -185,6 +186,12 @@ async def test_a_redirect_is_named_with_where_it_leads_and_neither_followed_nor_
     assert all(word in failure.message for word in (str(status), "login.example.org:8443", "KAIROS_BASE_URL"))
     assert "t0ps3cret" not in failure.message
     assert len(server.heard) == 1
+
+
+async def test_a_reply_of_too_many_values_is_refused_before_it_is_built(server: Standin) -> None:
+    failure = await failure_to(server, raw(b'{"choices": [' + b"{}," * MESSAGE_VALUES + b"{}]}"))
+    assert (failure.code, failure.retryable, failure.unknown_end) == ("provider_error", False, True)
+    assert f"{MESSAGE_VALUES:,} values" in failure.message
 
 
 async def test_a_reply_without_end_is_refused(server: Standin) -> None:

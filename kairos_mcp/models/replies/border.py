@@ -25,6 +25,7 @@ from kairos_mcp.models.replies.exchange import (
     Exchange,
     UnexpectedRedirect,
     current_exchange,
+    refuse_many_values,
 )
 from kairos_mcp.models.replies.message import repair_message
 
@@ -193,6 +194,7 @@ async def _fold_events(start: bytes, parts: AsyncIterator[bytes], fold: Fold) ->
 
 
 def _parse_whole(content: bytes, kind: str) -> JsonObject:
+    refuse_many_values(content)
     try:
         reply = json.loads(content.removeprefix(_BOM))
     except (ValueError, RecursionError):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.errors import error_of
-from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange
+from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, refuse_many_values
 
 DONE = "[DONE]"
 MAX_EVENT_LINES = 200  # each is looked at again with every further one
@@ -81,6 +81,7 @@ class EventDecoder:
 def _parse_object(data: str) -> JsonObject | None:
     if not data.startswith(("{", "[")):
         return None
+    refuse_many_values(data)
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):

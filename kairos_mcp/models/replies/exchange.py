@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.models.replies.finishes import Meaning
 from kairos_mcp.models.replies.usage import TokenReport
 
@@ -25,6 +26,12 @@ class BadProviderReply(Exception):
         super().__init__(reason)
         self.reason = reason
         self.retryable = retryable
+
+
+def refuse_many_values(text: str | bytes) -> None:
+    """Raise BadProviderReply for a JSON text of more values than are built in the event loop."""
+    if has_more_values(text, MESSAGE_VALUES):
+        raise BadProviderReply(f"it holds more than {MESSAGE_VALUES:,} values")
 
 
 class UnexpectedRedirect(BadProviderReply):

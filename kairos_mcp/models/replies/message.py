@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.chat import UNNAMED, decode_twice, repair_call_id, take_finish, take_usage
 from kairos_mcp.models.replies.errors import error_of
-from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange
+from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, refuse_many_values
 
 _STOP_REASONS: Mapping[str, str] = {
     "stop": "end_turn",
@@ -98,7 +98,9 @@ def _read_input(given: object, exchange: Exchange) -> object:
     if not isinstance(given, str):
         return given
     exchange.note_repair("arguments that were a text were taken as the object in it")
+    text = decode_twice(given)
+    refuse_many_values(text)
     try:
-        return json.loads(decode_twice(given))
+        return json.loads(text)
     except (ValueError, RecursionError):
         return given

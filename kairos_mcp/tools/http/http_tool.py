@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parse_url
@@ -204,6 +205,8 @@ def _tool_result(definition: HttpDefinition, request: HttpRequest, reply: HttpRe
 
 def _value_at(text: str, where: str) -> str | None:
     """Return what a JSON text has at `/a/0/b` or `a.0.b`: a text as it is, another value as JSON; None if nothing."""
+    if has_more_values(text, MESSAGE_VALUES):  # the thread that reads it would hold up all others
+        return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

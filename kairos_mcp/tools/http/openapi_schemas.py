@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import ConfigError, SchemaRejected
-from kairos_mcp.core.json_schema_rules import compile_safe_pattern
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.safe_patterns import compile_safe_pattern
 from kairos_mcp.core.text import truncate
 
 MAX_PARTS = 2_000  # of one operation; core/json_schema.py allows as many in a schema

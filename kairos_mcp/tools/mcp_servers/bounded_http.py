@@ -8,7 +8,8 @@ from contextvars import ContextVar
 
 import httpx2
 
-from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES, ValueCounter
+from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, TOO_MANY_VALUES
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 
 MESSAGE_TOO_LARGE = f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB"
@@ -18,10 +19,10 @@ Rechecks = Iterator[Callable[[], None]]
 
 
 class BoundedHttp(httpx2.AsyncBaseTransport):
-    """HTTP with bounded bodies: MAX_MESSAGE_BYTES for each body, or for each event of a stream.
+    """HTTP with bounded bodies: MAX_MESSAGE_BYTES and MESSAGE_VALUES for each body, or for each event of a stream.
 
-    `on_flood` is called for more. The first request of a call takes its check from `rechecks` and makes it right before
-    the request's head is sent.
+    `on_flood` is called with the reason for more. The first request of a call takes its check from `rechecks` and makes
+    it right before the request's head is sent.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport,
         rechecks: ContextVar[Rechecks],
         repair: MessageRepair,
-        on_flood: Callable[[], None],
+        on_flood: Callable[[str], None],
     ) -> None:
         self._inner = inner
         self._rechecks = rechecks
@@ -62,25 +63,33 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """A body that calls `on_flood` and fails once it, or one event of it, has more than MAX_MESSAGE_BYTES."""
+    """A body that calls `on_flood` and fails once it, or one event of it, has more bytes or values than are read."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, on_flood: Callable[[], None], *, is_event_stream: bool) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, on_flood: Callable[[str], None], *, is_event_stream: bool
+    ) -> None:
         self._inner = inner
         self._on_flood = on_flood
         self._is_event_stream = is_event_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read, tail = 0, b""
+        read, tail, values = 0, b"", ValueCounter(MESSAGE_VALUES)
         async for part in self._inner:
             read += len(part)
+            counted = part
             if self._is_event_stream:
                 window = tail + part
                 for end in _EVENT_ENDS.finditer(window):
                     read = len(window) - end.end()
+                    values = ValueCounter(MESSAGE_VALUES)
+                    counted = window[end.end() :]
                 tail = window[-3:]
-            if read > MAX_MESSAGE_BYTES:
-                self._on_flood()
-                raise httpx2.ReadError(MESSAGE_TOO_LARGE)
+            flood = MESSAGE_TOO_LARGE if read > MAX_MESSAGE_BYTES else None
+            if values.feed(counted):
+                flood = TOO_MANY_VALUES
+            if flood is not None:
+                self._on_flood(flood)
+                raise httpx2.ReadError(flood)
             yield part
 
     async def aclose(self) -> None:

@@ -18,8 +18,14 @@ import mcp_types as wire
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.tools.commands import supervisor
-from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, ConnectionWatch, FloodError
+from kairos_mcp.tools.mcp_servers.flood_guard import (
+    MAX_MESSAGE_BYTES,
+    TOO_MANY_VALUES,
+    ConnectionWatch,
+    FloodError,
+)
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, UnreadableMessage
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 
@@ -160,6 +166,8 @@ async def _read_lines(child: ChildServer) -> AsyncIterator[bytes]:
 def _read_line(line: bytes, child: ChildServer) -> list[wire.JSONRPCMessage]:
     if not line.strip():
         return []
+    if has_more_values(line, MESSAGE_VALUES):
+        raise FloodError(TOO_MANY_VALUES)
     try:
         return child.repair.read_messages(line)
     except UnreadableMessage:

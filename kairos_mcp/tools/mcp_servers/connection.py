@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.tools.mcp_servers.bounded_http import MESSAGE_TOO_LARGE, BoundedHttp, Rechecks
+from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, plain_tool_names, quote_server
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_METHODS, ConnectionWatch, FloodError
@@ -214,10 +214,10 @@ class ServerConnection:
                 passed_send.close()
                 passed.close()
 
-    def _end_flooded(self) -> None:
+    def _end_flooded(self, reason: str) -> None:
         """End the connection with its reason. The library alone would leave the call unanswered, as if by a silent
         server."""
-        self.watch.record_end(MESSAGE_TOO_LARGE)
+        self.watch.record_end(reason)
         self._ended.set()
 
     async def _filter_messages(self, incoming: Any, passed: Any) -> None:

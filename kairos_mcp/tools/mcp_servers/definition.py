@@ -18,7 +18,7 @@ from typing import Any
 
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
-from kairos_mcp.core.json_schema import compile_schema, leave_out_patterns
+from kairos_mcp.core.json_schema import relax_schema
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
 
@@ -50,7 +50,7 @@ class ServerToolDefinition:
     def output_schema(self) -> JsonObject | None:
         """Return the schema that the server states for the tool's structured content, if any."""
         schema: JsonObject | None = json.loads(self.body).get("outputSchema")
-        return None if schema is None else leave_out_patterns(schema)[0]
+        return None if schema is None else relax_schema(schema)[0]
 
     def build_spec(self, server: str, effects: Sequence[tuple[str, Effect]], source: str) -> ToolSpec:
         """Return the spec for a model. Its source holds the pin, so another definition counts as another tool."""
@@ -59,7 +59,7 @@ class ServerToolDefinition:
         return ToolSpec(
             offered_name(server, self.name),
             _describe_tool(server, body),
-            leave_out_patterns(body["inputSchema"])[0],
+            relax_schema(body["inputSchema"])[0],
             classify_effect(self.name, body.get("annotations") or {}, effects),
             f"mcp:{server}",
             f"mcp:{server}#{pin}",
@@ -147,12 +147,10 @@ def repair_definition(listed: JsonObject) -> tuple[JsonObject, list[str]]:
 
 
 def _list_left_out(tool: JsonObject) -> list[str]:
-    """Say which patterns of a usable tool are not checked."""
+    """Say which parts of a usable tool's schemas are not checked."""
     schemas = (tool[key] for key in ("inputSchema", "outputSchema") if key in tool)
-    patterns = [pattern for schema in schemas for pattern in leave_out_patterns(schema)[1]]
-    return [
-        f"its pattern {quote_server(pattern, 60)} is not checked, since RE2 can't do it" for pattern in patterns[:3]
-    ]
+    reasons = [reason for schema in schemas for reason in relax_schema(schema)[1]]
+    return [f"not checked: {quote_server(reason)}" for reason in reasons[:3]]
 
 
 def _repair_input_schema(schema: JsonObject, repairs: list[str]) -> JsonObject:
@@ -274,7 +272,7 @@ def _find_schema_problem(schemas: Iterable[object]) -> str | None:
         if not isinstance(schema, dict):
             return "its schema is not an object"
         try:
-            compile_schema(leave_out_patterns(schema)[0])
+            relax_schema(schema)
         except SchemaRejected as rejected:
             return f"{rejected.code}: {quote_server(rejected.message)}"
     return None

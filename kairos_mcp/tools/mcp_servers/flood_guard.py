@@ -7,10 +7,13 @@ from collections import Counter
 
 import mcp_types as wire
 
+from kairos_mcp.core.json_bounds import MESSAGE_VALUES
+
 MAX_BURST = 2_000  # unasked messages at once
 MAX_PER_SECOND = 100  # unasked messages, in the long run
 MAX_REQUESTS = 1_000  # of the server to us on one connection; each is answered
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+TOO_MANY_VALUES = f"it sent a message of over {MESSAGE_VALUES:,} values"
 QUOTED_BYTES = 1_000  # of a line that is no message
 REFUSED_METHODS = {
     "sampling/createMessage": "the model",

@@ -8,9 +8,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
+from kairos_mcp.core.json_schema import TOO_COSTLY, compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.text import show_with_note, truncate
+from kairos_mcp.core.work import THREAD_UNITS
 from kairos_mcp.tools.mcp_servers.definition import quote_server
 
 RESULT_CHARS = 1_000_000  # of one result; a model is shown far less, and the rest is kept for it to read
@@ -65,12 +67,20 @@ def check_output_schema(schema: JsonObject | None, answer: ServerResult, tool: s
         return result
     if answer.structured is None:
         return _schema_broken_result(result, tool, "it has none")
-    if len(to_json(answer.structured, inf_nan_mode="constants")) > CHECKED_BYTES:
-        note = f"[over {CHECKED_BYTES:,} bytes of structured content: not held against the tool's outputSchema]"
-        return replace(result, content=f"{result.content}\n{note}")
-    if problems := compile_schema(schema).problems(answer.structured):
+    text = to_json(answer.structured, inf_nan_mode="constants")
+    if len(text) > CHECKED_BYTES or has_more_values(text, MAX_VALUES):
+        return _unchecked_result(result, f"over {CHECKED_BYTES:,} bytes or {MAX_VALUES:,} values")
+    problems = compile_schema(schema).problems(answer.structured, THREAD_UNITS)
+    if problems == [TOO_COSTLY]:
+        return _unchecked_result(result, "too large to be checked")
+    if problems:
         return _schema_broken_result(result, tool, "; ".join(quote_server(problem) for problem in problems))
     return result
+
+
+def _unchecked_result(result: ToolResult, reason: str) -> ToolResult:
+    note = f"[structured content {reason}: not held against the tool's outputSchema]"
+    return replace(result, content=f"{result.content}\n{note}")
 
 
 def _schema_broken_result(result: ToolResult, tool: str, problem: str) -> ToolResult:
