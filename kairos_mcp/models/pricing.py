@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.core.limits import Price
 from kairos_mcp.core.messages import Usage
+from kairos_mcp.models.provider_network import is_loopback
 from kairos_mcp.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,13 +44,16 @@ class Tariff:
         """Make the tariff of a model.
 
         The configured address holds for all models of the configured provider, the stated prices for the configured
-        model alone.
+        model alone. A model on this machine costs nothing, unless prices are stated for it.
         """
         same_provider = settings.model is not None and model.partition(":")[0] == settings.model.partition(":")[0]
         base_url = settings.base_url if same_provider else None
-        match settings.price_input, settings.price_output:
-            case (float() as input_price, float() as output_price) if model == settings.model:
+        stated = (settings.price_input, settings.price_output) if model == settings.model else (None, None)
+        match stated:
+            case (float() as input_price, float() as output_price):
                 return cls(model, base_url, (input_price, output_price))
+            case (None, None) if is_loopback(base_url):
+                return cls(model, base_url, (0.0, 0.0))
             case _:
                 return cls(model, base_url)
 

@@ -16,7 +16,8 @@ from kairos_mcp.settings.settings import Settings, packaged_config
         (None, None, {}, []),
         ("openai:gpt-5", None, {}, ["note"]),
         ("openai:gpt-5", None, {"OPENAI_API_KEY": "sk-secret-1"}, ["ok"]),
-        ("openai:local", "http://127.0.0.1:8080/v1", {}, ["ok", "note"]),
+        ("openai:local", "http://10.0.0.1:8080/v1", {}, ["ok", "note"]),
+        ("openai:local", "http://127.0.0.1:8080/v1", {}, ["ok"]),  # what runs on this machine costs nothing
         ("anthropic:claude-sonnet-4-5", None, {"OPENAI_API_KEY": "sk-secret-1"}, ["note"]),
     ],
 )

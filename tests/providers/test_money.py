@@ -106,7 +106,7 @@ def test_an_unknown_model_has_no_price_and_costs_nothing_known(model: str) -> No
 
 
 def test_an_address_of_ones_own_has_no_price_but_a_known_one_has_that_of_its_list() -> None:
-    assert Tariff("openai:gpt-5", "http://127.0.0.1:8080/v1").highest_price() is None
+    assert Tariff("openai:gpt-5", "http://10.0.0.1:8080/v1").highest_price() is None
     assert Tariff("openai:gpt-5", "https://api.openai.com/v1").highest_price() == Tariff("openai:gpt-5").highest_price()
 
 

@@ -52,6 +52,7 @@ from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.trace import TraceQuery
 
 READS = (("read_file", {"path": "a.txt"}),)
+ELSEWHERE = "http://10.0.0.1:1/v1"  # on no loopback address, where a model would cost nothing
 PRICED = {"price_input": 1.0, "price_output": 10.0}  # dollars for a million: 1,000 and 10,000 nano-dollars a token
 
 
@@ -60,7 +61,7 @@ def looks(*wanted: tuple[str, Any], **more: Any) -> Reply:
 
 
 def openai(place: Place, server: Standin, **more: Any) -> Settings:
-    return place.settings(model="openai:small", base_url=server.openai, **more)
+    return place.settings(**{"model": "openai:small", "base_url": server.openai, **more})
 
 
 def anthropic(place: Place, server: Standin, **more: Any) -> Settings:
@@ -230,7 +231,7 @@ async def test_dollars_clamp_what_may_be_written_and_then_end_the_run(place: Pla
 async def test_dollars_without_a_price_are_refused_with_the_cure(
     place: Place, server: Standin, more: dict[str, float]
 ) -> None:
-    async with App.open(openai(place, server, **more), via="mcp") as app:
+    async with App.open(openai(place, server, base_url=ELSEWHERE, **more), via="mcp") as app:
         with pytest.raises(BadArguments) as refused:
             await app.runs.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
     assert "price_input" in str(refused.value)
@@ -239,7 +240,7 @@ async def test_dollars_without_a_price_are_refused_with_the_cure(
 async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_not_the_caller(
     place: Place, server: Standin
 ) -> None:
-    settings = openai(place, server, limits=Limits(rounds=9, nano_usd=10**9))
+    settings = openai(place, server, base_url=ELSEWHERE, limits=Limits(rounds=9, nano_usd=10**9))
     async with open_checked_app(settings) as app:
         with pytest.raises(BadArguments):
             await app.runs.start_planner(PlannerRequest("x"), ME)

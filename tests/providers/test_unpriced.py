@@ -12,6 +12,7 @@ from support.environment import plain_environ
 from support.forked_program import run_program
 from support.provider_server import Standin, calls, refuses, talks
 
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
 
@@ -20,7 +21,9 @@ LOOKS = talks(None, calls(("read_file", {"path": "a.txt"})), finish="tool_calls"
 
 
 def openai(place: Place, server: Standin, **more: Any) -> Settings:
-    return place.settings(model="openai:small", base_url=server.openai, **more)
+    """Settings for this server by an address that does not say that it is on this machine."""
+    address = server.openai.replace("127.0.0.1", "0.0.0.0")
+    return place.settings(model="openai:small", base_url=address, **more)
 
 
 def count_notes(report: RunReport) -> int:
@@ -51,6 +54,15 @@ async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, serve
         report = await app.runs.report(await start_run(app), ME)
         assert (await app.spending.read("day", ME))["unpriced"] is None
     assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
+    assert count_notes(report) == 0
+
+
+async def test_a_model_on_this_machine_is_free_and_is_no_unknown(place: Place, server: Standin) -> None:
+    server.will(talks("done", usage=(1_000, 100, 0)))
+    async with open_checked_app(place.settings(model="openai:small", base_url=server.openai)) as app:
+        report = await app.runs.report(await start_run(app, limits=Limits(nano_usd=1)), ME)  # a limit that can be kept
+        assert (await app.spending.read("day", ME))["unpriced"] is None
+    assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
     assert count_notes(report) == 0
 
 
