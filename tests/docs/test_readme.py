@@ -1,9 +1,12 @@
 """The README tells the truth: its tables, its outputs, its commands."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+from costs import OURS, ROWS, costs_page
+from costs import PAGE as PAGE_OF_COSTS
 from readme import EXAMPLES, PARTS, README, TOOLS_PAGE, part_of, tools_page
 
 from kairos_mcp.settings.load import load_settings
@@ -74,3 +77,20 @@ def test_every_command_of_the_readme_is_one_that_there_is() -> None:
     known = {*COMMANDS, *GROUPS}
     named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))
     assert named <= known
+
+
+def test_the_page_of_costs_is_what_is_made_today() -> None:
+    assert PAGE_OF_COSTS.read_text() == costs_page()
+
+
+def test_every_module_that_parses_anything_is_on_the_page_of_costs_or_reads_our_own() -> None:
+    root = README.parent / "kairos_mcp"
+    named = {name for _, _, where, _ in ROWS for name in where.split(", ")}
+    parsing = set()
+    for file in root.rglob("*.py"):
+        calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+        names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+        if names & {"loads", "from_json", "validate_json", "model_validate_json"} or "yaml.load" in file.read_text():
+            parsing.add(str(file.relative_to(root)))
+    assert parsing - named == OURS
+    assert all((root / name).exists() for name in named)

@@ -15,6 +15,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
+from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
@@ -78,6 +79,8 @@ def parse_document(text: str) -> JsonObject:
     """Parse a document of JSON or YAML. Raises ConfigError."""
     if len(text) > DOCUMENT_BYTES:
         raise ConfigError(f"The document has over {DOCUMENT_BYTES:,} characters.", "Cut it down to what is wanted.")
+    if has_more_values(text, DOCUMENT_VALUES):
+        raise ConfigError(f"The document holds over {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")
     try:
         document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
     except (ValueError, RecursionError) as error:
