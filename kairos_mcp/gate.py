@@ -87,24 +87,46 @@ class GatedCall:
     program: ProgramNames | None = None
 
 
-def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each rule whose glob matches no tool: a deny rule with a typing error protects nothing.
+def unused_rules(
+    rules: Sequence[GateRule],
+    known: Iterable[str],
+    unlisted_prefixes: Iterable[str],
+    *,
+    categories: Iterable[str] | None = None,
+    agents: Iterable[str] | None = None,
+    mandates: Iterable[str] | None = None,
+) -> tuple[str, ...]:
+    """Return a sentence for each rule that fits nothing: a deny rule with a typing error protects nothing.
 
     `known`: the names of tools; the built-in ones for a workspace count also where there is none, since rules are kept
     for all folders. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
-    those of a server that was never started.
+    those of a server that was never started. `categories`, `agents`, `mandates`: the names that there are; None: they
+    are not judged.
     """
     all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS), tuple(unlisted_prefixes)
     notes = []
     for rule in rules:
         names = (RUN_COMMAND,) if rule.argv else all_names
-        fits = any(fnmatchcase(name, rule.tools) for name in names)
-        if not fits and (rule.argv or not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)):
+        is_coming = not rule.argv and any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)
+        coming = [f"mcp:{prefix.removesuffix('__')}" for prefix in prefixes]
+        lacks = [
+            (glob, tuple(there), what)
+            for glob, there, what in (
+                (rule.tools, None if is_coming else names, "tool"),
+                (rule.category, None if categories is None else (*categories, *coming), "category"),
+                (rule.agent, agents, "agent"),
+                (rule.mandate, mandates, "mandate"),
+            )
+            if glob is not None and there is not None
+        ]
+        for glob, there, what in lacks:
+            if any(fnmatchcase(name, glob) for name in there):
+                continue
             description = CompiledRule.compile(rule).description
-            close = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
+            close = get_close_matches(glob, there, n=1, cutoff=0.7)
             suggestion = f"; {close[0]!r} may be meant" if close else ""
             notes.append(
-                f"{description[:1].upper()}{description[1:]} of the gate fits no tool known so far{suggestion}."
+                f"{description[:1].upper()}{description[1:]} of the gate fits no {what} known so far{suggestion}."
             )
     return tuple(notes)
 
@@ -290,6 +312,7 @@ class Gate:
         return CallFacts(
             name=tool.name if tool is not None else "",
             effect=tool.effect if tool is not None else "irreversible",
+            category=tool.category if tool is not None else "",
             paths=inside,
             folded_paths=tuple(path.casefold() for path in inside),
             scopes=scopes,

@@ -39,6 +39,7 @@ class CallFacts:
 
     name: str
     effect: str
+    category: str
     paths: tuple[str, ...]
     folded_paths: tuple[str, ...]
     scopes: tuple[Scope, ...]
@@ -82,12 +83,20 @@ class CompiledRule:
         rule = self.setting
         narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
         narrowed += [f'"{format_pattern(rule.argv)}"'] if rule.argv else []
+        narrowed += [f"category {rule.category}"] if rule.category else []
+        narrowed += [f"agent {rule.agent}"] if rule.agent else []
+        narrowed += [f"mandate {rule.mandate}"] if rule.mandate else []
         narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
         where = f" on {', '.join(narrowed)}" if narrowed else ""
         return f'the rule {rule.verdict} "{rule.tools}"{where}'
 
     def applies_to(self, tool: ToolSpec) -> bool:
-        return fnmatchcase(tool.name, self.setting.tools) and self.setting.effect in (None, tool.effect)
+        rule = self.setting
+        return (
+            fnmatchcase(tool.name, rule.tools)
+            and rule.effect in (None, tool.effect)
+            and (rule.category is None or fnmatchcase(tool.category, rule.category))
+        )
 
     @property
     def restricts_paths(self) -> bool:
@@ -119,6 +128,7 @@ class CompiledRule:
         return (
             fnmatchcase(facts.name, rule.tools)
             and rule.effect in (None, facts.effect)
+            and (rule.category is None or fnmatchcase(facts.category, rule.category))
             and rule.risk in (None, facts.risk)
             and (rule.agent is None or fnmatchcase(facts.agent, rule.agent))
             and (rule.mandate is None or fnmatchcase(facts.mandate, rule.mandate))

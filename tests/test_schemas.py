@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.counted_calls import count_calls
 
 from kairos_mcp.core.errors import SchemaRejected
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, relax_schema
 from kairos_mcp.core.json_schema_rules import guarded_validator
 from kairos_mcp.core.safe_patterns import compile_safe_pattern
 from kairos_mcp.core.schema_keywords import KEYWORDS
@@ -385,3 +385,11 @@ def test_many_patterns_of_one_schema_are_refused_before_they_fill_the_memory() -
         compile_schema({"properties": {f"p{n}": {"pattern": f"{large}{n}"} for n in range(30)}})
     with pytest.raises(SchemaRejected, match="patterns"):
         compile_schema({"properties": {f"p{n}": {"pattern": f"a{n}"} for n in range(40)}})
+
+
+def test_an_empty_enum_reaches_no_model() -> None:
+    nothing_fits = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": []}}}}
+    with pytest.raises(SchemaRejected):
+        compile_schema(nothing_fits)
+    kept, left_out = relax_schema(nothing_fits)
+    assert (kept["properties"]["a"]["items"], len(left_out)) == ({}, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandates import MandateRef, Mandates, with_id
-from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
+from kairos_mcp.app.start import NewRunPlan, StartResult, note_idle_rules, note_redactions, start_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
@@ -51,6 +51,7 @@ class Cycles(Operations):
         built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
         if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
             await self._mandates.save_parsed(mandate, workspace, caller)
+        built = await note_idle_rules(self._context, built, await self._factory.registry(settings.workspace))
         start = digest_of(
             b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
         )

@@ -21,6 +21,7 @@ from kairos_mcp.app.start import (
     StartResult,
     build_team,
     choose_workspace,
+    note_idle_rules,
     note_redactions,
     read_continued_run,
     read_file_names,
@@ -103,6 +104,7 @@ class Runs(RunReports):
             ),
             secrets,
         )
+        built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
         return await start_run(
             context, NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another), caller
         )
@@ -128,6 +130,7 @@ class Runs(RunReports):
         start_digest = digest_of(tool, caller.principal.encode(), encoded.encode())
         workspace = self._factory.find_workspace(request.workspace)
         built = note_redactions(await build_team(context, request, workspace, caller), secrets)
+        built = await note_idle_rules(context, built, await self._factory.registry(workspace))
         plan = NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another)
         return await start_run(context, plan, caller)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kairos_mcp.app.agents import find_agents
@@ -17,7 +18,8 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.execution.worker import replay_mismatch
-from kairos_mcp.gate import GatedCall
+from kairos_mcp.gate import GatedCall, unused_rules
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.specs.short_prompts import (
@@ -31,9 +33,11 @@ from kairos_mcp.specs.short_prompts import (
 )
 from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.agent_records import read_records
+from kairos_mcp.store.mandates import list_mandate_ids
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode, encode
 from kairos_mcp.store.runs import NewRun
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 from kairos_mcp.views import transcript
 from kairos_mcp.views.fork import Fork, describe_rounds, fork_run
@@ -56,6 +60,51 @@ class StartResult:
 def note_redactions(built: BuiltSpec, secrets: int) -> BuiltSpec:
     """Add a note to the spec if secrets (their number) were redacted in its request."""
     return built if not secrets else replace(built, notes=(*built.notes, redact_values.redaction_note(secrets)))
+
+
+async def note_idle_rules(
+    context: AppContext, built: BuiltSpec, registry: ToolRegistry, own_tools: Sequence[str] = ()
+) -> BuiltSpec:
+    """Add a note to the spec for each rule of the gate that fits nothing that the run could call; `own_tools` are those
+    of the caller."""
+    if not context.settings.gate:
+        return built
+    withheld = [rule.tools for rule in context.settings.gate if registry.can_resolve((rule.tools,))]
+    names = (*registry.names, *own_tools, *withheld)
+    return replace(
+        built, notes=(*built.notes, *await find_idle_rules(context, registry, names, registry.unknown_sources))
+    )
+
+
+async def find_idle_rules(
+    context: AppContext, registry: ToolRegistry, names: Iterable[str], unmet: Iterable[str]
+) -> tuple[str, ...]:
+    """Return a sentence for each rule of the gate that fits none of these names of tools, or no category, agent or
+    mandate. `unmet`: servers whose tools are not known yet."""
+    rules = context.settings.gate
+    agents = mandates = None
+    if any(rule.agent is not None for rule in rules):
+        agents = await asyncio.to_thread(_agent_names, context.settings)
+    if any(rule.mandate is not None for rule in rules):
+        mandates = await context.store.read(list_mandate_ids) if context.store.exists else ()
+    return unused_rules(
+        rules,
+        names,
+        (f"{name}__" for name in unmet),
+        categories=registry.categories,
+        agents=agents,
+        mandates=mandates,
+    )
+
+
+def _agent_names(settings: Settings) -> tuple[str, ...] | None:
+    """Return the names of all agents, None where a workspace may bring more."""
+    from kairos_mcp.settings.agents import load_agents
+
+    if settings.claude_agents:
+        return None
+    files = load_agents(settings)
+    return (*files.agents, *(each.name for each in files.disabled))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal
 from kairos_mcp.app import proposals
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.proposals import PIN_CHARS
+from kairos_mcp.app.start import find_idle_rules
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.text import make_visible
-from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
@@ -321,7 +321,7 @@ class Tools(Operations):
         defined = await self._pending_definitions()
         unmet = (*registry.unknown_sources, *(each.row.name for each in defined if each.is_server))
         names = (*registry.names, *(each.offered_name for each in defined))
-        return unused_rules(self._settings.gate, names, (f"{name}__" for name in unmet))
+        return await find_idle_rules(self._context, registry, names, unmet)
 
     async def _definitions_named(self, name: str) -> list[PendingDefinition]:
         return [each for each in await self._pending_definitions() if name in (each.offered_name, each.address)]

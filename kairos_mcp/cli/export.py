@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.history.replay_check import ReplayReport
 
-STDIN = "-"
+STDIN = "-"  # and of `export` stdout
 
 
 def replay(
@@ -52,12 +52,13 @@ def replay(
 
 def export(
     run: Run,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to; without it to stdout.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to; without it, or -, to stdout.")] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     flags: AllFlags,
 ) -> int:
     """Write a run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""
+    file = None if file == STDIN else file
     if file is not None and not force and os.path.lexists(file):
         raise BadArguments(f"{file} exists.", "Name another one; --force replaces it.")
     target = find_target(flags, run, salvage=True)

@@ -227,6 +227,8 @@ class _Expansion:
                 )
             if "patternProperties" in schema:
                 raise Uncheckable(schema, keyword, f"{keyword} beside patternProperties is not supported.", "Drop one.")
+        if schema.get("enum") == []:  # which providers refuse
+            raise Uncheckable(schema, "enum", "enum is empty, so that no value fits.", "List the values, or drop it.")
         if isinstance(pattern := schema.get("pattern"), str):
             self._check_pattern(pattern, schema, "pattern")
         if isinstance(named := schema.get("patternProperties"), dict):

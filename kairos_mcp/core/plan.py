@@ -25,7 +25,8 @@ EarlierTasks = Mapping[str, bool]
 """The tasks of an earlier plan by id, each with whether it ended so that others may depend on it."""
 
 NO_TASKS: EarlierTasks = {}
-MAX_TASKS = 20
+MAX_TASKS = 25
+EARLIER_MAX_TASKS = 20  # of a team whose spec does not say
 MAX_TEXT_CHARS = 4_000
 
 
@@ -97,28 +98,31 @@ _TASK_SCHEMA = object_schema(
 )
 
 
-def plan_schema(fewest_tasks: int = 1, agents: AgentTools | None = None) -> JsonObject:
+def plan_schema(fewest_tasks: int = 1, agents: AgentTools | None = None, max_tasks: int = MAX_TASKS) -> JsonObject:
     """Return the JSON Schema of a plan. With `agents` it lists their names, and those of their tools."""
-    task = _TASK_SCHEMA
+    depends_on = _TASK_SCHEMA["properties"]["depends_on"] | {"maxItems": max_tasks}
+    task = _TASK_SCHEMA | {"properties": _TASK_SCHEMA["properties"] | {"depends_on": depends_on}}
     if agents is not None:
         tools = sorted({name for tools in agents.values() for name in tools})
-        named = {"agent": {"enum": list(agents)}, "needs": task["properties"]["needs"] | {"items": {"enum": tools}}}
-        task = task | {"properties": task["properties"] | named}
+        needs = task["properties"]["needs"] | ({"items": {"enum": tools}} if tools else {"maxItems": 0})
+        task = task | {"properties": task["properties"] | {"agent": {"enum": list(agents)}, "needs": needs}}
     return object_schema(
         ("analysis", "strategy", "tasks"),
         analysis={"type": "string", "maxLength": MAX_TEXT_CHARS},
         strategy={"enum": list(get_args(Strategy))},
-        tasks={"type": "array", "items": task, "minItems": fewest_tasks, "maxItems": MAX_TASKS},
+        tasks={"type": "array", "items": task, "minItems": fewest_tasks, "maxItems": max_tasks},
     )
 
 
-def parse_plan(given: JsonObject, agents: AgentTools, earlier: EarlierTasks = NO_TASKS) -> Plan:
+def parse_plan(
+    given: JsonObject, agents: AgentTools, earlier: EarlierTasks = NO_TASKS, max_tasks: int = MAX_TASKS
+) -> Plan:
     """Return the plan, with an agent for each task. Raises PlanInvalid with all that is wrong.
 
     With `earlier` tasks it is a plan of what replaces some of them, perhaps by nothing.
     """
     given = _without_nulls(given)
-    if faults := compile_schema(plan_schema(0 if earlier else 1)).problems(given):
+    if faults := compile_schema(plan_schema(0 if earlier else 1, max_tasks=max_tasks)).problems(given):
         raise PlanInvalid(faults)
     plan = Plan(given["analysis"], given["strategy"], tuple(_read_task(task) for task in given["tasks"]))
     if faults := list(_find_faults(plan, agents, earlier)):

@@ -115,7 +115,8 @@ class FrozenAgent:
 @dataclass(frozen=True, slots=True)
 class FrozenTeam:
     """What a team is, stored as one text. `planner`: the planner's prompt. `plan`: one that was given. `records`: what
-    the agents did before, in words. `files`: names of the workspace's files. `lists_names`: see `TeamInput`."""
+    the agents did before, in words. `files`: names of the workspace's files. `lists_names`, `max_tasks`: see
+    `TeamInput`."""
 
     agents: tuple[FrozenAgent, ...]
     planner: str
@@ -125,6 +126,7 @@ class FrozenTeam:
     files: str = ""
     plan: JsonObject | None = None
     lists_names: bool | None = None
+    max_tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,15 +79,15 @@ def single_task(team: TeamInput) -> Plan:
 def _ask(
     name: str, team: TeamInput, conversation: Conversation, earlier: EarlierTasks = NO_TASKS
 ) -> Flow[Plan | PhaseFailure]:
-    parse = partial(_parse, agents=team.agent_tools, earlier=earlier)
-    schema = plan_schema(0 if earlier else 1, team.agent_tools if team.lists_names else None)
+    parse = partial(_parse, agents=team.agent_tools, earlier=earlier, max_tasks=team.max_tasks)
+    schema = plan_schema(0 if earlier else 1, team.agent_tools if team.lists_names else None, team.max_tasks)
     form = AnswerForm(schema, MAX_TOKENS, parse, max_repairs=MAX_REPAIRS)
     answer = yield from request_answer(name, conversation, form, team.prompts, team.loop.prompts)
     return answer if isinstance(answer, PhaseFailure) else answer.value
 
 
-def _parse(given: JsonObject, agents: AgentTools, earlier: EarlierTasks) -> Plan:
+def _parse(given: JsonObject, agents: AgentTools, earlier: EarlierTasks, max_tasks: int) -> Plan:
     try:
-        return parse_plan(given, agents, earlier)
+        return parse_plan(given, agents, earlier, max_tasks)
     except PlanInvalid as invalid:
         raise Undecodable("; ".join(invalid.faults)) from invalid

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from kairos_mcp.core.messages import Conversation, Message, ToolSet
-from kairos_mcp.core.plan import AgentTools, Plan
+from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan
 from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
 
 CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task
@@ -55,7 +55,8 @@ class TeamInput:
     `agents`: those that may be given a task, by name, in the order in which they are chosen. `planner`: the planner's
     system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
     that was given, so that none is asked for. `lists_names`: the schema lists the names that a plan may hold, for small
-    models, which write those of files where tools are asked for. `loop`: what the loops of all agents have in common;
+    models, which write those of files where tools are asked for. `max_tasks`: of one plan.
+    `loop`: what the loops of all agents have in common;
     its system prompt, goal and tools are replaced.
     """
 
@@ -70,6 +71,7 @@ class TeamInput:
     files: str = ""
     plan: Plan | None = None
     lists_names: bool = False
+    max_tasks: int = MAX_TASKS
 
     @property
     def agent_tools(self) -> AgentTools:

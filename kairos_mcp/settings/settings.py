@@ -40,8 +40,8 @@ DEFAULT_DAY = Limits(model_calls=10_000)
 class GateRule:
     """One rule of the gate; gate.py defines how rules are applied.
 
-    `tools`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names, `argv` the
-    pattern of a command (core/command_patterns.py). What is not given matches everything.
+    `tools`, `category`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names,
+    `argv` the pattern of a command (core/command_patterns.py). What is not given matches everything.
     """
 
     tools: str
@@ -53,6 +53,7 @@ class GateRule:
     agent: str | None = None
     mandate: str | None = None
     argv: tuple[str, ...] = ()
+    category: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

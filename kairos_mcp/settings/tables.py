@@ -44,16 +44,19 @@ class GateTable(StrictTable):
     agent: Text | None = None
     mandate: Text | None = None
     argv: list[str] | None = None
+    category: Text | None = None
 
     @model_validator(mode="after")
     def _check_command(self) -> Self:
-        """Refuse a pattern that no command could match, and a rule that says neither tools nor commands."""
+        """Refuse a pattern that no command could match, and a rule that says neither tools, a category nor commands."""
         if self.argv is not None:
             self.tools = self.tools or RUN_COMMAND
             if (problem := check_pattern(self.argv)) is not None:
                 raise PydanticCustomError("argv", "argv: {problem}", {"problem": problem})
+        elif not self.tools and self.category is not None:
+            self.tools = "*"
         elif not self.tools:
-            raise PydanticCustomError("missing", "a rule needs `tools`, or `argv`")
+            raise PydanticCustomError("missing", "a rule needs `tools`, `category` or `argv`")
         return self
 
     @model_validator(mode="after")

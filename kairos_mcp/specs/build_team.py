@@ -12,7 +12,7 @@ from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec
-from kairos_mcp.core.plan import Plan, PlanInvalid, parse_plan
+from kairos_mcp.core.plan import MAX_TASKS, Plan, PlanInvalid, parse_plan
 from kairos_mcp.core.run_spec import PAID_ROUTES, FrozenAgent, FrozenTeam, Spec, TeamRequest
 from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, Prompts, check_template, render_prompt
 from kairos_mcp.flows.team_input import TeamPrompts
@@ -102,6 +102,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         sources.tree,
         None if given is None else given.as_json(),
         is_small or None,
+        MAX_TASKS,
     )
     dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
     small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()

@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.core.plan import parse_plan
+from kairos_mcp.core.plan import EARLIER_MAX_TASKS, parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, TEAM_FLOWS, FrozenTeam, Phase, Spec, phase_of
 from kairos_mcp.core.steps import Flow, Outcome
@@ -177,6 +177,7 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         frozen.files,
         None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
         bool(frozen.lists_names),
+        frozen.max_tasks or EARLIER_MAX_TASKS,
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
     return LoadedTeam(team_input, models, spec.flow == "plan")

@@ -139,6 +139,11 @@ def list_page(
     return [MandateRow(*found) for found in session.rows(statement, bindings)]
 
 
+def list_mandate_ids(session: Session) -> tuple[str, ...]:
+    """Return the ids of all mandates, of every principal."""
+    return tuple(str(row[0]) for row in session.rows("select distinct id from mandate"))
+
+
 def list_scheduled(session: Session, workspaces: Sequence[str], place: str | None) -> list[MandateRow]:
     """Return the mandates of all principals that have a schedule and no open run, in these workspaces at this place."""
     statement = (

@@ -138,6 +138,13 @@ class ToolRegistry:
         return (*self._tools, *self._internal, *self._removed)
 
     @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories of all tools, also of internal ones and of those that were removed."""
+        return tuple(
+            {tool.spec.category for tools in (self._tools, self._internal, self._removed) for tool in tools.values()}
+        )
+
+    @property
     def unknown_sources(self) -> tuple[str, ...]:
         """Names of the sources whose tools are not known yet; the tools' names begin with these."""
         return tuple(source.name for source in self._sources if not source.tools() and source.may_match(("*",)))

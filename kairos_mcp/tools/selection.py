@@ -253,6 +253,7 @@ SEARCH_SPEC = ToolSpec(
 
 
 JUSTIFICATION_CHARS = 100  # at least
+VISIBLE_CHARS = 60  # of them at least, since blanks justify nothing
 TEXT_CHARS = 4_000
 
 MORE_ROUNDS_SPEC = ToolSpec(
@@ -268,6 +269,7 @@ MORE_ROUNDS_SPEC = ToolSpec(
             "justification": {
                 "type": "string",
                 "minLength": JUSTIFICATION_CHARS,
+                "pattern": rf"(\S\s*){{{VISIBLE_CHARS}}}",
                 "maxLength": TEXT_CHARS,
                 "description": "What is still to be done, and why it takes so many",
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ def judge_call(
     rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any
 ) -> str:
     return Gate(rules, Scopes().scope_of).judge(GatedCall(spec, arguments or {}, **more)).decision
+
+
+@pytest.mark.parametrize(
+    ("category", "verdict", "decisions"),
+    [
+        ("files", "deny", ("deny", "allow")),
+        ("mcp:*", "deny", ("allow", "deny")),
+        ("mcp:x", "ask", ("allow", "ask")),
+        ("mcp:y", "deny", ("allow", "allow")),
+    ],
+)
+def test_a_rule_may_be_for_a_category(category: str, verdict: Any, decisions: tuple[str, str]) -> None:
+    ours, theirs = (replace(READ, category=name) for name in ("files", "mcp:x"))
+    rule = GateRule("*", verdict, category=category)
+    assert tuple(judge_call([rule], spec, {"path": "docs/a.md"}) for spec in (ours, theirs)) == decisions
+    assert judge_call([replace(rule, paths=("docs/**",))], theirs, {"path": "src/a.md"}) == "allow"
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.app import place_in
+from support.app import ME, open_checked_app, place_in, rests, says
 from support.forked_program import run_program
 from support.waiting import wait_until
 
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import WORKSPACE_TOOLS, unused_rules
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools import builtin_tools
@@ -101,3 +104,46 @@ def test_the_tools_of_a_workspace_are_known_where_there_is_none(glob: str, idle:
 def test_the_tools_that_need_a_workspace_are_these(tmp_path: Path) -> None:
     without, within = ({tool.spec.name for tool in builtin_tools(folder, read_bytes=9)} for folder in (None, tmp_path))
     assert within - without == WORKSPACE_TOOLS
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        (GateRule("*", "deny", category="fiels"), "category known so far; 'files' may be meant"),
+        (GateRule("*", "deny", category="files"), None),
+        (GateRule("*", "deny", category="mcp:later"), None),
+        (GateRule("*", "deny", category="mcp:never"), "category"),
+        (GateRule("*", "deny", agent="reviewr"), "agent known so far; 'reviewer' may be meant"),
+        (GateRule("*", "deny", agent="review*"), None),
+        (GateRule("*", "deny", mandate="nightly"), "mandate"),
+        (GateRule("*", "deny", mandate="daily"), None),
+        (GateRule("reed_file", "deny", category="fiels"), "tool"),
+    ],
+)
+def test_a_rule_for_a_category_an_agent_or_a_mandate_that_is_not_there_is_named(
+    rule: GateRule, named: str | None
+) -> None:
+    there = {"categories": ("files", "http"), "agents": ("reviewer",), "mandates": ("daily",)}
+    notes = unused_rules([rule], ("read_file",), ("later__",), **there)
+    assert (notes == ()) if named is None else (named in notes[0])
+    assert unused_rules([replace(rule, tools="*")], ("read_file",), ()) == ()
+
+
+async def test_a_run_names_the_rules_that_fit_nothing_that_it_could_call(tmp_path: Path) -> None:
+    place = place_in(tmp_path / "place")
+    rules = (
+        GateRule("raed_file", "deny"),
+        GateRule("mine_*", "deny"),
+        GateRule("*", "deny", category="fiels"),
+        GateRule("*", "deny", agent="nobody"),
+        GateRule("*", "deny", mandate="never"),
+        GateRule("read_*", "ask"),
+    )
+    mine = ToolSpec("mine_one", "Mine.", {"type": "object"}, source="caller")
+    async with open_checked_app(place.settings(says("done"), gate=rules)) as app:
+        request = PlannerRequest("go", tools=("read_file",), caller_tools=(mine,))
+        started = await app.runs.start_planner(request, ME)
+        report = await rests(app, started.run_id)
+    named = [note for note in report.degraded if "of the gate" in note]
+    assert len(named) == 4
+    assert all(word in " ".join(named) for word in ("'read_file' may be meant", "fiels", "nobody", "never"))

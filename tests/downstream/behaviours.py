@@ -109,6 +109,8 @@ def _schemas() -> Iterator[Behaviour]:
         yield _beside(f"pattern {pattern}", _bad(inputSchema=checked), taken=True)
     ring = {"type": "object", "properties": {"a": {"$ref": "#"}}}
     yield _beside("a schema that leads back to itself", _bad(inputSchema=ring), taken=True)
+    choice = {"type": "object", "properties": {"a": {"type": "string", "enum": []}}}
+    yield _beside("an empty enum", _bad(inputSchema=choice), taken=True)
     by_name = {"type": "object", "patternProperties": {LOOK_AHEAD: {}}, "additionalProperties": False}
     yield _beside("patternProperties", _bad(inputSchema=by_name), taken=True)
     for draft in ("http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"):

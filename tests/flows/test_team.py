@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from support.app import law
 from support.planner_inputs import call, says, turn
 from support.team_inputs import AGENTS, agent, flow_of, plan_completion, plan_of, run_team, task, team_input
 
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.plan import parse_plan
+from kairos_mcp.core.plan import parse_plan, plan_schema
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, Refused, RequestCompletion
 from kairos_mcp.flows.team import PLAN_PROBLEM
@@ -286,3 +288,17 @@ def test_agents_fit_by_their_tools_in_declared_order() -> None:
     given = team_input(agents={each.name: each for each in (agent("finder", "find"), *AGENTS)})
     parsed = parse_plan(plan_of(task("a", None, needs=["find"]), task("b", None, needs=["w*"])), given.agent_tools)
     assert [each.agent for each in parsed.tasks] == ["finder", "editor"]
+
+
+@pytest.mark.parametrize(("tasks", "fits"), [(25, True), (26, False)])
+def test_a_plan_has_up_to_25_tasks(tasks: int, fits: bool) -> None:
+    named = [{"id": f"t{n}", "description": "Do it."} for n in range(tasks)]
+    whole = {"analysis": "", "strategy": "parallel", "tasks": named}
+    problems = compile_schema(plan_schema()).problems(whole)
+    assert (problems == []) is fits
+
+
+def test_the_schema_of_a_plan_holds_no_empty_list_of_choices() -> None:
+    schema = plan_schema(agents={"planner": ()})
+    compile_schema(schema)
+    assert '"enum": []' not in json.dumps(schema)

@@ -2620,6 +2620,18 @@ SERVERS_OF_OTHERS = (
         "[description: Use it when: tuning.-Use it when: tuning.]",
     ),
     Guard(
+        "gate_rules.py",
+        "            and (rule.category is None or fnmatchcase(facts.category, rule.category))\n",
+        "",
+        "approvals/test_gate.py::test_a_rule_may_be_for_a_category[mcp:y-deny-decisions3]",
+    ),
+    Guard(
+        "app/start.py",
+        "    if not context.settings.gate:",
+        "    if True:",
+        "approvals/test_idle_rules.py::test_a_run_names_the_rules_that_fit_nothing_that_it_could_call",
+    ),
+    Guard(
         "cli/main.py",
         "    open_standard_streams()\n",
         "",

@@ -211,6 +211,8 @@ def test_the_command_carries_a_run_away_and_verifies_it_without_a_store(
     assert file.stat().st_mode & 0o777 == 0o600
     exported = file.read_bytes()
     assert kairos("export", run_id).out.encode() == exported
+    assert kairos("export", run_id, "-").out.encode() == exported
+    assert not any(each.name == "-" for each in tmp_path.rglob("*"))
     file.write_bytes(b"what was there")
     refused = kairos("export", run_id, str(file))
     assert (refused.code, "--force" in refused.err, file.read_bytes()) == (2, True, b"what was there")
