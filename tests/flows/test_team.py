@@ -293,7 +293,7 @@ def test_agents_fit_by_their_tools_in_declared_order() -> None:
 @pytest.mark.parametrize(("tasks", "fits"), [(25, True), (26, False)])
 def test_a_plan_has_up_to_25_tasks(tasks: int, fits: bool) -> None:
     named = [{"id": f"t{n}", "description": "Do it."} for n in range(tasks)]
-    whole = {"analysis": "", "strategy": "parallel", "tasks": named}
+    whole = {"analysis": "", "strategy": "decomposed", "tasks": named}
     problems = compile_schema(plan_schema()).problems(whole)
     assert (problems == []) is fits
 
