@@ -121,9 +121,10 @@ async def test_mandates_of_one_name_of_two_principals_have_an_account_each(place
 
 
 async def test_a_day_of_a_mandate_that_is_not_saved_is_refused_and_so_are_its_dollars_without_a_price(
-    place: Place, server: Standin
+    place: Place,
 ) -> None:
-    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
+    elsewhere = "http://10.0.0.1:1/v1"  # at a loopback address a model costs nothing
+    settings = place.settings(model="openai:small", base_url=elsewhere, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         with pytest.raises(BadArguments) as refused:
             await app.cycles.start_phase("observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME)
