@@ -67,7 +67,9 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
         last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
         wrote = f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
         server = by_name.get(trial.name)
-        if server is None:
+        if trial.opens is not None:
+            cure = f"Let programs and servers in a sandbox read it: {trial.opens} in kairos.toml."
+        elif server is None:
             cure = f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
         elif server.command:
             cure = f"Try it in a terminal: `{shlex.join(server.command)}`; then correct [servers.{trial.name}]."

@@ -400,6 +400,7 @@ def test_what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that
     trial = server.try_start(soon())
     assert trial.problem is not None
     assert line in trial.problem
+    assert trial.opens == line
     downstream.reads = (tools, Path(sys.prefix), Path(sys.base_prefix))
     opened = downstream.server("y", (str(start / "serve"), str(PEER), f"log={downstream.log}"), sandbox=True)
     opened.wait_ready(soon())

@@ -1586,7 +1586,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/client.py",
-        'reason if missed is None else f"{reason}; {missed}"',
+        'reason if missed is None else f"{reason}; {missed.describe()}"',
         "reason",
         SANDBOXED_SERVERS + "what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that_opens_it",
     ),

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kairos_mcp.core.paths import shorten_path
@@ -33,10 +34,23 @@ _PROGRAM = re.compile(
 )
 
 
-def explain_missing(
+@dataclass(frozen=True, slots=True)
+class MissedFile:
+    """A program or library that is there outside, `where`, and not inside; `line` of the settings file opens it."""
+
+    name: str
+    where: str
+    line: str
+
+    def describe(self) -> str:
+        hidden = f"{self.name} is there, at {self.where}, but the sandbox does not show it"
+        return f"{hidden}; {self.line} in kairos.toml opens it"
+
+
+def find_missed_file(
     output: str, sandbox: Sandbox, environ: Mapping[str, str], configured: Sequence[Path] = ()
-) -> str | None:
-    """Return a sentence on what is there outside and was missed inside, with the line that opens it; None: nothing.
+) -> MissedFile | None:
+    """Return what is there outside and was missed inside; None where nothing is known of it.
 
     `output`: what the program has written. `environ`: the server's environment. `configured`: what command_reads
     names now.
@@ -46,7 +60,7 @@ def explain_missing(
         if hidden is not None:
             line = reading_line(hidden, configured, environ)
             where = shorten_path(shown_path(hidden, environ))
-            return f"{name} is there, at {where}, but the sandbox does not show it; {line} in kairos.toml opens it"
+            return MissedFile(name, where, line)
     return None
 
 

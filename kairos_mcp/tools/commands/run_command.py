@@ -21,7 +21,7 @@ from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
-from kairos_mcp.tools.commands.missing_files import explain_missing
+from kairos_mcp.tools.commands.missing_files import find_missed_file
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import (
     MAX_FOLDERS,
@@ -233,8 +233,8 @@ class _CommandRunner:
         if self._bare or not ended.exit_code:
             return result
         output = f"{ended.stdout.text()}\n{ended.stderr.text()}"
-        missed = explain_missing(output, sandbox, self._environ, self._configured_reads)
-        return result if missed is None else replace(result, content=f"{result.content}\n[{missed}]")
+        missed = find_missed_file(output, sandbox, self._environ, self._configured_reads)
+        return result if missed is None else replace(result, content=f"{result.content}\n[{missed.describe()}]")
 
     def clean_up(self, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         """Undo what the program of a call that a crash interrupted wrote at protected paths.

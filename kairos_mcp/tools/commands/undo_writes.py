@@ -102,7 +102,7 @@ class WriteWatch:
         undone = UndoneWrites()
         for number, path in enumerate(sorted({*after.entries, *self.before.entries})):
             old, new, key = self.before.entries.get(path), after.entries.get(path), f"{key_prefix}/{number}"
-            if old is None:
+            if old is None or _is_another_repository(old, new):
                 if new is not None and self.before.has_visited(path):
                     self._undo_creation(path, new, save, key, is_of_program, undone)
             elif old.link_target is not None:
@@ -207,6 +207,13 @@ def mark_failed(result: ToolResult, undone: UndoneWrites) -> ToolResult:
     notes = "\n".join(f"[{change}]" for change in undone.changes)
     content = f"{result.content}{remarks}\n[{UNDONE_REASON}]\n{notes}"
     return replace(result, content=content, is_error=True, code="path_denied")
+
+
+def _is_another_repository(old: ProtectedEntry, new: ProtectedEntry | None) -> bool:
+    """Whether another repository stands where one was, such as one that a program beside this one had made."""
+    if new is None or not (old.is_repository and new.is_repository and old.fingerprint):
+        return False
+    return old.link_target is None and old.fingerprint[0] != new.fingerprint[0]
 
 
 def _undo_failed(path: str, error: OSError) -> str:

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.tools.commands.missing_files import MissedFile
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
 from kairos_mcp.tools.mcp_servers.definition import (
@@ -78,6 +79,7 @@ class ServerClient:
         self.name = name
         self.listing: ServerListing | None = None
         self.problem: str | None = None
+        self.missed: MissedFile | None = None  # in its sandbox, at the last start that failed
         self._globs = globs
         self._resolve_address = resolve_address
         self._on_listing = on_listing
@@ -209,8 +211,9 @@ class ServerClient:
             reason = describe_failure(error) if answered else connection.watch.end_reason or describe_failure(error)
             self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
             reason = self.describe_end(connection, reason, is_start=True)
-            missed = await asyncio.to_thread(_explain_missing, connection)
-            raise self._record_failed_start(reason if missed is None else f"{reason}; {missed}") from None
+            missed = self.missed = await asyncio.to_thread(_find_missed_file, connection)
+            reason = reason if missed is None else f"{reason}; {missed.describe()}"
+            raise self._record_failed_start(reason) from None
         self.problem = None
         return connection
 
@@ -366,12 +369,12 @@ def find_last_line(stderr: str) -> str:
     return next((line for line in reversed(lines) if line and not line.startswith("Node.js v")), "")
 
 
-def _explain_missing(connection: ServerConnection) -> str | None:
-    """Return what a server in a sandbox missed there, with the line that opens it; None: nothing that is known."""
+def _find_missed_file(connection: ServerConnection) -> MissedFile | None:
+    """Return what a server in a sandbox missed there at its start; None: nothing that is known."""
     address = connection.address
     if not isinstance(address, ChildStart) or address.sandbox is None:
         return None
-    return address.sandbox.explain_missing(connection.watch.stderr.decode("utf-8", "replace"))
+    return address.sandbox.find_missed_file(connection.watch.stderr.decode("utf-8", "replace"))
 
 
 def _error_result(text: str) -> ToolResult:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
-from kairos_mcp.tools.commands.missing_files import explain_missing
+from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, hold_protected_paths
 from kairos_mcp.tools.commands.sandbox import Sandbox
@@ -75,9 +75,9 @@ class ServerSandbox:
         finally:
             os.close(root)
 
-    def explain_missing(self, stderr: str) -> str | None:
-        """Return what it missed, and the line that opens that, by what it wrote before it ended; None: nothing."""
-        return explain_missing(stderr, self.sandbox, self.env, self.limits.reads)
+    def find_missed_file(self, stderr: str) -> MissedFile | None:
+        """Return what it missed, by what it wrote before it ended; None: nothing that is known."""
+        return find_missed_file(stderr, self.sandbox, self.env, self.limits.reads)
 
 
 def build_server_sandbox(

@@ -61,12 +61,13 @@ class _KnownTools:
 @dataclass(frozen=True, slots=True)
 class ServerTrial:
     """How a start of a server went: `problem` None if it listed its `tools`. `stderr`: the last of what it wrote, for a
-    person, never for a model."""
+    person, never for a model. `opens`: the line of the settings file that shows what it missed in its sandbox."""
 
     name: str
     problem: str | None
     tools: int
     stderr: str
+    opens: str | None = None
 
 
 class McpServerSource:
@@ -175,9 +176,10 @@ class McpServerSource:
         except (StillWaiting, CancelledError):
             problem = f"{self.name} did not answer in time."
         listing = trial._client.listing if trial._client is not None else None
-        stderr = trial.stderr()
+        stderr, missed = trial.stderr(), trial._client.missed if trial._client is not None else None
         trial.close()
-        return ServerTrial(self.name, problem, len(listing.definitions) if listing is not None else 0, stderr)
+        tools = len(listing.definitions) if listing is not None else 0
+        return ServerTrial(self.name, problem, tools, stderr, None if missed is None else missed.line)
 
     def stderr(self) -> str:
         """Return the last of what the server wrote to stderr; for a person, never for a model."""
