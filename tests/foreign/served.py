@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -67,9 +67,11 @@ class Place:
 
 
 @contextmanager
-def site(place: Place, transport: Transport) -> Iterator[str]:
-    """The server listening on a free port, its address with the path of this transport. Nothing may break inside."""
-    how = ["--transport", transport, "--port", "0"]
+def site(place: Place, transport: Transport, *, no_auth: bool = False) -> Iterator[str]:
+    """The server listening on a free port, its address with the path of this transport. Nothing may break inside.
+
+    It is reached through a proxy that adds its token; with `no_auth` directly, and decides nothing for its client."""
+    how = ["--transport", transport, "--port", "0", *(["--no-auth"] if no_auth else [])]
     with subprocess.Popen(
         [*place.command, *how],
         stderr=subprocess.PIPE,
@@ -85,9 +87,8 @@ def site(place: Place, transport: Transport) -> Iterator[str]:
                 line = server.stderr.readline()
                 assert line, f"the server ended: {printed}"
                 printed += line
-            token = read_owner_token(place.home)
-            assert token is not None
-            with token_proxy(found[1], token) as address:
+            token = str(read_owner_token(place.home))
+            with nullcontext(found[1]) if no_auth else token_proxy(found[1], token) as address:
                 yield address + ("/mcp" if transport == "http" else "/sse")
         finally:
             server.send_signal(signal.SIGTERM)

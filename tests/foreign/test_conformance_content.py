@@ -41,6 +41,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = ["--home", str(place / "home"), "--workspace", str(place / "workspace")]
     server = start(words, code=SERVE, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ)
     with io.TextIOWrapper(server.stderr) as printed:
+        printed.readline()  # that no token is asked for
         found = re.search(r"listening on (http://[^/\s]+/mcp)", printed.readline())
         assert found is not None
         yield found[1]

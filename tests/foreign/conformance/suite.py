@@ -89,7 +89,7 @@ class Outcome:
 def serving(place: Place) -> Iterator[str]:
     """The server of a place over HTTP, its address. The first call opens the state folder, which takes longer than the
     half second that one check allows; so one is made before."""
-    with site(place, "http") as url:
+    with site(place, "http", no_auth=True) as url:
         assert httpx2.post(url, json=CALL, headers=CALL_HEADERS, timeout=START_S).status_code == 200
         yield url
 
