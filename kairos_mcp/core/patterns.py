@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.safe_patterns import BYTES_PER_UNIT
+from kairos_mcp.core.work import THREAD_UNITS, TooMuchWork, Work
 
 PATTERN_CHARS = 1_000
 PROGRAM_SIZE = 10_000  # instructions of RE2's program: what its slowest engine pays for each byte
@@ -30,6 +32,23 @@ def compile_line_pattern(text: str) -> Any:
     if pattern.programsize > PROGRAM_SIZE:
         raise BadArguments("The pattern is too large once its repetitions are written out.", SYNTAX)
     return pattern
+
+
+def compile_line_search(text: str) -> Callable[[bytes], bool]:
+    """Return a search for a pattern in lines, for the event loop: all its searches together cost a bounded work.
+
+    Raises BadArguments as `compile_line_pattern` does; the search does where that work is used up.
+    """
+    pattern, work = compile_line_pattern(text), Work(THREAD_UNITS)
+
+    def matches(line: bytes) -> bool:
+        try:
+            work.spend(1 + len(line) * pattern.programsize // BYTES_PER_UNIT)
+        except TooMuchWork:
+            raise BadArguments("This search would take too long.", "Use a shorter pattern, or look at less.") from None
+        return pattern.search(line) is not None
+
+    return matches
 
 
 def compile_glob(text: str) -> Callable[[str], bool]:

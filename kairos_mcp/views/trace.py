@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.patterns import compile_line_pattern
+from kairos_mcp.core.patterns import compile_line_search
 from kairos_mcp.core.steps import Answer, Failure, Outcome, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -172,8 +172,8 @@ def matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[Js
     if grep is None:
         yield from items
         return
-    found = compile_line_pattern(grep)
-    yield from (item for item in items if found.search(json.dumps(item, ensure_ascii=False).encode()))
+    matches = compile_line_search(grep)
+    yield from (item for item in items if matches(json.dumps(item, ensure_ascii=False).encode()))
 
 
 def _page(items: Sequence[JsonObject], query: TraceQuery) -> JsonObject:
@@ -205,9 +205,9 @@ def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
     if text is None:
         raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
     if query.grep is not None:
-        found = compile_line_pattern(query.grep)
+        matches = compile_line_search(query.grep)
         numbered = enumerate(text.splitlines(), 1)
-        text = "\n".join(f"{n}: {line}" for n, line in numbered if found.search(line.encode()))
+        text = "\n".join(f"{n}: {line}" for n, line in numbered if matches(line.encode()))
     start = _start(query.cursor, len(text))
     end = start + query.max_chars
     following = str(end) if end < len(text) else None

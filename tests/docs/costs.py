@@ -81,6 +81,12 @@ ROWS = (
         "core/patterns.py",
         "`bad_arguments`",
     ),
+    (
+        "a search in a run's record",
+        f"{work.THREAD_UNITS:,} units of work for all its lines",
+        "core/patterns.py, views/trace.py",
+        "`bad_arguments`",
+    ),
     ("a glob", f"{patterns.GLOB_CHARS} characters, {patterns.GLOB_STARS} times `**`", "core/patterns.py", "as above"),
     (
         "a reply of a provider",

@@ -1785,6 +1785,12 @@ OUTSIDE = (
         COSTS + "a_message_of_too_many_values_is_none",
     ),
     Guard(
+        "core/patterns.py",
+        "work.spend(1 + len(line) * pattern.programsize // BYTES_PER_UNIT)",
+        "pass",
+        COSTS + "a_search_in_the_event_loop_is_refused_where_its_pattern_and_text_are_both_large",
+    ),
+    Guard(
         "settings/bounded_files.py",
         '    with file.open("rb") as opened:\n        content = opened.read(most + 1)\n    if len(content) > most:',
         '    with file.open("rb") as opened:\n        content = opened.read(most + 1)\n    if False:',
