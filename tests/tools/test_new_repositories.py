@@ -52,6 +52,8 @@ def test_a_new_repository_is_moved_into_the_record_and_the_call_has_failed(
         runner, f"git init -q {place}; {EVIL.format(place, mark, '.git/')}; touch {place}/code"
     )
     assert (made.code, made.is_error) == ("path_denied", True)
+    assert "hooks/applypatch-msg.sample" not in made.content
+    assert "fsmonitor" in made.content
     assert "fsmonitor" in str([text for each in record for text in each["texts"].values()])  # type: ignore[attr-defined]
     assert not (runner.workspace / place / ".git").exists()
     assert (runner.workspace / place / "code").exists()

@@ -191,12 +191,14 @@ class WriteWatch:
                 new_path = _format_path("/".join((*folders, aside)))
                 return f"{_format_path(path)} was created; it is too large or not text, and was renamed to {new_path}."
             save(key, json.dumps({"path": path, "texts": texts}))
+            # Of a repository its settings alone: nobody wants to read what git itself puts into each.
+            shown = texts if name != ".git" else {part: text for part, text in texts.items() if part in ("", "config")}
             _remove_entry(folder_fd, aside)
         except OSError as error:
             return f"{_format_path(path)} was created, and could not be removed ({os.strerror(error.errno or 0)})."
         finally:
             os.close(folder_fd)
-        return f"{_format_path(path)} was created, and was moved into the record.{''.join(_quote_texts(texts))}"
+        return f"{_format_path(path)} was created, and was moved into the record.{''.join(_quote_texts(shown))}"
 
 
 def mark_failed(result: ToolResult, undone: UndoneWrites) -> ToolResult:
