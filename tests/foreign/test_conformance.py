@@ -27,7 +27,7 @@ pytestmark = pytest.mark.foreign
 @pytest.mark.parametrize("leg", [*REVISIONS, EXTENSIONS])
 def test_scenarios_end_as_expected(leg: str, environment: Callable[[Environ], Path], tmp_path: Path) -> None:
     folder = environment(ENVIRON)
-    with serving(ScenarioPlace(tmp_path / "place").lay()) as url:
+    with serving(ScenarioPlace(tmp_path / "place").lay(), leg) as url:
         found = run_suite(folder, url, leg, tmp_path / "found")
     assert differences(found, leg) == []
     if leg in ("2026-07-28", "2025-11-25"):

@@ -38,7 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("content")
     (place / "workspace").mkdir()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    words = ["--home", str(place / "home"), "--workspace", str(place / "workspace")]
+    words = ["--home", str(place / "home"), "--workspace", str(place / "workspace"), "--no-auth"]
     server = start(words, code=SERVE, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ)
     with io.TextIOWrapper(server.stderr) as printed:
         printed.readline()  # that no token is asked for

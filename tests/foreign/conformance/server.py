@@ -125,13 +125,14 @@ def main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("--home", required=True)
     words.add_argument("--workspace", required=True)
+    words.add_argument("--no-auth", action="store_true")
     given, _ = words.parse_known_args()
     script = Path(given.workspace).parent / "tasks.jsonl"
     script.touch()
     environ = {**os.environ, "KAIROS_SCRIPT": str(script)}
     settings = load_settings(Flags(home=given.home, workspaces=(given.workspace,)), environ)
     write_log_lines(environ, settings.log_format)
-    serve(settings, ListenOptions(port=0, no_auth=True), build=build_with_content)
+    serve(settings, ListenOptions(port=0, no_auth=given.no_auth), build=build_with_content)
 
 
 if __name__ == "__main__":

@@ -99,8 +99,11 @@ def _sign(outcomes: list[Outcome], name: str) -> str:
 
 
 def _run_legs(folder: Path, kind: type[Place], scratch: Path) -> Found:
-    with serving(kind(scratch / "place").lay()) as url:
-        return {leg: run_suite(folder, url, leg, scratch / leg) for leg in LEGS}
+    found: Found = {}
+    for leg in LEGS:
+        with serving(kind(scratch / leg / "place").lay(), leg) as url:
+            found[leg] = run_suite(folder, url, leg, scratch / leg / "found")
+    return found
 
 
 def main() -> None:
