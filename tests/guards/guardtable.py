@@ -1835,7 +1835,7 @@ OUTSIDE = (
     Guard(
         "models/replies/exchange.py",
         "    if has_more_values(text, MESSAGE_VALUES):",
-        "            if False:",
+        "    if False:",
         "providers/test_failures.py::test_a_reply_of_too_many_values_is_refused_before_it_is_built",
     ),
     Guard(
