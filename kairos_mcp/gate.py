@@ -25,12 +25,12 @@ from functools import lru_cache
 from hashlib import sha256
 
 from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames
+from kairos_mcp.core.env_files import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
-from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, plain_path, raise_risk, table_risk
+from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, plain_path, raise_risk, table_risk
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.redact_values import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
@@ -184,6 +184,13 @@ class Gate:
             return GateRuling(decision, f"calls of {tool.name} like this {_DECISION_PHRASES[decision]}")
         return self._ask_if_needed(_default_verdict(tool), None, facts)
 
+    def may_read_unasked(self, path: str, *, agent: str | None = None, mandate: str | None = None) -> bool:
+        """Return whether read_file may read this path of the workspace without a person being asked.
+
+        Of any other file nothing that depends on its content is said before a person has decided.
+        """
+        return self.judge(GatedCall(READ_SPEC, {"path": path}, agent, mandate)).decision == "allow"
+
     def reads_file_system(self, tool: ToolSpec) -> bool:
         """Return whether judging a call of this tool has to read the file system: for tools that are not built in, if
         it matters where their paths lead."""
@@ -314,7 +321,7 @@ class Gate:
             effect=tool.effect if tool is not None else "irreversible",
             category=tool.category if tool is not None else "",
             paths=inside,
-            folded_paths=tuple(path.casefold() for path in inside),
+            folded_paths=tuple(map(fold_path, inside)),
             scopes=scopes,
             risk=risk_of(tool, scopes, call.declared_risk),
             agent=call.agent or "",

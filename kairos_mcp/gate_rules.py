@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from kairos_mcp.core.command_patterns import ProgramNames, fits_pattern, format_pattern
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import ToolSpec
-from kairos_mcp.core.paths import Risk, Scope
+from kairos_mcp.core.paths import Risk, Scope, fold_path
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.settings import GateRule
@@ -33,7 +33,7 @@ class Command:
 class CallFacts:
     """A call as rules see it.
 
-    `folded_paths`: its paths without case, as some file systems read them. `opens_more`: a command that asks to read
+    `folded_paths`: its paths by `fold_path`. `opens_more`: a command that asks to read
     what no program sees.
     """
 
@@ -70,7 +70,7 @@ class CompiledRule:
             return CompiledRule(
                 setting,
                 tuple(compile_glob(text) for text in setting.paths),
-                tuple(compile_glob(text.casefold()) for text in setting.paths),
+                tuple(compile_glob(fold_path(text)) for text in setting.paths),
                 tuple(compile_glob(text) for text in setting.paths if text.startswith("/")),
             )
         except BadArguments as error:
@@ -157,8 +157,8 @@ class CompiledRule:
         rule = self.setting
         if not folders or not rule.paths or not self.fits_call(facts):
             return False
-        prefixes = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
-        folder_prefixes = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
+        prefixes = [fold_path(re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0]) for text in rule.paths]
+        folder_prefixes = tuple("" if folder == "." else f"{fold_path(folder)}/" for folder in folders)
         return any("/" in text and text.startswith(folder_prefixes) for text in prefixes if not text.startswith("/"))
 
     def _touches_any(self, facts: CallFacts) -> bool:
@@ -172,7 +172,7 @@ class CompiledRule:
             return False
         if not rule.paths or facts.touched.unresolved:
             return True
-        outside = [path.lstrip("/").casefold() for path in facts.touched.outside]
+        outside = [fold_path(path.lstrip("/")) for path in facts.touched.outside]
         return any(
             fits(path) or fits(f"{path}/") for fits in self.folded_globs for path in (*facts.folded_paths, *outside)
         )

@@ -63,14 +63,15 @@ class Dialogs(Operations):
     ) -> list[Question]:
         """Return what a client's user may decide about.
 
-        Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
-        configuration.
+        Left out are `skipped_keys`, what is too long for a dialog, what a client may not see before it is decided
+        about, and what only the command may decide by the configuration.
         """
         if not self._factory.has_folder(run):  # the client's user sees another folder
             return []
         at, found = self._clock(), list[Question]()
         if self._decides_by_dialog("approval", caller):
-            found += [row for row in waiting.approvals.values() if row.expires_at > at]
+            rows = waiting.approvals.values()
+            found += [row for row in rows if row.expires_at > at and row.private_preview is None]
         if waiting.lost_calls and self._decides_by_dialog("settlement", caller):
             found += self._unsettled_calls(run, waiting.lost_calls, await self._pool.state_of(run))
         ignored = self._context.client_states.state_of(caller.session).ignored_dialogs

@@ -45,6 +45,7 @@ from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, netwo
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.commands.run_command import command_namer
 from kairos_mcp.tools.commands.workspace_lock import remove_leftovers
+from kairos_mcp.tools.files.content_hash import keyed_hash
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
@@ -182,6 +183,7 @@ class RunFactory:
         self._store = store
         self._exit_stack = ExitStack()
         self._workers: WorkerThreads | None = None
+        self._content_key = b""  # of a run there is one: see `read_content_key`
         self.redactor = Redactor.from_environ(os.environ)
         self.tracing = self._make_tracing() if settings.telemetry else None
         trace_of = None if self.tracing is None else self.tracing.context_of_call
@@ -305,8 +307,13 @@ class RunFactory:
                 run_id=run.id,
             )
 
+    async def read_content_key(self) -> None:
+        """Read the store's key, with which contents of files are hashed for whoever sees the hashes: before a run."""
+        self._content_key = self._content_key or await self._store.sealing_key()
+
     async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""
+        await self.read_content_key()
         loaded = await self.specs.load(run)
         await self._tool_sources.refresh()  # so that what was registered since counts here too
         state = self.make_state(run, loaded)
@@ -400,8 +407,9 @@ class RunFactory:
             commands=commands,
             skill_folders=self.skill_folders,
             redactor=self.redactor,
+            hash_content=keyed_hash(lambda: self._content_key),
         )
-        internal = [*internal_tools(opened, self._store), plan_problem_tool()]
+        internal = [*internal_tools(opened, self._store, self.redactor), plan_problem_tool()]
         registry = ToolRegistry([*built_in, *networked, *internal], self._tool_sources.sources(workspace))
         bases = {f"mcp:{server.name}": base_folders(server, folder) for server in self.settings.servers}
         paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)

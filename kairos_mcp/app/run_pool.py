@@ -333,6 +333,7 @@ class RunPool:
         draft = runs.draft_run(new, owner)
         try:
             loaded = await self._factory.specs.load_new(new, spec)
+            await self._factory.read_content_key()
             state = self._factory.make_state(draft, loaded)
             state.begin(new.limits)
             first = plan_usual_commit(state, self.daily_accounts, owner, draft.fence, new.at)

@@ -324,7 +324,7 @@ def _ask_for_rule(
 def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[str | DiffLine | Prose]:
     """What exactly was decided about, again where it was not shown just now: the decision is bound to it."""
     if with_preview:
-        yield from diff_lines(approval.preview)
+        yield from diff_lines(approval.person_preview)
     yield f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}"
 
 

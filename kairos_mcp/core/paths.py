@@ -8,6 +8,7 @@ plain path is the real one.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
@@ -51,6 +52,11 @@ def plain_path(text: str) -> str:
     if text.startswith("/"):
         raise PathDenied("Absolute paths are refused, also those inside the workspace.", HINT)
     return _resolve_parts(text)
+
+
+def fold_path(path: str) -> str:
+    """Return a path without case and with accents joined to their letters, as some file systems read it."""
+    return unicodedata.normalize("NFC", path.casefold())
 
 
 def _resolve_parts(text: str) -> str:

@@ -1,16 +1,12 @@
-"""Redact what comes from outside: values that become rows, by one function for each kind, and texts of `.env` files.
+"""Redact what comes from outside and becomes rows, by one function for each kind of value.
 
 Of a model's own turn only known values are redacted: what it writes into a file has to stay what it wrote, and a text
 with the shape of a key may be an example.
-
-In an `.env` file every value is hidden, whatever its form: even a short word may be a password there. `.env.example` is
-made to be shown. Names, comments and the number of lines stay as they are.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Any
@@ -18,7 +14,6 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redacted, Redactor
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
@@ -33,6 +28,12 @@ def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     if not (content.count or has_some):
         return result  # as most do; one search of each text has shown it
     return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])
+
+
+def redact_known_result(result: ToolResult, redactor: Redactor) -> ToolResult:
+    """Redact known values in a result whose texts were masked before."""
+    content, data = redactor.redact_known(result.content), _redact_known(result.data, redactor)
+    return result if not content.count and data == result.data else replace(result, content=content.text, data=data)
 
 
 def redact_completion(turn: Completion, redactor: Redactor) -> Completion:
@@ -212,79 +213,3 @@ def _redact_message(message: Message, redactor: Redactor) -> tuple[Message, int]
         return message, 0
     call_id = None if message.tool_call_id is None else answered.text
     return replace(message, content=content.text, tool_calls=tuple(calls), tool_call_id=call_id), count
-
-
-_EXAMPLE = ".env.example"
-_SETTING = re.compile(r"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")
-_CONTINUED = re.compile(r"(?:[^\\]|\\.)*\\")
-_MARK = "\0"  # does not occur in text files
-
-
-NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names of files and no text of them
-
-
-def is_env_file(path: str) -> bool:
-    """Whether a path names a file like `.env`, by its last part and without regard to case."""
-    name = path.rstrip("/").rpartition("/")[2].casefold()
-    return name.startswith(".env") and name != _EXAMPLE
-
-
-def redact_env_file(text: str, *, distinguish: bool = False) -> Redacted:
-    """Return the text of an `.env` file with all values hidden.
-
-    `distinguish`: different values get different marks, so that a diff shows what changed; `unify_marks` then makes all
-    marks equal.
-    """
-    lines: list[str] = []
-    count, open_with = 0, ""  # the quote, or the backslash, by which a value goes on in the next line
-    for line in text.split("\n"):
-        body, end = (line[:-1], "\r") if line.endswith("\r") else (line, "")
-        if open_with:
-            lines.append(_hide_value(body, distinguish) + end if body.strip() else line)
-            open_with = _open_quote(body, open_with)
-            continue
-        found = _SETTING.fullmatch(body)
-        if found is not None and not body.lstrip().startswith("#"):
-            value = found["value"]
-            lines.append(found["name"] + _hide_value(value, distinguish) + end)
-            open_with, count = _open_quote(value, ""), count + 1
-        elif found is None and body.strip() and not body.lstrip().startswith("#") and not _is_bare_name(body):
-            lines.append(_hide_value(body, distinguish) + end)  # not a setting: it may be part of a value
-            count += 1
-        else:
-            lines.append(line)
-    return Redacted("\n".join(lines), count)
-
-
-def unify_marks(text: str) -> str:
-    """Return the text with all marks of hidden values made equal."""
-    return re.sub(f"{_MARK}[0-9a-f]*{_MARK}", MASK, text)
-
-
-def _hide_value(value: str, distinguish: bool) -> str:
-    return f"{_MARK}{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}{_MARK}" if distinguish else MASK
-
-
-def _is_bare_name(line: str) -> bool:
-    return re.fullmatch(r"\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_.]*\s*[=:]?\s*", line) is not None
-
-
-def _open_quote(text: str, quote: str) -> str:
-    """Return the quote that is still open at the end of a line; `quote` was open at its start.
-
-    A backslash where a value without quotes goes on in the next line; "" where the value ends.
-    """
-    if not quote or quote == "\\":
-        rest = text.lstrip()
-        if rest[:1] not in ("'", '"', "`"):
-            return "\\" if _CONTINUED.fullmatch(text) else ""
-        quote, text = rest[0], rest[1:]
-    escaped = False
-    for letter in text:
-        if escaped:
-            escaped = False
-        elif letter == "\\" and quote != "'":
-            escaped = True
-        elif letter == quote:
-            return ""
-    return quote

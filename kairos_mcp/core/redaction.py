@@ -1,15 +1,18 @@
-"""Take secrets out of a text before it becomes a row, a log line or an error: by known value, by name, by shape.
+"""Take secrets out of a text before it becomes a row, a log line or an error.
 
-Every pattern is RE2's, so that the time is linear in the length of the text, whatever it holds.
+A secret is a known value, or what the grammar of secrets finds (secret_grammar.py). Every pattern is RE2's, so that the
+time is linear in the length of the text, whatever it holds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache, cached_property
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Literal
 
+from kairos_mcp.core.env_files import find_env_values, is_env_file
+from kairos_mcp.core.masked_file import MaskedFile, Span, mask_in_windows
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import (
     MASK,
@@ -18,72 +21,27 @@ from kairos_mcp.core.secret_forms import (
     encoded_beginnings,
     encoded_patterns,
 )
+from kairos_mcp.core.secret_grammar import (
+    ONE_CLASS_CHARS,
+    compile_patterns,
+    find_secrets,
+    is_set_secret,
+    is_source,
+    is_variable,
+    looks_like_key,
+    merge_spans,
+    names_key,
+)
 
-ONE_CLASS_CHARS = 16  # a shorter value of letters alone, or of digits alone, is an ordinary word or number
+CACHED_WINDOWS = 8  # of masked files that are remembered
+_FileKind = Literal["env", "settings", "source"]
 
-_NAMES = (
-    r"api[_-]?key|apikey|access[_-]?key|secret[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key|signing[_-]?key|"
-    r"encryption[_-]?key|client[_-]?secret|secret|access[_-]?key[_-]?id|"
-    r"(?:access|refresh|auth|id|session|bearer|bot|api|security|github|gitlab|slack|npm|hf)[_-]?token|token|"
-    r"password|passwd|passphrase|credentials?"
-)
-_HEADERS = (
-    "authorization|proxy-authorization|cookie|set-cookie|"
-    "x-api-key|x-auth-token|x-goog-api-key|x-amz-security-token|api-key"
-)
-_SHAPES = (
-    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,400}",  # OpenAI, Anthropic, Stripe and those who follow
-    r"\bgh[opsur]_[A-Za-z0-9]{30,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
-    r"\bglpat-[A-Za-z0-9_-]{20,}",
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    r"\bAIza[0-9A-Za-z_-]{35}",
-    r"\bya29\.[0-9A-Za-z_-]{20,}",
-    r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}",
-    r"\b(?:hf|gsk|npm|dop_v1|nvapi|xai|pplx|r8)[-_][A-Za-z0-9_-]{20,}",
-    r"\bpypi-[A-Za-z0-9_-]{16,}",
-    r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    r"\bkairos\.[a-z0-9-]{1,40}\.[A-Za-z0-9_-]{40,}",  # a token of this server
-    r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON Web Token
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}-----|\z)",
-)
-_NAMED_SECRETS = (
-    # a header, on a line or in a command: all that follows the scheme
-    rf"\b(?i:{_HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
-    r"([^\s\"'\\][^\r\n\"'\\]{6,900}[^\s\"'\\])",
-    r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,900})",
-    # a setting: NAME=value, "name": "value", name: value
-    rf"(?i:{_NAMES})\\?[\"']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}(\\?[\"']?)([^\s\"'\\`,;&<>(){{}}\[\]|$*]{{8,800}})",
-    # the password in the address of a service
-    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,80}:([^\s/@\"']{3,200})@",
-)
-_SECRET_VARIABLE = (  # an environment variable, as DB_PASSWORD; what it is set to is hidden whatever it looks like
-    r"(?:[A-Z][A-Z0-9]*_+)*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|SECRETS|COOKIE|COOKIES|"
-    r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD"
-)
-_ASSIGNED = rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})\\?[\"']?[ \t]{{0,3}}(?:=>|[:=])[ \t]{{0,3}}"
-_ASSIGNMENTS = (  # each with one group: the value
-    rf"{_ASSIGNED}\\?\"([^\"\r\n\\]{{1,800}})\\?\"",
-    rf"{_ASSIGNED}'([^'\r\n]{{1,800}})'",
-    rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})=([^\s\"'`]{{1,800}})",
-    rf"(?m:^[ \t]*(?:-[ \t]*)?(?:{_SECRET_VARIABLE}):[ \t]+([^\s\"'`#]{{1,800}})[ \t]*(?:#.*)?\r?$)",
-    rf"(?m:^[ \t]*(?:ENV|ARG)[ \t]+(?:{_SECRET_VARIABLE})[ \t]+([^\s=\"'`]{{1,800}}))",
-)
-_NO_VALUE = re.compile(  # a reference, code, a type, nothing
-    r"\$[A-Za-z_{(].*|[<{\[(].*|%[A-Za-z(].*|[A-Za-z_][\w.]*(?:[(\[{].*|[),;]+)|_*[a-z]+(?:_[a-z]+)+|[*.x?_-]+|"
-    r"none|null|nil|true|false|undefined|required|optional|str|string|bytes|any|secretstr|secret|\.\.\.",
-    re.IGNORECASE | re.DOTALL,
-)
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
-_HEADER, _BEARER, _QUOTE, _VALUE, _PASSWORD = range(1, 6)  # the groups of _NAMED_SECRETS
 _VARIABLE = re.compile(
     r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|PAT|COOKIE|DSN)(?:_\d+)?",
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?:~|\.{0,2})/[^:\n]*|[A-Za-z]:\\.*")
-_IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
-_WORDS = re.compile(r"[A-Za-z]+\d{0,3}(?:[-_/. ]+[A-Za-z]*\d{0,3})*")  # as "round-3/call-2", "next-page"
-_MAX_MEM = 64 << 20
 
 
 def find_secret_values(environ: Mapping[str, str]) -> Iterator[str]:
@@ -115,7 +73,8 @@ class Redactor:
     """Takes secrets out of texts: known values, and whatever has the name or the shape of a key."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = {value for value in known if is_maskable(value)}
+        self._known = frozenset(value for value in known if is_maskable(value))
+        self._mask_window = lru_cache(CACHED_WINDOWS)(_mask_window)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Redactor:
@@ -129,19 +88,31 @@ class Redactor:
             self.__dict__.pop("_forms", None)
 
     def redact_text(self, text: str) -> Redacted:
-        """Replace every secret in a text by `[secret]`."""
-        known = self.redact_known(text)
-        if _any_pattern().search(_encode(known.text)) is None:
-            return known  # as most do: one search has shown it
-        found = _redact_matches((_shape_patterns(), _assignment_patterns(), _named_patterns()), known.text)
-        return Redacted(found.text, known.count + found.count)
+        """Replace every secret in a text by `[secret]`; what is masked already stays as it is."""
+        content = _encode(text)
+        return _mask(text, content, merge_spans(content, (*self._known_spans(content), *find_secrets(content))))
 
     def redact_known(self, text: str) -> Redacted:
         """Replace known values alone.
 
         For what a model writes: a name or a shape may be meant, as an example of a key in a file.
         """
-        return _redact_matches((self._forms,), text) if self._known else Redacted(text, 0)
+        if not self._known:
+            return Redacted(text, 0)
+        content = _encode(text)
+        return _mask(text, content, self._known_spans(content))
+
+    def mask_file(self, path: str, content: bytes) -> MaskedFile:
+        """Return a file's whole content with where its secrets stand."""
+        return mask_in_windows(content, lambda window: self.mask_window(path, window).spans)
+
+    def mask_window(self, path: str, content: bytes) -> MaskedFile:
+        """Return what a window of a file holds, with where its secrets stand. The last ones are remembered."""
+        kind: _FileKind = "env" if is_env_file(path) else "source" if is_source(path) else "settings"
+        return self._mask_window(content, kind, self._forms if self._known else None)
+
+    def _known_spans(self, content: bytes) -> list[Span]:
+        return _known_spans(content, self._forms if self._known else None)
 
     def open_stream(self) -> RedactedStream:
         """Return a redactor of a text that comes in pieces; it replaces what `redact_known` does."""
@@ -149,12 +120,10 @@ class Redactor:
 
     def find_known(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where known values stand in a text, each as (start, end)."""
-        if self._known:
-            encoded = _encode(text)
-            for found in self._forms.finditer(encoded):
-                start, end = found.span()
-                at = len(encoded[:start].decode("utf-8", "surrogatepass"))
-                yield at, at + len(encoded[start:end].decode("utf-8", "surrogatepass"))
+        content = _encode(text)
+        for start, end in self._known_spans(content):
+            at = len(content[:start].decode("utf-8", "surrogatepass"))
+            yield at, at + len(content[start:end].decode("utf-8", "surrogatepass"))
 
     def redact_json(self, value: Any) -> tuple[Any, int]:
         """Return a JSON value without secrets in its texts or under key names, and how many there were."""
@@ -175,13 +144,12 @@ class Redactor:
                 return value, 0
 
     def _redact_member(self, name: str, value: Any) -> tuple[Any, int]:
-        is_key = len(name) <= 80 and _key_name_pattern().fullmatch(name) is not None
         if isinstance(value, str) and value and not value.startswith(MASK):
-            if is_key and _looks_secret(value, quoted=True):
+            if names_key(name) and looks_like_key(value, quoted=True):
                 return MASK, 1
-            if len(name) <= 80 and _variable().fullmatch(name) and _is_secret_value(value):
+            if is_variable(name) and is_set_secret(value):
                 return MASK, 1
-            if _COOKIE.fullmatch(name) and _is_secret_value(value) and "=" in value:
+            if _COOKIE.fullmatch(name) and is_set_secret(value) and "=" in value:
                 return MASK, 1
         return self.redact_json(value)
 
@@ -189,7 +157,7 @@ class Redactor:
     def _forms(self) -> Any:
         """A pattern for the known values in each of their usual encodings, the longest first."""
         forms = {form for value in self._known for form in encoded_patterns(value)}
-        return _compile(sorted(forms, key=len, reverse=True))
+        return compile_patterns(sorted(forms, key=len, reverse=True))
 
 
 class RedactedStream:
@@ -229,139 +197,22 @@ class RedactedStream:
         return any(form.startswith(rest) for form in self._by_first.get(rest[0], ()))
 
 
-def _redact_matches(patterns: Iterable[Any], text: str) -> Redacted:
-    count, encoded = 0, _encode(text)
-    for pattern in patterns:
-        parts: list[bytes] = []
-        at = 0
-        for found in pattern.finditer(encoded):
-            start, end = _span_finder(pattern)(found, encoded)
-            if start < end:
-                parts += [encoded[at:start], MASK.encode()]
-                at, count = end, count + 1
-        if parts:
-            encoded = b"".join((*parts, encoded[at:]))
-    return Redacted(encoded.decode("utf-8", "surrogatepass"), count) if count else Redacted(text, 0)
+def _mask_window(content: bytes, kind: _FileKind, known: Any) -> MaskedFile:
+    """Mask a window of a file. `known`: a pattern of the values that are known, or None."""
+    found = find_secrets(content, settings=kind != "source")
+    more = _known_spans(content, known) + (find_env_values(content) if kind == "env" else [])
+    return MaskedFile(content, merge_spans(content, (*found, *more)) if more else found)
 
 
-def _span_finder(pattern: Any) -> Any:
-    """Return the function that finds the secret's (start, end) within a match of this pattern."""
-    if pattern is _assignment_patterns():
-        return _find_value
-    return _find_named_secret if pattern.groups else _find_shape
+def _known_spans(content: bytes, known: Any) -> list[Span]:
+    return [] if known is None else [match.span() for match in known.finditer(content)]
 
 
-def _find_value(found: Any, text: bytes) -> tuple[int, int]:
-    """Find the value of an assignment; an empty span for a reference, code, or nothing."""
-    start, end = next(span for span in (found.span(group) for group in range(1, len(_ASSIGNMENTS) + 1)) if span[0] >= 0)
-    value = text[start:end].decode("utf-8", "replace")
-    name = text[slice(*found.span())].decode("utf-8", "replace").casefold()
-    labelled = (
-        value.casefold() in ("password", "passwd", "pass", "secret", "cookie", "cookies") and value.casefold() in name
-    )
-    return (start, end) if _is_secret_value(value) and not labelled else (start, start)
-
-
-def _is_secret_value(value: str) -> bool:
-    return not (value.startswith(MASK) or "://" in value or _PATH.fullmatch(value) or _NO_VALUE.fullmatch(value))
-
-
-def _find_shape(found: Any, text: bytes) -> tuple[int, int]:
-    """Find the whole match; an empty span for a word that only begins like a key, as sk-learn does."""
-    start, end = found.span()
-    word = text[start : start + 5] != b"-----" and not re.search(rb"\d", text[start:end])
-    return (start, start) if word else (start, end)
-
-
-def _find_named_secret(found: Any, text: bytes) -> tuple[int, int]:
-    """Find the secret beside its name; an empty span for a value that is not one."""
-    for group in (_HEADER, _PASSWORD, _BEARER, _VALUE):
-        start, end = found.span(group)
-        if start >= 0:
-            break
-    value = text[start:end].decode("utf-8", "replace")
-    if value.startswith(MASK):
-        return start, start
-    if group == _HEADER:
-        digit = any(letter.isdigit() for letter in value)
-        cookie = b"cookie" in text[slice(*found.span())].lower() and re.search(r"=[^\s<{$;]", value) is not None
-        return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value) or cookie) else (start, start)
-    if group == _PASSWORD:
-        word = len(value) < 2 * MIN_SECRET_CHARS and value.isalpha() and value.islower()
-        return (start, start) if word or value[0] in "{<$[" else (start, end)
-    if group == _BEARER:
-        return (start, end) if _is_mixed(value) else (start, start)
-    if group == _VALUE:
-        mark = text[slice(*found.span(_QUOTE))]
-        closed = text[end : end + len(mark)] == mark
-        called = text[end : end + 1] in (b"(", b"[", b"{", b"<", b"$")
-        return (start, end) if closed and not called and _looks_secret(value, quoted=bool(mark)) else (start, start)
-    return start, end
-
-
-def _looks_secret(value: str, *, quoted: bool) -> bool:
-    """Whether a value beside a key's name looks like a key, and not like words, a path, an address or a name."""
-    if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4 or "://" in value:
-        return False
-    if _PATH.fullmatch(value) or _WORDS.fullmatch(value) or _IDENTIFIERS.fullmatch(value):
-        return False
-    digits = sum(letter.isdigit() for letter in value)
-    if quoted:
-        return 0 < digits < len(value)
-    return _is_mixed(value) or (len(value) >= ONE_CLASS_CHARS and 3 <= digits < len(value))
-
-
-def _is_mixed(value: str) -> bool:
-    """Whether it has lower case, upper case and digits, as keys do; or many digits among letters."""
-    digits = sum(letter.isdigit() for letter in value)
-    return 0 < digits < len(value) and (_is_cased(value) or digits >= 4)
-
-
-def _is_cased(value: str) -> bool:
-    """Whether it is one word with letters of both cases."""
-    return (
-        " " not in value and any(letter.islower() for letter in value) and any(letter.isupper() for letter in value[1:])
-    )
-
-
-@cache
-def _key_name_pattern() -> re.Pattern[str]:
-    return re.compile(rf"(?:.*[^a-z]|.*[a-z](?=[A-Z]))?(?:{_NAMES}|{_HEADERS})", re.IGNORECASE)
-
-
-@cache
-def _variable() -> re.Pattern[str]:
-    return re.compile(_SECRET_VARIABLE)
-
-
-@cache
-def _assignment_patterns() -> Any:
-    return _compile(_ASSIGNMENTS)
-
-
-@cache
-def _shape_patterns() -> Any:
-    return _compile(_SHAPES)
-
-
-@cache
-def _named_patterns() -> Any:
-    return _compile(_NAMED_SECRETS)
-
-
-@cache
-def _any_pattern() -> Any:
-    return _compile((*_SHAPES, *_ASSIGNMENTS, *_NAMED_SECRETS))
+def _mask(text: str, content: bytes, spans: Sequence[Span]) -> Redacted:
+    if not spans:
+        return Redacted(text, 0)
+    return Redacted(MaskedFile(content, spans).shown.decode("utf-8", "surrogatepass"), len(spans))
 
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _compile(patterns: Iterable[str]) -> Any:
-    import re2  # at first use: many starts redact nothing
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_MEM
-    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode(), options)

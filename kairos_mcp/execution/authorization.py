@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
@@ -104,12 +105,19 @@ def authorize(
     preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview
+    is_private = not is_command(spec) and not all(
+        gate.may_read_unasked(path, agent=call.agent, mandate=call.mandate) for path in preview.base_hashes
+    )
+    if preview.failure is not None and not is_private:
+        return error_result(preview.failure)
     verdict = gate.judge(replace(call, preview_paths=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
     match verdict.decision:
-        case "allow":
-            return Allowed()
         case "deny":
             return gate_denial(call, verdict.reason)
+        case _ if is_private:
+            return _ask_privately(spec, call, ctx, preview, approval)
+        case "allow":
+            return Allowed()
         case "ask":
             base = preview.base_hashes
             text = preview.text
@@ -127,6 +135,25 @@ def authorize(
                 valid_for_ms=approval.lifetime_ms,
                 shape=_shape_of(call, preview, approval) if verdict.may_remember else None,
             )
+
+
+def _ask_privately(
+    spec: ToolSpec, call: GatedCall, ctx: ToolContext, preview: Preview, approval: ApprovalContext
+) -> ApprovalRequest:
+    """Ask about a call on a file that may not be read unasked. Whoever called is shown its own arguments and a random
+    digest; the diff, or why the call does not fit, is for the person alone. No rule is made of it: it would let others
+    ask what the file holds."""
+    found = preview.text if preview.failure is None else f"It does not fit: {preview.failure}"
+    return ApprovalRequest(
+        key=ctx.path + KEY_SUFFIX,
+        tool=spec.name,
+        effect=spec.effect,
+        digest=secrets.token_hex(32),
+        preview=format_preview(format_call(spec, call.arguments), approval.redactor),
+        base_hashes=preview.base_hashes,
+        valid_for_ms=approval.lifetime_ms,
+        private_preview=format_preview(found, approval.redactor),
+    )
 
 
 def _shape_of(call: GatedCall, preview: Preview, approval: ApprovalContext) -> CallShape | None:
@@ -191,10 +218,10 @@ def format_preview(text: str, redactor: Redactor) -> str:
     """Format the preview as it is stored, shown and approved: redacted, with warnings before it."""
     visible, warnings = make_visible(redactor.redact_text(text).text)
     count = visible.count(MASK)
-    secrets = (f"{count_of(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
+    hidden = (f"{count_of(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
     if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
-        secrets = (*secrets, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
-    return "".join(f"! {warning}\n" for warning in (*secrets, *warnings)) + visible
+        hidden = (*hidden, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
+    return "".join(f"! {warning}\n" for warning in (*hidden, *warnings)) + visible
 
 
 def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:

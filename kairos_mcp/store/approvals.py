@@ -34,7 +34,8 @@ BaseHashes = Mapping[str, str | None]
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What a person is asked about a step, and for how long the approval waits for them. `shape`: what a rule for such
-    calls would be about; None where the person has to be asked about each."""
+    calls would be about; None where the person has to be asked about each. `private_preview`: what a person alone is
+    shown in place of `preview`, since it depends on a file that may not be read unasked."""
 
     key: str
     tool: str
@@ -44,6 +45,7 @@ class ApprovalRequest:
     base_hashes: Mapping[str, str | None]
     valid_for_ms: int
     shape: CallShape | None = None
+    private_preview: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class ApprovalRow:
 
     `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet. `shape`: as in
     `ApprovalRequest`. `is_renewable`: it expired, and somebody has resumed the run since: it is to be asked again.
+    `private_preview`: what a person is shown in place of `preview`, on the terminal, in the inbox and on the page.
     """
 
     step_id: int
@@ -84,7 +87,13 @@ class ApprovalRow:
     feedback: str | None
     unasked: int = 0
     shape: CallShape | None = None
+    private_preview: str | None = None
     is_renewable: bool = False
+
+    @property
+    def person_preview(self) -> str:
+        """What the person who decides is shown."""
+        return self.preview if self.private_preview is None else self.private_preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +126,11 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
     n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
-        " unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
+        " private_preview, unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
             *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
             *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
+            request.private_preview,
         ),
     )
     ask_queued(session, run, at)
@@ -235,7 +245,7 @@ _IS_RENEWABLE = """
 """
 _COLUMNS = f"""
     approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,
-    through, client, feedback, unasked, shape, {_IS_RENEWABLE}
+    through, client, feedback, unasked, shape, private_preview, {_IS_RENEWABLE}
 """
 _UNANSWERED = f"""
     select {_COLUMNS} from approval join mark on mark.id = approval.mark left join answer on answer.mark = mark.id
@@ -256,7 +266,7 @@ def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
 
 
 def _approval_row(found: Row) -> ApprovalRow:
-    columns = (*found[:7], decode_texts(found[7]), *found[8:-2], decode_shape(found[-2]), bool(found[-1]))
+    columns = (*found[:7], decode_texts(found[7]), *found[8:-3], decode_shape(found[-3]), found[-2], bool(found[-1]))
     return ApprovalRow(*columns)
 
 

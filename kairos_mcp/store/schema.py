@@ -37,7 +37,8 @@ memory      what a tool remembers about a run, by name: a plan of edits; what a 
             its answer
 approval    what a person is asked before a step is begun: what was shown, its digest, and the one verdict. `unasked`:
             too many others wait, so it was shown to nobody, and its time does not run yet. `shape`: what a rule about
-            such calls would be about; null where each is asked about
+            such calls would be about; null where each is asked about. `private_preview`: what the person is shown in
+            place of `preview`, where that depends on a file that may not be read unasked
 rule        a remembered approval: calls that a person allowed from then on (`covered`) of one tool with this definition
             (`pin`), in one workspace, which is the same folder still (`folder`). `run`: for that run alone. It was made
             with the approval `key` of the run `approved_in`. `removed`: since when it counts no more
@@ -313,6 +314,8 @@ MIGRATIONS: tuple[str, ...] = (
     create table push(run integer not null references run, key text not null, owner integer not null,
         client text not null, at integer not null, primary key(run, key)) without rowid;
     """,
+    # What a file may hold that nobody reads unasked is for the person who decides alone.
+    "alter table approval add column private_preview text;",
 )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
-from kairos_mcp.tools.files.edit_tools import writing_tools
+from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
+from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
 from kairos_mcp.tools.files.listings import listing_tools
 from kairos_mcp.tools.files.plans import plan_tools
 from kairos_mcp.tools.files.read_tools import reading_tool
@@ -33,7 +34,6 @@ __all__ = [
     "Workspace",
     "builtin_tools",
     "network_tools",
-    "reading_tools",
     "tool",
 ]
 
@@ -47,6 +47,7 @@ def builtin_tools(
     commands: CommandSettings | None = None,
     skill_folders: SkillFolders | None = None,
     redactor: Redactor | None = None,
+    hash_content: HashContent = plain_hash,
 ) -> list[Tool]:
     """Return every built-in tool, in listing order; without a workspace, only those that need none.
 
@@ -54,29 +55,26 @@ def builtin_tools(
     files no run may write; by default our own package and what lies under .git. `commands`: which programs may be run
     and how; by default in a sandbox. `skill_folders`: the skills that may be read; without them there is no read_skill.
     `redactor` hides secrets from readers of files; by default what has the name or the form of a secret.
+    `hash_content` names the contents of files; without a store, which has a key for it, by a plain hash.
     """
     workspace = Workspace(workspace) if isinstance(workspace, Path) else workspace
+    redactor = redactor or Redactor()
     on_demand = [
         read_result_tool(page_chars),
-        *([skill_tool(skill_folders, read_bytes)] if skill_folders is not None else []),
+        *([skill_tool(skill_folders, read_bytes, redactor, hash_content)] if skill_folders is not None else []),
         more_rounds_tool(),
     ]
     if workspace is None:
         return on_demand
     workspace_scopes = scopes or build_scopes(workspace.path)
-    write_tools = changing_tools(workspace, workspace_scopes, read_bytes, redactor or Redactor())
+    rules = EditRules(workspace, workspace_scopes, read_bytes, redactor, hash_content)
     programs = command_tools(workspace, commands or CommandSettings(), workspace_scopes)
-    return [*reading_tools(workspace, read_bytes=read_bytes), *write_tools, *programs, *on_demand]
-
-
-def changing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """Return the tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
-    return [*writing_tools(workspace, scopes, max_bytes, redactor), *plan_tools(workspace, scopes, max_bytes, redactor)]
-
-
-def reading_tools(workspace: Workspace, *, read_bytes: int) -> list[Tool]:
-    """Return the tools that read a workspace: list_files, file_tree, read_file, search_files."""
-    return [*listing_tools(workspace), reading_tool(workspace, read_bytes), file_search_tool(workspace)]
+    read_tools = [
+        *listing_tools(workspace),
+        reading_tool(workspace, read_bytes, redactor, hash_content),
+        file_search_tool(workspace, redactor),
+    ]
+    return [*read_tools, *writing_tools(rules), *plan_tools(rules), *programs, *on_demand]
 
 
 def network_tools(

@@ -10,15 +10,16 @@ import time
 
 from kairos_mcp.core.errors import KairosError, NotFound, StoreCorrupt, Timeout, UnknownMandate
 from kairos_mcp.core.mandate import parse_mandate
+from kairos_mcp.core.masked_file import WINDOW_BYTES
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.files.listings import stop_time
+from kairos_mcp.tools.files.read_tools import read_masked
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
-
-STEP_BYTES = 1 << 20
 
 MANDATE_SPEC = ToolSpec(
     "read_mandate",
@@ -47,9 +48,9 @@ FILE_SPEC = ToolSpec(
 )
 
 
-def internal_tools(workspace: Workspace | None, store: Store) -> list[Tool]:
+def internal_tools(workspace: Workspace | None, store: Store, redactor: Redactor) -> list[Tool]:
     """Return read_mandate and, if there is a workspace, check_file."""
-    return [read_mandate_tool(store), *([check_file_tool(workspace)] if workspace is not None else [])]
+    return [read_mandate_tool(store), *([check_file_tool(workspace, redactor)] if workspace is not None else [])]
 
 
 def read_mandate_tool(store: Store) -> Tool:
@@ -70,17 +71,17 @@ def read_mandate_tool(store: Store) -> Tool:
     return Tool(MANDATE_SPEC, read_mandate, internal=True)
 
 
-def check_file_tool(workspace: Workspace) -> Tool:
+def check_file_tool(workspace: Workspace, redactor: Redactor) -> Tool:
     """Make check_file. Its data is {exists, contains}; `contains` is false if no text was asked for.
 
-    The whole file is searched, byte by byte, also if it is no text.
+    The whole file is searched, byte by byte, also if it is no text; but for its secrets, which nobody finds out so.
     """
 
     def check_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         text: str | None = arguments.get("text")
         try:
             with workspace.open_file(arguments["path"]) as opened:
-                holds = text is not None and _contains_text(opened, text.encode(), stop_time(ctx))
+                holds = text is not None and _contains_text(opened, text.encode(), stop_time(ctx), redactor)
         except NotFound:
             return ToolResult("There is no such file.", data={"exists": False, "contains": False})
         content = "It is there." if text is None else f"It {'holds' if holds else 'does not hold'} the text."
@@ -89,14 +90,14 @@ def check_file_tool(workspace: Workspace) -> Tool:
     return Tool(FILE_SPEC, check_file, internal=True)
 
 
-def _contains_text(opened: OpenedFile, text: bytes, deadline: float) -> bool:
+def _contains_text(opened: OpenedFile, text: bytes, deadline: float, redactor: Redactor) -> bool:
     """Return whether the file contains the text. Raises Timeout if it is too large to be searched in time."""
-    offset, tail = 0, b""
-    while chunk := opened.read(STEP_BYTES, offset):
+    tail = b""
+    for offset in range(0, opened.size, WINDOW_BYTES):
+        chunk = read_masked(opened, offset, min(offset + WINDOW_BYTES, opened.size), redactor)
         if text in tail + chunk:
             return True
         tail = (tail + chunk)[-(len(text) - 1) :] if len(text) > 1 else b""
-        offset += len(chunk)
         if time.monotonic() >= deadline:
             raise Timeout(f"{shorten_path(opened.path)} was not looked through in time.", "Check a smaller file.")
     return not text

@@ -14,7 +14,9 @@ from typing import Any
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import decode_text, truncate
+from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -161,13 +163,15 @@ class SkillFolders:
         raise NotFound(f"There is no skill {shorten_path(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
 
 
-def skill_tool(skill_folders: SkillFolders, read_bytes: int) -> Tool:
-    """Make the tool read_skill; `read_bytes` is how much of one file a call reads into memory."""
+def skill_tool(
+    skill_folders: SkillFolders, read_bytes: int, redactor: Redactor, hash_content: HashContent = plain_hash
+) -> Tool:
+    """Make the tool read_skill; `read_bytes` is how much of one file a call shows."""
 
     def read_skill(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         name: str = arguments["name"]
         workspace, main = skill_folders.find_skill(name)
-        read = reading_tool(workspace, read_bytes).run
+        read = reading_tool(workspace, read_bytes, redactor, hash_content).run
         if "path" not in arguments:
             return _with_files(read({"path": main}, ctx), name, main, list(_skill_files(workspace, name)))
         inside = plain_path(arguments["path"])

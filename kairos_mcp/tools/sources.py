@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.redact_values import is_env_file
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store

@@ -120,11 +120,14 @@ class Preview:
 
     `base_hashes` maps each plain path to the SHA-256 in hex of the file's content now, None where there is no file.
     `brings_hidden`: the call would write invisible characters into a file, or ones that turn the direction of writing.
+    `failure`: what the call would end in, found once the files of `base_hashes` had been looked at; there is no text
+    then.
     """
 
     text: str
     base_hashes: Mapping[str, str | None] = field(default_factory=dict)
     brings_hidden: bool = False
+    failure: KairosError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ class Tool:
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
     only reads. `exact_only`: matched by no glob, only by its whole name. `at_once`, only of tools that read: returns
     what `run` would return, or None where it would have to wait or take more than some hundred microseconds. It is
-    called first, in the event loop, since a thread costs more than such a call.
+    called first, in the event loop, since a thread costs more than such a call. `masks_content`: what it shows of files
+    is cut from their masked texts (core/masked_file.py), so that only known values are still redacted in its results.
     """
 
     spec: ToolSpec
@@ -172,6 +176,7 @@ class Tool:
     named_only: bool = False
     exact_only: bool = False
     at_once: Callable[[JsonObject, ToolContext], ToolResult | None] | None = None
+    masks_content: bool = False
 
     def __post_init__(self) -> None:
         if self.at_once is not None and self.spec.effect != "read":
@@ -297,13 +302,20 @@ def call_redacted(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: To
             ctx.check_paths()
     except KairosError as refused:
         return redact_values.redact_result(error_result(refused), redactor)
-    return redact_values.redact_result(call_tool(tool, arguments, ctx), redactor)
+    return _redact_result(tool, call_tool(tool, arguments, ctx), redactor)
 
 
 def call_redacted_at_once(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
     """Call the tool as `call_tool_at_once` does, and redact its result; None also where paths have to be checked."""
     result = call_tool_at_once(tool, arguments, ctx) if ctx.check_paths is None else None
-    return None if result is None else redact_values.redact_result(result, redactor)
+    return None if result is None else _redact_result(tool, result, redactor)
+
+
+def _redact_result(tool: Tool, result: ToolResult, redactor: Redactor) -> ToolResult:
+    """Redact a result once: a form that only comes about by how lines are cut and put together is no secret."""
+    if tool.masks_content and not result.is_error:
+        return redact_values.redact_known_result(result, redactor)
+    return redact_values.redact_result(result, redactor)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.file_changes import ChangedFile, changed_files
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.tools.files.diff import hash_of, unified_diff
+from kairos_mcp.tools.files.diff import unified_diff
 from kairos_mcp.views.transcript import answers_by_path, calls_by_path
 
 NOTHING_CHANGED = "No tool for files changed anything in this run."
@@ -57,6 +59,7 @@ def _changed_lines(call: ToolCall | None, changed: Sequence[ChangedFile], text: 
 
 
 def _new_file(file: ChangedFile, content: object) -> str:
-    if isinstance(content, str) and hash_of(content.encode()) == file.after:
-        return unified_diff(file.path, None, content.encode()).rstrip("\n")
+    if isinstance(content, str) and MASK not in content:  # else the file holds what the record does not
+        masked = Redactor().mask_file(file.path, content.encode())
+        return unified_diff(file.path, None, masked, (None, file.after)).rstrip("\n")
     return f"create {file.path}\nafter sha256:{file.after}"

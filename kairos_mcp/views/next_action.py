@@ -130,8 +130,9 @@ def _call_for_decision(
 ) -> JsonObject:
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
     lost, key = item["kind"] == "settle", item["key"]
-    preview = waits.approvals[key].preview if key in waits.approvals else ""
-    if decides == "client" and len(preview) <= MAX_DIALOG_CHARS:
+    approval = waits.approvals.get(key)
+    fits_dialog = approval is None or (approval.private_preview is None and len(approval.preview) <= MAX_DIALOG_CHARS)
+    if decides == "client" and fits_dialog:
         asks = (
             "Your client asks its user what became of this call." if lost else "Your client asks its user for approval."
         )

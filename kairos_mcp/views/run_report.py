@@ -181,7 +181,7 @@ def make_report(
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     shown = _shown_before(session, run, view.answered)
-    items = tuple(waiting_items(run, waits, steps, shown))
+    items = tuple(waiting_items(run, waits, steps, shown, for_person=view.caller.is_person))
     since = _answered_step(session, run, items, view.answered)
     account, tally, model, calls, notes, current = read_together(
         session,

@@ -55,16 +55,22 @@ NOTHING_SHOWN = ShownBefore()
 
 
 def waiting_items(
-    run: RunRow, waits: WaitingItems, steps: Mapping[str, OpenStep] | None, before: ShownBefore = NOTHING_SHOWN
+    run: RunRow,
+    waits: WaitingItems,
+    steps: Mapping[str, OpenStep] | None,
+    before: ShownBefore = NOTHING_SHOWN,
+    *,
+    for_person: bool = False,
 ) -> Iterator[JsonObject]:
     """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone.
 
     What waited already when this call gave its answers, or follows the answers of others, is named alone. Of a
     completion that goes on with the conversation of one of them only what is new is shown: whoever answered has read
-    what came before.
+    what came before. `for_person`: for the person who decides, on the terminal or on the page, who alone is shown what
+    depends on a file that may not be read unasked.
     """
     yield from _step_items(waits.steps, steps, before)
-    yield from _approval_items(run, waits, steps, before)
+    yield from _approval_items(run, waits, steps, before, for_person=for_person)
     yield from _unsettled_items(run, waits, steps, before)
 
 
@@ -124,12 +130,18 @@ def _step_items(
 
 
 def _approval_items(
-    run: RunRow, waits: WaitingItems, steps: Mapping[str, OpenStep] | None, before: ShownBefore
+    run: RunRow,
+    waits: WaitingItems,
+    steps: Mapping[str, OpenStep] | None,
+    before: ShownBefore,
+    *,
+    for_person: bool,
 ) -> Iterator[JsonObject]:
     for key, row in waits.approvals.items():
         item = _label_item(key, "approval", (steps or {}).get(row.path))
         if steps is not None and not before.covers(row.path, row.asked_at):
-            item |= {"name": row.tool, "effect": row.effect, "preview": row.preview, "digest": row.digest}
+            preview = row.person_preview if for_person else row.preview
+            item |= {"name": row.tool, "effect": row.effect, "preview": preview, "digest": row.digest}
             item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
         yield item
 

@@ -113,7 +113,7 @@ async def test_what_is_not_among_its_tools_is_refused_when_it_is_called(place: P
 
 async def test_every_step_is_the_agent_s_for_rules_of_the_gate(place: Place) -> None:
     put_agent(place, tools="[edit_file, read_file]")
-    rules = (GateRule("edit_file", "allow", agent="mine"), GateRule("read_file", "deny", agent="m*"))
+    rules = (GateRule("edit_file", "allow", agent="mine"), GateRule("read_file", "deny", ("b.txt",), agent="m*"))
     async with App.open(place.settings(edits("a.txt"), reads("b.txt"), says("done"), gate=rules), via="mcp") as app:
         report = await rests(app, await start_run(app, agent="mine"))
         (place.workspace / "a.txt").write_text("alpha\n")

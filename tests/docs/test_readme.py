@@ -13,6 +13,8 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
 CHANGING = [
+    (r"before [0-9a-f]{12}, after [0-9a-f]{12}", "hashes"),  # which the store's key makes
+    (r"[\d,]+ tokens \(estimated\)", "N tokens (estimated)"),  # those of the hashes differ
     (r"digest [0-9a-f]{16}", "digest"),  # of the workspace too, which is another folder each time
     (r"run-[0-9a-f]{12}", "run-ID"),
     (r"\b\d{4}-\d\d-\d\dT[\d:]+Z", "THEN"),

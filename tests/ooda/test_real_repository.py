@@ -27,6 +27,7 @@ from support.sampling_clients import LEGACY, MODERN, ClientModel, paths
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.store.key_file import KEY_BYTES, KEY_FILE
 
 ORDERS = {"links": (LINKS, MENDS_LINKS), "suite": (SUITE, MENDS_SUITE)}
 ROUTES = [
@@ -55,6 +56,8 @@ class Came:
 def place_of(root: Path) -> Place:
     place = empty_place_in(root)
     repository_in(place.workspace)
+    place.home.mkdir(mode=0o700, exist_ok=True)
+    (place.home / KEY_FILE).write_bytes(b"k" * KEY_BYTES)  # hashes of files are the same in every place
     return place
 
 

@@ -8,9 +8,11 @@ import pytest
 from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.env_files import is_env_file
+from kairos_mcp.core.masked_file import unify_marks
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.core.redact_values import is_env_file, redact_env_file, unify_marks
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
@@ -77,13 +79,16 @@ async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place:
 
 
 async def test_a_preview_says_that_a_value_changes_which_it_does_not_show(place: Place) -> None:
-    with_env(place)
-    async with App.open(place.settings(), via="mcp") as app:
-        asked = await run_call(app, "edit_file", path="conf/.env.local", old_string="plainword", new_string="another")
-        shown = asked["asked"]["preview"]
-    assert "-NAME=[secret]\n+NAME=[secret]\n export DB_PASSWORD=[secret]\n [secret]\n" in shown
+    (place.workspace / "settings.ini").write_text("# mine\npassword = plainword\n")
+    text = "# ours\npassword = another\n"
+    turn = {"tool_calls": [{"name": "write_file", "arguments": {"path": "settings.ini", "content": text}}]}
+    async with App.open(place.settings(turn, says("done")), via="mcp") as app:
+        request = PlannerRequest("write", tools=("write_file",))
+        report = await rests(app, (await app.runs.start_planner(request, ME)).run_id)
+        shown = report.waiting[0]["preview"]
+    assert "-# mine\n-password = [secret]\n+# ours\n+password = [secret]\n" in shown
     assert "a value that is not shown changes" in shown
-    assert not any(value in shown for value in (*VALUES, "another"))
+    assert not any(value in shown for value in ("plainword", "another"))
 
 
 @pytest.mark.parametrize("name", ["conf/.env.local", "settings.py"])
@@ -94,10 +99,10 @@ async def test_new_text_with_the_mark_where_a_value_stood_is_refused(place: Plac
     async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
         shown = (await run_call(app, "read_file", path=name))["content"].split("\n[")[0]
         assert "[secret]" in shown
-        value = "hunter" if name == "settings.py" else "plainword"
+        beside = "A = 1" if name == "settings.py" else "# the shop"
         for refused in (
             await run_call(app, "write_file", path=name, content=shown),
-            await run_call(app, "edit_file", path=name, old_string=value, new_string="[secret]"),
+            await run_call(app, "edit_file", path=name, old_string=beside, new_string="[secret]"),
         ):
             assert refused["data"]["code"] == "bad_arguments"
             assert "is not shown" in refused["content"]
@@ -138,10 +143,11 @@ def test_such_a_file_is_known_by_its_name(name: str, held: bool) -> None:
 
 def test_values_of_any_form_are_hidden_line_for_line() -> None:
     text = 'A=1\nB: x # y\nC = a\\\n b\n# D=comment\n\nE\nF="q\\"\n=z"\r\nG=`x`\njunk\n'
-    plain = redact_env_file(text)
-    assert plain.text.count("\n") == text.count("\n")
-    names = "A=[secret]\nB: [secret]\nC = [secret]\n[secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
-    assert plain.text.startswith(names)
-    one, other = (redact_env_file(f"A={value}\n", distinguish=True).text for value in "12")
+    masked = Redactor().mask_file(".env", text.encode())
+    plain = masked.shown.decode()
+    assert plain.count("\n") == text.count("\n")
+    names = "A=[secret]\nB: [secret]\nC = [secret]\n [secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
+    assert plain.startswith(names)
+    one, other = (Redactor().mask_file(".env", f"A={value}\n".encode()).comparable_text() for value in "12")
     assert one != other
     assert unify_marks(one) == unify_marks(other) == "A=[secret]\n"

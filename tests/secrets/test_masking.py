@@ -32,9 +32,9 @@ SECRETS = {
     "a token of this server": ("kairos.ci.abcdefghijklmnopqrstuvwxyz0123456789-_ABCD", MASK),
     "a private key": (
         "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nz",
-        "a\n[secret]\nz",
+        "a\n[secret]\n[secret]\n[secret]\nz",
     ),
-    "a private key that was cut": ("a -----BEGIN PRIVATE KEY-----\nMIIE", "a [secret]"),
+    "a private key that was cut": ("a -----BEGIN PRIVATE KEY-----\nMIIE", "a [secret]\n[secret]"),
     "a header": ("Authorization: Bearer abc123def456", "Authorization: Bearer [secret]"),
     "a header in a command": ('curl -H "X-Api-Key: 4711-abc-4711"', 'curl -H "X-Api-Key: [secret]"'),
     "a header of a dict": ("{'Authorization': 'Basic dXNlcjpwYXNz'}", "{'Authorization': 'Basic [secret]'}"),
@@ -96,7 +96,7 @@ ORDINARY = [
 def test_a_secret_is_taken_out_and_nothing_else(what: str) -> None:
     text, plain = SECRETS[what]
     assert Redactor().redact_text(text).text == plain
-    assert Redactor().redact_text(text).count == 1
+    assert Redactor().redact_text(text).count == plain.count(MASK)
     assert Redactor().redact_text(plain).text == plain
 
 

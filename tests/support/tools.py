@@ -51,7 +51,10 @@ class WorkspaceTools:
         """What a person would be shown; raises as the tool would."""
         shows = self.tool(tool).preview
         assert shows is not None
-        return shows(arguments, self.context())
+        found = shows(arguments, self.context())
+        if found.failure is not None:
+            raise found.failure
+        return found
 
     def call_approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
         """Make the call after an approval of what was shown."""

@@ -18,8 +18,9 @@ from kairos_mcp.core.errors import (
     OverlappingEdits,
     TooLarge,
 )
+from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.tools.files.diff import changed_blocks, unified_diff
-from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, ends_in_crlf, overwrite_text, read_text, to_crlf
+from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, ends_in_crlf, overwrite_text, to_crlf
 
 MOST = 1 << 20
 law = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -82,10 +83,13 @@ def test_an_edit_replaces_literally_or_changes_nothing_and_says_why(case: tuple[
     content = ("\ufeff" * marked + text).encode()
     wanted = expected_edit(text, edit)
     if isinstance(wanted, str):
-        assert apply_text_edits("f", content, [edit], MOST).content.decode() == "\ufeff" * marked + wanted
+        assert (
+            apply_text_edits("f", MaskedFile(content), [edit], MOST).masked.content.decode()
+            == "\ufeff" * marked + wanted
+        )
         return
     with pytest.raises(KairosError) as caught:
-        apply_text_edits("f", content, [edit], MOST)
+        apply_text_edits("f", MaskedFile(content), [edit], MOST)
     assert caught.type is wanted
 
 
@@ -99,7 +103,7 @@ def test_edits_of_one_file_are_the_same_in_any_order_and_all_match_the_text_as_i
 
     def outcome(those: list[TextEdit]) -> bytes | str:
         try:
-            return apply_text_edits("f", text.encode(), those, MOST).content
+            return apply_text_edits("f", MaskedFile(text.encode()), those, MOST).masked.content
         except KairosError as error:
             return error.code
 
@@ -109,7 +113,7 @@ def test_edits_of_one_file_are_the_same_in_any_order_and_all_match_the_text_as_i
         singly = text
         for edit in sorted(edits, key=lambda one: text.index(one.old), reverse=True):  # the last one first
             at = text.index(edit.old)
-            new = apply_text_edits("f", text.encode(), [edit], MOST).content.decode()
+            new = apply_text_edits("f", MaskedFile(text.encode()), [edit], MOST).masked.content.decode()
             singly = singly[:at] + new[at : len(new) - len(text) + at + len(edit.old)] + singly[at + len(edit.old) :]
         assert found.decode() == singly
     else:
@@ -121,11 +125,14 @@ def test_edits_of_one_file_are_the_same_in_any_order_and_all_match_the_text_as_i
 def test_a_rewritten_file_holds_the_text_and_keeps_its_mark_and_its_line_ends(before: str | None, text: str) -> None:
     content = None if before is None else before.encode()
     try:
-        found = overwrite_text("f", content, text, MOST).content.decode()
+        found = overwrite_text(
+            "f", None if content is None else MaskedFile(content), text, MOST
+        ).masked.content.decode()
     except NoChange:
         found = before
     assert found is not None
-    mark, old = read_text("f", content or b"")
+    whole = before or ""
+    mark, old = ("\ufeff", whole[1:]) if whole.startswith("\ufeff") else ("", whole)
     assert found.removeprefix(mark).replace("\r\n", "\n") == text.removeprefix(mark).replace("\r\n", "\n")
     assert found.startswith(mark)
     if ends_in_crlf(old) and "\r" not in text and "\n" in text:
@@ -168,7 +175,9 @@ def test_a_diff_makes_the_one_text_of_the_other(before: str, after: str) -> None
     assume(before != after)
     if ends_in_crlf(before) and ends_in_crlf(after):
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
-    assert apply_diff(before, unified_diff("f", before.encode(), after.encode())) == after
+    assert (
+        apply_diff(before, unified_diff("f", *map(MaskedFile, (before.encode(), after.encode())), ("1", "2"))) == after
+    )
 
 
 @law
@@ -199,55 +208,58 @@ def test_a_diff_takes_no_longer_for_a_text_that_is_made_to_be_slow(shape: str) -
 
 def test_what_is_too_large_is_refused_before_it_is_made() -> None:
     with pytest.raises(TooLarge):
-        apply_text_edits("f", b"a" * 1_000_000, [TextEdit("a", "b" * 1_000_000, everywhere=True)], MOST)
+        apply_text_edits("f", MaskedFile(b"a" * 1_000_000), [TextEdit("a", "b" * 1_000_000, everywhere=True)], MOST)
     with pytest.raises(TooLarge):
-        apply_text_edits("f", b"a" * 100_000, [TextEdit("a", "b" * 20, everywhere=True)], MOST)
+        apply_text_edits("f", MaskedFile(b"a" * 100_000), [TextEdit("a", "b" * 20, everywhere=True)], MOST)
     with pytest.raises(TooLarge):
         overwrite_text("f", None, "a" * (MOST + 1), MOST)
 
 
 def test_an_ambiguous_text_names_its_lines_and_costs_little_however_often_it_stands_there() -> None:
     with pytest.raises(MatchMany, match=r"3 times in f: line 1, 3, 3"):
-        apply_text_edits("f", b"a=1\nb\na=1a=1\n", [TextEdit("a=1", "q")], MOST)
+        apply_text_edits("f", MaskedFile(b"a=1\nb\na=1a=1\n"), [TextEdit("a=1", "q")], MOST)
     began = time.process_time()
     with pytest.raises(MatchMany, match=r"1,000 or more times"):
-        apply_text_edits("f", b"a" * 1_000_000, [TextEdit("a" * 1_000, "q")], MOST)
+        apply_text_edits("f", MaskedFile(b"a" * 1_000_000), [TextEdit("a" * 1_000, "q")], MOST)
     assert time.process_time() - began < 5
 
 
 def test_an_edit_that_needs_what_another_one_makes_is_told_so() -> None:
     edits = [TextEdit("b=2", "c=3", number=1), TextEdit("c=3", "d=4", number=2)]
     with pytest.raises(MatchNone) as caught:
-        apply_text_edits("f", b"a=1\nb=2\n", edits, MOST)
+        apply_text_edits("f", MaskedFile(b"a=1\nb=2\n"), edits, MOST)
     assert "another edit" in caught.value.hint
     with pytest.raises(MatchNone) as caught:
-        apply_text_edits("f", b"a=1\nb=2\n", [edits[0], TextEdit("zzz", "d", number=2)], MOST)
+        apply_text_edits("f", MaskedFile(b"a=1\nb=2\n"), [edits[0], TextEdit("zzz", "d", number=2)], MOST)
     assert "another edit" not in caught.value.hint
 
 
 def test_edits_that_touch_do_not_overlap_and_those_that_share_a_letter_do() -> None:
-    assert apply_text_edits("f", b"abcd", [TextEdit("ab", "1"), TextEdit("cd", "2")], MOST).content == b"12"
+    assert (
+        apply_text_edits("f", MaskedFile(b"abcd"), [TextEdit("ab", "1"), TextEdit("cd", "2")], MOST).masked.content
+        == b"12"
+    )
     for second in ("bc", "ab", "abcd", "b"):
         with pytest.raises(OverlappingEdits):
-            apply_text_edits("f", b"abcd", [TextEdit("ab", "1"), TextEdit(second, "2")], MOST)
+            apply_text_edits("f", MaskedFile(b"abcd"), [TextEdit("ab", "1"), TextEdit(second, "2")], MOST)
 
 
 def test_edits_that_undo_each_other_change_nothing() -> None:
     with pytest.raises(NoChange):
-        apply_text_edits("f", b"ab", [TextEdit("a", ""), TextEdit("b", "ab")], MOST)
+        apply_text_edits("f", MaskedFile(b"ab"), [TextEdit("a", ""), TextEdit("b", "ab")], MOST)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfea\0b\0", b"caf\xe9\n", b"\0", bytes(range(256))])
 def test_what_is_no_utf_8_is_left_alone(content: bytes) -> None:
     with pytest.raises(BinaryFile):
-        apply_text_edits("f", content, [TextEdit("a", "b")], MOST)
+        apply_text_edits("f", MaskedFile(content), [TextEdit("a", "b")], MOST)
     with pytest.raises(BinaryFile):
-        overwrite_text("f", content, "text", MOST)
+        overwrite_text("f", MaskedFile(content), "text", MOST)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b"])
 def test_what_no_text_file_can_hold_is_refused(text: str) -> None:
     with pytest.raises(BadArguments):
-        apply_text_edits("f", b"a", [TextEdit("a", text)], MOST)
+        apply_text_edits("f", MaskedFile(b"a"), [TextEdit("a", text)], MOST)
     with pytest.raises(BadArguments):
         overwrite_text("f", None, text, MOST)

@@ -17,7 +17,8 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.store.tool_memory import intent_name
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
-from kairos_mcp.tools.files.edit_tools import writing_tools
+from kairos_mcp.tools.files.content_hash import plain_hash
+from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
@@ -202,7 +203,9 @@ def test_dependencies_may_hold_what_they_like(runner: CommandRunner) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(runner: CommandRunner, path: str) -> None:
-    tools = writing_tools(runner.open_workspace, build_scopes(runner.workspace), 1 << 20, Redactor())
+    tools = writing_tools(
+        EditRules(runner.open_workspace, build_scopes(runner.workspace), 1 << 20, Redactor(), plain_hash)
+    )
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.tools import WorkspaceTools
 
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
@@ -82,7 +83,9 @@ def test_a_file_of_a_skill_with_such_a_name_hides_no_other(tmp_path: Path) -> No
     (inner / "deep.md").write_text("deep\n")
     Path(os.fsdecode(os.fsencode(skill) + b"/caf\xe9.md")).write_text("x\n")
     shelves = SkillFolders([tmp_path / "skills"])
-    result = WorkspaceTools(tmp_path, ToolRegistry([skill_tool(shelves, 1 << 20)])).call("read_skill", name="tidy")
+    result = WorkspaceTools(tmp_path, ToolRegistry([skill_tool(shelves, 1 << 20, Redactor())])).call(
+        "read_skill", name="tidy"
+    )
     shelves.close()
     assert not result.is_error
     assert "more.md" in result.data["files"]

@@ -20,6 +20,7 @@ from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.load import load_settings
@@ -47,7 +48,7 @@ def write_skill(folder: Path, name: str, description: str = "Says how.", body: s
 
 
 def skill_tools(*folders: Path) -> WorkspaceTools:
-    return WorkspaceTools(folders[0], ToolRegistry([skill_tool(SkillFolders(folders), 1 << 20)]))
+    return WorkspaceTools(folders[0], ToolRegistry([skill_tool(SkillFolders(folders), 1 << 20, Redactor())]))
 
 
 def names(*folders: Path) -> list[str]:

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from kairos_mcp.core.env_files import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.redact_values import NAME_LISTING_TOOLS, is_env_file
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text

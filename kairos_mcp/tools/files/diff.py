@@ -1,4 +1,4 @@
-"""Formats a change for a person: a unified diff with the hash of the file before and after.
+"""Formats a change for a person: a unified diff of masked texts, with the hash of the file before and after.
 
 The lines are compared by anchors (those that occur once on both sides), not by the shortest edit: it takes near the
 same time for any two files, where difflib is quadratic for a file that was only sorted.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 
+from kairos_mcp.core.masked_file import MaskedFile, unify_marks
 from kairos_mcp.core.paths import printable_name
-from kairos_mcp.core.redact_values import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
 CONTEXT_LINES = 3  # lines around a change
@@ -20,41 +19,44 @@ SHORT_HASH = 12  # hexadecimal digits that a person is shown; an approval is bou
 MAX_DEPTH = 24  # of searches for anchors between anchors; below that, what differs is one block
 NO_NEWLINE = "\\ No newline at end of file"
 
+Hashes = tuple[str | None, str | None]  # of the file before (None: there was none) and after
 Block = tuple[int, int, int, int]  # lines from, to (excluded) of the one side, then of the other
 
 
-def hash_of(content: bytes | None) -> str | None:
-    """Return the SHA-256 in hex of a file's content; None if there is no file."""
-    return None if content is None else sha256(content).hexdigest()
-
-
-def unified_diff(path: str, before: bytes | None, after: bytes, *, hashes_last: bool = False) -> str:
+def unified_diff(
+    path: str,
+    before: MaskedFile | None,
+    after: MaskedFile,
+    hashes: Hashes,
+    *,
+    hashes_last: bool = False,
+    is_overwritten: bool = False,
+) -> str:
     """Return the diff of one file. Both sides are UTF-8; `before` is None for a new file.
 
     `hashes_last`: for whoever has to decide, the change comes first, and the hashes are short.
 
-    Of a file like `.env` no value is shown; a changed value shows only as one line removed and one added. All other
+    No secret is shown; one that changes shows only as one line removed and one added. `is_overwritten`: the whole text
+    was given anew, so each secret shows as changed: else a caller could find out whether it has guessed one. All other
     lines are unchanged: the caller spells out invisible characters. If every line of both sides ends in CRLF, that is
     stated once instead of shown.
     """
-    old, new = (b"" if before is None else before).decode(), after.decode()
-    if hidden := is_env_file(path):
-        old, new = redact_env_file(old, distinguish=True).text, redact_env_file(new, distinguish=True).text
+    old = "" if before is None else before.comparable_text("before" if is_overwritten else "")
+    new = after.comparable_text()
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     name, a, b = printable_name(path), _split_lines(old), _split_lines(new)
     lines = [f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}"]
-    old_hash, new_hash = hash_of(before) or "no file", hash_of(after) or ""
+    old_hash, new_hash = hashes[0] or "no file", hashes[1] or ""
     if not hashes_last:
         lines += [f"before sha256:{old_hash}", f"after sha256:{new_hash}"]
     lines += ["--- /dev/null" if before is None else f"--- a/{name}", f"+++ b/{name}"]
     for hunk in _group_hunks(changed_blocks(a, b)):
         lines += _format_hunk(a, b, hunk)
-    if hashes_last:
+    if hashes_last and not (is_overwritten and before is not None and before.spans):  # equal ones would say it too
         lines.append(f"before {old_hash[:SHORT_HASH]}, after {new_hash[:SHORT_HASH]}")
-    drawn = "\n".join(lines) + "\n"
-    return unify_marks(drawn) if hidden else drawn
+    return unify_marks("\n".join(lines) + "\n")
 
 
 def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:

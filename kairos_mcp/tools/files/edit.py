@@ -1,7 +1,8 @@
 """Applies edits to a text, literally: which part is replaced by what, or why nothing is.
 
-Pure: no file is opened here. A leading byte order mark is not part of the text and stays; line ends stay as they are; a
-file that is not UTF-8 is refused.
+Edits match the masked text of a file: nothing matches a secret, or a part of one, or a place where an edit would change
+what stands right beside one. Pure: no file is opened here. A leading byte order mark is not part of the text and stays;
+line ends stay as they are; a file that is not UTF-8 is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNone, NoChange, OverlappingEdits, TooLarge
+from kairos_mcp.core.masked_file import STAND_IN, MaskedFile
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.tools.files.lookalikes import describe_lookalike
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -32,9 +35,10 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """A file's content after its edits; `notes` say what was changed beyond what was asked."""
+    """A file's content after its edits, with where the secrets of before stand in it; `notes` say what was changed
+    beyond what was asked."""
 
-    content: bytes
+    masked: MaskedFile
     replacements: int
     notes: tuple[str, ...] = ()
 
@@ -55,37 +59,42 @@ class _Match:
         return len(self.starts) * (len(self.new.encode()) - len(self.old.encode()))
 
 
-def apply_text_edits(path: str, content: bytes, edits: Sequence[TextEdit], max_bytes: int) -> EditResult:
-    """Return the file after its edits. Each edit matches `content` itself, never the result of another edit.
+def apply_text_edits(path: str, before: MaskedFile, edits: Sequence[TextEdit], max_bytes: int) -> EditResult:
+    """Return the file after its edits. Each edit matches the file itself, never the result of another edit.
 
     `max_bytes`: how large the file may become. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
     NoChange or TooLarge; then none of the edits is applied.
     """
-    mark, text = read_text(path, content)
+    check_editable(path, before.content)
+    mark, text = _split_mark(before.matchable_text())
     crlf = ends_in_crlf(text)
     matched = [(edit, _match_edit(path, text, edit, crlf)) for edit in edits]
     matches = [match for _, match in matched if match is not None]
     for edit, match in matched:
         if match is None:
             raise _no_match_error(path, text, edit, matches)
-    if (size := len(content) + sum(match.growth for match in matches)) > max_bytes:
+    if (size := len(before.content) + sum(match.growth for match in matches)) > max_bytes:
         raise TooLarge(
             f"{shorten_path(path)} would have {size:,} bytes; at most {max_bytes:,} are allowed.", "Write less at once."
         )
-    after = (mark + _replace_matches(path, text, matches)).encode()
-    if after == content:
+    after = _replace_matches(path, text, matches)
+    if after == text:
         raise NoChange(f"Together these edits change nothing in {shorten_path(path)}.", "Leave them out.")
     is_converted = any(match.is_converted for match in matches)
     notes = (f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too",) if is_converted else ()
-    return EditResult(after, sum(len(match.starts) for match in matches), notes)
+    return EditResult(before.restore(mark + after), sum(len(match.starts) for match in matches), notes)
 
 
-def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -> EditResult:
-    """Return the file after its whole text is replaced. A byte order mark stays; so do line ends that are all CRLF."""
+def overwrite_text(path: str, before: MaskedFile | None, text: str, max_bytes: int) -> EditResult:
+    """Return the file after its whole text is replaced. A byte order mark stays; so do line ends that are all CRLF.
+
+    A text that the file holds already is refused, but not where it holds a secret: else one could be guessed.
+    """
     check_text(text, "content")
     mark, notes, converted = "", [], text
     if before is not None:
-        mark, old = read_text(path, before)
+        check_editable(path, before.content)
+        mark, old = _split_mark(before.content.decode())
         if ends_in_crlf(old) and "\n" in text and "\r" not in text:
             converted = to_crlf(text)
             notes.append(f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too")
@@ -99,22 +108,26 @@ def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -
             f"{shorten_path(path)} would have {len(after):,} bytes; at most {max_bytes:,} are allowed.",
             "Write less at once.",
         )
-    if after == before:
+    if before is not None and after == before.content and not before.spans:
         raise NoChange(f"{shorten_path(path)} holds just that already.", "Nothing needs to be written.")
-    return EditResult(after, 1, tuple(notes))
+    return EditResult(MaskedFile(after), 1, tuple(notes))
 
 
-def read_text(path: str, content: bytes) -> tuple[str, str]:
-    """Return the byte order mark or an empty text, and the text after it. Raises BinaryFile."""
+def check_editable(path: str, content: bytes) -> None:
+    """Raise BinaryFile unless the content is text in UTF-8."""
     if b"\0" in content[:SNIFF_BYTES]:
         raise BinaryFile(f"{shorten_path(path)} is not text ({len(content):,} bytes).", "Only text files are edited.")
     try:
-        text = content.decode()
+        content.decode()
     except UnicodeDecodeError as error:
         raise BinaryFile(
             f"{shorten_path(path)} is not UTF-8: byte {error.start:,} belongs to another encoding.",
             "Only UTF-8 is edited, so that no byte of another encoding is lost.",
         ) from None
+
+
+def _split_mark(text: str) -> tuple[str, str]:
+    """Return the byte order mark or an empty text, and the text after it."""
     return (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
 
 
@@ -161,7 +174,14 @@ def _match_edit(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | No
 
 
 def _find_places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
-    """Return where `old` begins: without overlaps if all are replaced, else every place, up to MAX_COUNTED_PLACES."""
+    """Return where `old` begins: without overlaps if all are replaced, else every place, up to MAX_COUNTED_PLACES.
+
+    A place whose changed part would touch a secret is none: what is put beside a secret could make it a text that is
+    shown.
+    """
+    if STAND_IN in old:
+        return []  # no JSON text that stands for text has this character
+    left, right = _changed_part(old, edit.new)
     if edit.everywhere and (count := text.count(old)) > MAX_REPLACEMENTS:
         raise TooLarge(
             f"old_string occurs {count:,} times in {shorten_path(path)}.",
@@ -171,9 +191,21 @@ def _find_places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
     step = len(old) if edit.everywhere else 1
     at = text.find(old)
     while at >= 0 and (edit.everywhere or len(starts) < MAX_COUNTED_PLACES):
-        starts.append(at)
+        touched = text[max(0, at + left - 1) : at + left] + text[at + right : at + right + 1]
+        if STAND_IN not in touched:
+            starts.append(at)
         at = text.find(old, at + step)
     return starts
+
+
+def _changed_part(old: str, new: str) -> tuple[int, int]:
+    """Return from where to where `old` differs from `new`."""
+    left, end, other_end = 0, len(old), len(new)
+    while left < min(end, other_end) and old[left] == new[left]:
+        left += 1
+    while left < min(end, other_end) and old[end - 1] == new[other_end - 1]:
+        end, other_end = end - 1, other_end - 1
+    return left, end
 
 
 def _replace_matches(path: str, text: str, matches: Sequence[_Match]) -> str:
@@ -210,6 +242,8 @@ def _no_match_error(path: str, text: str, edit: TextEdit, others: Sequence[_Matc
             return MatchNone(problem, hint)
     if "\r\n" in edit.old and "\r" not in text:
         return MatchNone(problem, "It has CRLF line ends and the file has LF.")
+    if STAND_IN not in edit.old and (described := describe_lookalike(text, edit.old)) is not None:
+        return MatchNone(problem, f"{described} Write these characters, or replace a part without them.")
     return MatchNone(problem, "It has to be the file's own text, every space of it; read_file shows it.")
 
 

@@ -11,15 +11,17 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
+from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import Scopes, plain_path, shorten_path
-from kairos_mcp.core.redact_values import is_env_file, redact_env_file
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.commands.workspace_lock import lock_out_programs
-from kairos_mcp.tools.files.diff import hash_of, unified_diff
+from kairos_mcp.tools.files.content_hash import HashContent
+from kairos_mcp.tools.files.diff import unified_diff
 from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, overwrite_text
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.transaction import (
@@ -43,7 +45,7 @@ EDIT_PROPERTIES: JsonObject = {
 BASE: JsonObject = {
     "type": "object",
     "additionalProperties": {"type": ["string", "null"], "maxLength": 64},
-    "description": "SHA-256 in hex of each file as it was read, null for no file; if one differs, nothing is written",
+    "description": "Hash of each file as read_file returned it, null for no file; if one differs, nothing is written",
 }
 
 EDIT_SPEC = ToolSpec(
@@ -83,43 +85,126 @@ ProposeChanges = Callable[[JsonObject, ToolContext, ReadContent], Sequence[FileC
 """Returns what a call would change, given what the files hold; raises a subclass of KairosError."""
 
 
-def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """Make edit_file and write_file. `max_bytes`: the largest file that is changed; `redactor` hides secrets from
-    readers."""
+@dataclass(frozen=True, slots=True)
+class EditRules:
+    """What holds for every change of a file: the workspace, whose files no run may write, the largest file that is
+    changed, what hides secrets from readers, and the hash by which contents are named."""
+
+    workspace: Workspace
+    scopes: Scopes
+    max_bytes: int
+    redactor: Redactor
+    hash_content: HashContent
+
+    def find_writable(self, path: str) -> str:
+        """Return the plain path of a file that a run may write, as the disk spells it. Raises as
+        `check_writable_path`."""
+        return self.workspace.find_spelling(check_writable_path(path, self.scopes))
+
+    def read_content(self, path: str) -> bytes | None:
+        return self.workspace.read_whole(path, self.max_bytes)
+
+    def propose_edits(self, path: str, read_content: ReadContent, edits: Sequence[TextEdit]) -> FileChange:
+        """Return the change that these edits make. Raises NotFound, and what matching and checking the edits raise."""
+        before = read_content(path)
+        if before is None:
+            raise NotFound(f"{shorten_path(path)} does not exist.", "write_file creates a file.")
+        masked = self.redactor.mask_file(path, before)
+        after = apply_text_edits(path, masked, edits, self.max_bytes)
+        content = after.masked.content
+        if not self.redactor.mask_file(path, content).covers(after.masked):
+            message = f"After this edit, a value of {shorten_path(path)} that is not shown now would be shown."
+            raise BadArguments(message, "Leave the name beside it as it is; nothing was changed.")
+        self._check_marks(masked, content, path)
+        hashes = (self.hash_content(before), self.hash_content(content))
+        notes = (*after.notes, *self._note_names(path))
+        return FileChange(path, before, content, hashes, after.replacements, notes)
+
+    def propose_text(self, path: str, read_content: ReadContent, text: str) -> FileChange:
+        """Return the change that gives a file this whole text. Raises what checking the text raises."""
+        before = read_content(path)
+        masked = None if before is None else self.redactor.mask_file(path, before)
+        after = overwrite_text(path, masked, text, self.max_bytes)
+        content = after.masked.content
+        self._check_marks(masked, content, path)
+        hashes = (self.hash_content(before), self.hash_content(content))
+        notes = after.notes if before is None else (*after.notes, *self._note_names(path))
+        return FileChange(path, before, content, hashes, 1, notes, is_overwritten=before is not None)
+
+    def format_diffs(self, changes: Sequence[FileChange], *, hashes_last: bool = False) -> str:
+        """Return the diffs of all changes; `hashes_last`: as a person who has to decide is shown them."""
+        mask = self.redactor.mask_file
+        return "\n".join(
+            unified_diff(
+                each.path,
+                None if each.before is None else mask(each.path, each.before),
+                mask(each.path, each.after),
+                each.hashes,
+                hashes_last=hashes_last,
+                is_overwritten=each.is_overwritten,
+            )
+            for each in changes
+        )
+
+    def _note_names(self, path: str) -> tuple[str, ...]:
+        """Say that a file has other names, which keep the old text: a change gives its own name a new file."""
+        try:
+            others = self.workspace.count_names(path) - 1
+        except KairosError:
+            return ()
+        if others < 1:
+            return ()
+        what = "another name (a hard link), which keeps" if others == 1 else f"{others} other names, which keep"
+        return (f"{shorten_path(path)} has {what} the old text",)
+
+    def _check_marks(self, before: MaskedFile | None, after: bytes, path: str) -> None:
+        """Raise BadArguments if the new text holds the mark that readers are shown in place of a hidden value: writing
+        it would destroy the value."""
+        mark = MASK.encode()
+        if before is None or not before.spans or after.count(mark) <= before.content.count(mark):
+            return
+        message = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
+        raise BadArguments(message, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
+
+
+def writing_tools(rules: EditRules) -> list[Tool]:
+    """Make edit_file and write_file."""
 
     def edit_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
-        path = check_writable_path(arguments["path"], scopes)
+        path = rules.find_writable(arguments["path"])
         edit = TextEdit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
-        return [propose_change(path, read_content, [edit], max_bytes, redactor)]
+        return [rules.propose_edits(path, read_content, [edit])]
 
     def write_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
-        path = check_writable_path(arguments["path"], scopes)
-        before = read_content(path)
-        after = overwrite_text(path, before, arguments["content"], max_bytes)
-        check_redaction_marks(path, before, after.content, redactor)
-        return [FileChange(path, before, after.content, 1, after.notes)]
+        path = rules.find_writable(arguments["path"])
+        return [rules.propose_text(path, read_content, arguments["content"])]
 
     an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
     return [
-        edit_tool(EDIT_SPEC, edit_file, workspace, scopes, max_bytes, an_edit),
-        edit_tool(
-            WRITE_SPEC, write_file, workspace, scopes, max_bytes, {"path": "notes/today.md", "content": "# Today\n"}
-        ),
+        edit_tool(EDIT_SPEC, edit_file, rules, an_edit),
+        edit_tool(WRITE_SPEC, write_file, rules, {"path": "notes/today.md", "content": "# Today\n"}),
     ]
 
 
-def edit_tool(
-    spec: ToolSpec, propose: ProposeChanges, workspace: Workspace, scopes: Scopes, max_bytes: int, example: JsonObject
-) -> Tool:
+def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example: JsonObject) -> Tool:
     """Make a tool whose calls are sets of changes, which are shown, made, and recovered after a crash in one way."""
+    workspace, scopes = rules.workspace, rules.scopes
 
-    def propose_changes(arguments: JsonObject, ctx: ToolContext) -> Sequence[FileChange]:
+    def propose_changes(
+        arguments: JsonObject, ctx: ToolContext, seen: dict[str, str | None] | None = None
+    ) -> Sequence[FileChange]:
+        """Propose the changes. `seen` is given the hash of each file that was looked at, None if it can't be read."""
         read = {plain_path(path): known for path, known in arguments.get("base", {}).items()}
 
         def read_content(path: str) -> bytes | None:
-            content = workspace.read_whole(path, max_bytes)
-            _check_base(path, content, ctx.base_hashes, "shown")
-            _check_base(path, content, read, "read")
+            if seen is not None:
+                seen[path] = None
+            content = rules.read_content(path)
+            hashed = rules.hash_content(content)
+            if seen is not None:
+                seen[path] = hashed
+            _check_base(path, hashed, ctx.base_hashes, "shown")
+            _check_base(path, hashed, read, "read")
             return content
 
         return propose(arguments, ctx, read_content)
@@ -128,14 +213,17 @@ def edit_tool(
         changes = propose_changes(arguments, ctx)
         with _exclude_programs(workspace, scopes, changes, ctx):
             exchanged = apply_changes(workspace, changes, ctx)
-        return _change_result(changes, {} if exchanged else {"exchanged": False})
+        return _change_result(changes, rules, {} if exchanged else {"exchanged": False})
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
-        changes = propose_changes(arguments, ctx)
+        seen: dict[str, str | None] = {}
+        try:
+            changes = propose_changes(arguments, ctx, seen)
+        except KairosError as error:
+            return Preview("", seen, failure=error)
         hidden = any(change.brings_hidden for change in changes)
-        return Preview(
-            format_diffs(changes, hashes_last=True), {change.path: hash_of(change.before) for change in changes}, hidden
-        )
+        notes = "".join(f"[{note}]\n" for change in changes for note in change.notes)
+        return Preview(rules.format_diffs(changes, hashes_last=True) + notes, seen, hidden)
 
     def probe(arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         read_content = read_originals(ctx)
@@ -149,7 +237,7 @@ def edit_tool(
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         if error is not None:
             return ProbeResult("done", error_result(error))
-        return ProbeResult("done", _change_result(changes, {"interrupted": True}))
+        return ProbeResult("done", _change_result(changes, rules, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
 
@@ -188,50 +276,20 @@ def check_writable_path(text: str, scopes: Scopes) -> str:
     return path
 
 
-def check_redaction_marks(path: str, before: bytes | None, after: bytes, redactor: Redactor) -> None:
-    """Raise BadArguments if the new text holds the mark that readers are shown in place of a hidden value: writing it
-    would destroy the value."""
-    mark, old = MASK.encode(), before or b""
-    if after.count(mark) <= old.count(mark):
-        return
-    text = old.decode("utf-8", "replace")
-    if (redact_env_file(text) if is_env_file(path) else redactor.redact_text(text)).count:
-        message = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
-        raise BadArguments(message, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
-
-
-def propose_change(
-    path: str, read_content: ReadContent, edits: Sequence[TextEdit], max_bytes: int, redactor: Redactor
-) -> FileChange:
-    """Return the change that these edits make. Raises NotFound, and what matching and checking the edits raise."""
-    before = read_content(path)
-    if before is None:
-        raise NotFound(f"{shorten_path(path)} does not exist.", "write_file creates a file.")
-    after = apply_text_edits(path, before, edits, max_bytes)
-    check_redaction_marks(path, before, after.content, redactor)
-    return FileChange(path, before, after.content, after.replacements, after.notes)
-
-
-def format_diffs(changes: Sequence[FileChange], *, hashes_last: bool = False) -> str:
-    """Return the diffs of all changes; `hashes_last`: as a person who has to decide is shown them."""
-    diffs = (unified_diff(each.path, each.before, each.after, hashes_last=hashes_last) for each in changes)
-    return "\n".join(diffs)
-
-
-def _check_base(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
+def _check_base(path: str, hashed: str | None, base: Mapping[str, str | None], when: str) -> None:
     """Raise StaleFile if the content is not that in `base`, or `base` lacks the file; an empty one checks nothing."""
-    if base and (path not in base or base[path] != hash_of(content)):
+    if base and (path not in base or base[path] != hashed):
         raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose the change again.")
 
 
-def _change_result(changes: Sequence[FileChange], extra_data: JsonObject) -> ToolResult:
+def _change_result(changes: Sequence[FileChange], rules: EditRules, extra_data: JsonObject) -> ToolResult:
     """Build the result of a call. `extra_data` is for the record, not for a model: how the files were changed."""
     notes = [note for change in changes for note in change.notes]
     data: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | extra_data
     if notes:
         data["notes"] = notes
     lines = "\n".join(_summarize_change(change) for change in changes)
-    diff = format_diffs([change for change in changes if change.before is not None])
+    diff = rules.format_diffs([change for change in changes if change.before is not None])
     text = f"{lines}\n\n{diff}".rstrip("\n")
     return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, printable_name
+from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.tools.files.walk import (
     FOLDER_ENTRIES,
@@ -77,14 +77,14 @@ TREE_SPEC = ToolSpec(
 
 def listing_tools(workspace: Workspace) -> list[Tool]:
     def list_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        path = plain_path(arguments.get("path", "."))
+        path = workspace.find_spelling(arguments.get("path", "."))
         limit: int = arguments.get("limit", DEFAULT_LISTED)
         if "glob" in arguments:
             return _list_matching(workspace, path, arguments["glob"], limit, ctx)
         return _list_folder(workspace, path, limit, OmittedEntries(ctx.is_hidden))
 
     def file_tree(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        path = plain_path(arguments.get("path", "."))
+        path = workspace.find_spelling(arguments.get("path", "."))
         return _build_tree(workspace, path, arguments.get("depth", DEFAULT_TREE_DEPTH), ctx)
 
     return [

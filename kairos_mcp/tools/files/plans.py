@@ -13,20 +13,15 @@ from hashlib import sha256
 
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
-from kairos_mcp.core.paths import Scopes, shorten_path
-from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.files.diff import hash_of
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import (
     BASE,
     EDIT_PROPERTIES,
-    check_writable_path,
+    EditRules,
     edit_tool,
-    format_diffs,
-    propose_change,
 )
 from kairos_mcp.tools.files.transaction import FileChange, ReadContent
-from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 MAX_EDITS = 100
@@ -93,19 +88,16 @@ BOTH_SPEC = ToolSpec(
 )
 
 
-def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """Make the plan tools. `max_bytes`: the largest file that is changed. `redactor` hides secrets from readers."""
-
-    def read_content(path: str) -> bytes | None:
-        return workspace.read_whole(path, max_bytes)
+def plan_tools(rules: EditRules) -> list[Tool]:
+    """Make the plan tools."""
 
     def plan_edits(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         edits: list[JsonObject] = arguments["edits"]
-        changes = _plan_changes(edits, read_content, scopes, max_bytes, redactor)
+        changes = _plan_changes(edits, rules.read_content, rules)
         text = canonical_json({"edits": edits, "files": [change.line() for change in changes]})
         plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
         ctx.memory.keep(_memory_name(plan_id), text)
-        return _plan_result(plan_id, len(edits), changes)
+        return _plan_result(plan_id, len(edits), changes, rules)
 
     def apply_edit_plan(arguments: JsonObject, ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
         text = ctx.memory.recall(_memory_name(arguments["plan_id"]))
@@ -113,35 +105,33 @@ def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: R
             raise NotFound("This run has no such plan.", NO_PLAN)
         plan = json.loads(text)
         for file in plan["files"]:
-            if hash_of(read_content(file["path"])) != file["before"]:
+            if rules.hash_content(read_content(file["path"])) != file["before"]:
                 raise StaleFile(
                     f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits again."
                 )
-        return _plan_changes(plan["edits"], read_content, scopes, max_bytes, redactor)
+        return _plan_changes(plan["edits"], read_content, rules)
 
     def apply_edits(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
-        return _plan_changes(arguments["edits"], read_content, scopes, max_bytes, redactor)
+        return _plan_changes(arguments["edits"], read_content, rules)
 
     an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
     return [
         Tool(PLAN_SPEC, plan_edits, examples=({"edits": [an_edit, an_edit | {"path": "b.py"}]},), named_only=True),
-        edit_tool(APPLY_SPEC, apply_edit_plan, workspace, scopes, max_bytes, {"plan_id": "0" * ID_CHARS}),
-        replace(edit_tool(BOTH_SPEC, apply_edits, workspace, scopes, max_bytes, {"edits": [an_edit]}), internal=True),
+        edit_tool(APPLY_SPEC, apply_edit_plan, rules, {"plan_id": "0" * ID_CHARS}),
+        replace(edit_tool(BOTH_SPEC, apply_edits, rules, {"edits": [an_edit]}), internal=True),
     ]
 
 
-def _plan_changes(
-    edits: Sequence[JsonObject], read_content: ReadContent, scopes: Scopes, max_bytes: int, redactor: Redactor
-) -> list[FileChange]:
+def _plan_changes(edits: Sequence[JsonObject], read_content: ReadContent, rules: EditRules) -> list[FileChange]:
     """Return the change of each file, in the order in which the edits first name the files."""
     by_path: dict[str, list[TextEdit]] = {}
     for number, edit in enumerate(edits, 1):
         text_edit = TextEdit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
-        by_path.setdefault(check_writable_path(edit["path"], scopes), []).append(text_edit)
+        by_path.setdefault(rules.find_writable(edit["path"]), []).append(text_edit)
     changes: list[FileChange] = []
     size = 0
     for path, edits_of_path in by_path.items():
-        changes.append(propose_change(path, read_content, edits_of_path, max_bytes, redactor))
+        changes.append(rules.propose_edits(path, read_content, edits_of_path))
         size += len(changes[-1].before or b"") + len(changes[-1].after)
         if size > PLAN_BYTES:
             raise TooLarge(f"The files of this plan have more than {PLAN_BYTES:,} bytes.", "Plan fewer files at once.")
@@ -152,10 +142,12 @@ def _memory_name(plan_id: str) -> str:
     return f"plan {plan_id}"
 
 
-def _plan_result(plan_id: str, count: int, changes: Sequence[FileChange]) -> ToolResult:
+def _plan_result(plan_id: str, count: int, changes: Sequence[FileChange], rules: EditRules) -> ToolResult:
     files = [change.line() for change in changes]
     what = f"{count} edit{'s' * (count != 1)} in {len(files)} file{'s' * (len(files) != 1)}"
     notes = [note for change in changes for note in change.notes]
     data: JsonObject = {"plan_id": plan_id, "files": files} | ({"notes": notes} if notes else {})
     text = f"Plan {plan_id}: {what}; nothing is changed yet. apply_edit_plan makes all of it or nothing.\n\n"
-    return ToolResult((text + format_diffs(changes)).rstrip("\n") + "".join(f"\n[{note}]" for note in notes), data=data)
+    return ToolResult(
+        (text + rules.format_diffs(changes)).rstrip("\n") + "".join(f"\n[{note}]" for note in notes), data=data
+    )

@@ -1,16 +1,22 @@
-"""The tool read_file. A range of lines is clamped to the file; the result says whatever was cut or clamped."""
+"""The tool read_file. A range of lines is clamped to the file; the result says whatever was cut or clamped.
+
+All that is shown is cut from the masked text of the whole file; of a file that is larger than a window of
+masked_file.py, from the masked windows that the lines lie in.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass
 
+from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
+from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES, MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.core.redact_values import is_env_file, redact_env_file
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
+from kairos_mcp.tools.files.content_hash import HashContent
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -24,7 +30,7 @@ READ_SPEC = ToolSpec(
     "read_file",
     "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
     "Returns plain text. A range that exceeds the file is clamped to it. The result's data has the number of lines and "
-    "the SHA-256 of the whole file.",
+    "a hash of the whole file.",
     {
         "type": "object",
         "properties": {
@@ -50,8 +56,8 @@ class LineRange:
     clamped: str | None
 
 
-def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
-    """Make the tool read_file; `read_bytes` is how much of one file a call reads into memory."""
+def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash_content: HashContent) -> Tool:
+    """Make the tool read_file; `read_bytes` is how much of one file a call shows."""
 
     def read_file(arguments: JsonObject, ctx: ToolContext, *, at_once: bool = False) -> ToolResult:
         start: int | None = arguments.get("start_line")
@@ -59,23 +65,22 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
         if start is not None and end is not None and start > end:
             raise BadArguments(f"start_line {start} is after end_line {end}.", "Both ends are included.")
         numbered = bool(arguments.get("line_numbers"))
-        with workspace.open_file(arguments["path"], at_once=at_once) as opened:
+        if at_once and not arguments["path"].isascii():
+            raise BlockingIOError  # its folder may have to be read
+        with workspace.open_file(workspace.find_spelling(arguments["path"]), at_once=at_once) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
                 raise BinaryFile(
                     f"{shorten_path(opened.path)} is not text ({opened.size:,} bytes).", "Read another file."
                 )
-            if is_env_file(opened.path):
-                if at_once:
-                    raise BlockingIOError  # to hide its values takes long
-                if opened.size > read_bytes:
-                    raise TooLarge(
-                        f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
-                    )
-                return _read_env_file(opened.path, head, start, end, numbered=numbered)
-            if opened.size <= read_bytes:
-                return _read_range(opened.path, head, start, end, numbered=numbered)
-            return _read_part(opened, head, start, end, stop_time(ctx), numbered=numbered)
+            if is_env_file(opened.path) and opened.size > read_bytes:
+                raise TooLarge(
+                    f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
+                )
+            if opened.size > read_bytes:
+                return _read_part(opened, head, start, end, stop_time(ctx), redactor, numbered=numbered)
+            masked = redactor.mask_file(opened.path, head)
+            return _read_range(opened.path, masked, start, end, hash_content(head), numbered=numbered)
 
     def read_at_once(arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
         try:
@@ -84,7 +89,8 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
             return None
 
     examples = {"path": "README.md"}, {"path": "a.py", "start_line": 40}
-    return Tool(READ_SPEC, read_file, examples=examples, at_once=read_at_once if workspace.at_once else None)
+    at_once = read_at_once if workspace.at_once else None
+    return Tool(READ_SPEC, read_file, examples=examples, at_once=at_once, masks_content=True)
 
 
 def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
@@ -100,7 +106,10 @@ def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
     return LineRange(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
-def _read_range(path: str, content: bytes, start: int | None, end: int | None, *, numbered: bool) -> ToolResult:
+def _read_range(
+    path: str, masked: MaskedFile, start: int | None, end: int | None, hashed: str | None, *, numbered: bool
+) -> ToolResult:
+    content = masked.shown
     lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
     lines_asked = clamp(start, end, lines)
     body = content.removeprefix(BOM)
@@ -112,32 +121,27 @@ def _read_range(path: str, content: bytes, start: int | None, end: int | None, *
         "lines": lines,
         "start_line": lines_asked.first,
         "end_line": lines_asked.last,
-        "bytes": len(content),
-        "sha256": sha256(content).hexdigest(),
+        "bytes": len(masked.content),
+        "sha256": hashed,
     }
     if lines_asked.clamped:
         data["clamped"] = lines_asked.clamped
     notes = [lines_asked.clamped] if lines_asked.clamped and lines else []
+    if masked.spans:
+        data["masked"] = len(masked.spans)
+        notes.append(f"{count_of(len(masked.spans), 'value')} of {shorten_path(path)} are not shown")
     return _text_result(body, data, notes, numbered=numbered)
 
 
-def _read_env_file(path: str, content: bytes, start: int | None, end: int | None, *, numbered: bool) -> ToolResult:
-    """Show a file like `.env`: names and comments, no values. The hash is the real file's, so that an edit can state
-    it."""
-    plain = redact_env_file(content.decode("utf-8", "replace"))
-    result = _read_range(path, plain.text.encode(), start, end, numbered=numbered)
-    data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
-    note = f"{count_of(plain.count, 'value')} of {shorten_path(path)} are not shown" if plain.count else ""
-    notes = [*data.get("notes", []), *([note] if note else [])]
-    return replace(
-        result,
-        content=result.content + f"\n[{note}]" * bool(note),
-        data={**data, **({"notes": notes} if notes else {})},
-    )
-
-
 def _read_part(
-    opened: OpenedFile, head: bytes, start: int | None, end: int | None, deadline: float, *, numbered: bool
+    opened: OpenedFile,
+    head: bytes,
+    start: int | None,
+    end: int | None,
+    deadline: float,
+    redactor: Redactor,
+    *,
+    numbered: bool,
 ) -> ToolResult:
     """Read lines of a file that is larger than what one call reads; its number of lines stays unknown."""
     offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
@@ -145,6 +149,7 @@ def _read_part(
     cut_in_line = b"\n" not in body and offset + len(body) < opened.size
     if not cut_in_line and offset + len(body) < opened.size:
         body = body[: body.rfind(b"\n") + 1]
+    body = read_masked(opened, offset, offset + len(body), redactor)
     rows = body.split(b"\n")
     rows = rows[:-1] if body.endswith(b"\n") else rows
     if end is not None and 0 < end - line + 1 < len(rows):
@@ -165,6 +170,17 @@ def _read_part(
         "clamped": "; ".join(notes),
     }
     return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes, numbered=numbered)
+
+
+def read_masked(opened: OpenedFile, start: int, end: int, redactor: Redactor) -> bytes:
+    """Return the masked text from byte `start` to `end`. The windows begin at the same places whatever is read."""
+    pieces: list[bytes] = []
+    for window in range(start // WINDOW_BYTES * WINDOW_BYTES, end, WINDOW_BYTES):
+        first = max(0, window - OVERLAP_BYTES)
+        content = opened.read(window + WINDOW_BYTES + OVERLAP_BYTES - first, first)
+        masked = redactor.mask_window(opened.path, content)
+        pieces.append(masked.cut(max(start, window) - first, min(end, window + WINDOW_BYTES) - first))
+    return b"".join(pieces)
 
 
 def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, int]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, printable_name
+from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
-from kairos_mcp.core.redact_values import is_env_file, redact_env_file
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
@@ -21,7 +22,7 @@ from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 DEFAULT_RESULTS, MAX_RESULTS = 50, 1_000
-FILE_BYTES = 4 << 20  # searched of one file; of a larger one the rest is left out, and a note says so
+FILE_BYTES = WINDOW_BYTES  # searched of one file; of a larger one the rest is left out, and a note says so
 SEARCH_S = 30.0
 
 SEARCH_SPEC = ToolSpec(
@@ -72,9 +73,11 @@ class _Search:
         return self.is_full or self.omitted.timed_out
 
 
-def file_search_tool(workspace: Workspace) -> Tool:
+def file_search_tool(workspace: Workspace, redactor: Redactor) -> Tool:
+    """Make the tool search_files. Patterns are matched with masked texts, so none finds out a value."""
+
     def search_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        path = plain_path(arguments.get("path", "."))
+        path = workspace.find_spelling(arguments.get("path", "."))
         matches = compile_glob(arguments["glob"]) if "glob" in arguments else _matches_any
         limit: int = arguments.get("max_results", DEFAULT_RESULTS)
         search = _Search(
@@ -83,13 +86,14 @@ def file_search_tool(workspace: Workspace) -> Tool:
         for where in _candidate_files(workspace, path, matches, search):
             if search.is_over():
                 break
-            _search_file(workspace, where, search)
+            _search_file(workspace, where, search, redactor)
         return _search_result(path, search)
 
     return Tool(
         SEARCH_SPEC,
         search_files,
         timeout_s=SEARCH_S,
+        masks_content=True,
         examples=({"pattern": "def main", "glob": "*.py"}, {"pattern": "(?i)todo", "path": "src"}),
     )
 
@@ -110,9 +114,9 @@ def _candidate_files(workspace: Workspace, path: str, matches: Callable[[str], b
             yield where
 
 
-def _search_file(workspace: Workspace, path: str, search: _Search) -> None:
+def _search_file(workspace: Workspace, path: str, search: _Search, redactor: Redactor) -> None:
     try:
-        content, size = workspace.read_start(path, FILE_BYTES)
+        content, size = workspace.read_start(path, FILE_BYTES + OVERLAP_BYTES)
     except KairosError:
         search.omitted.unreadable += 1
         return
@@ -120,8 +124,7 @@ def _search_file(workspace: Workspace, path: str, search: _Search) -> None:
         search.binary += 1
         return
     search.files += 1
-    if is_env_file(path):  # before the search, since a pattern could find out a value
-        content = redact_env_file(content.decode("utf-8", "replace")).text.encode()
+    content = redactor.mask_window(path, content).cut(0, FILE_BYTES)
     if size > FILE_BYTES:
         search.large.append(path)
     name = None

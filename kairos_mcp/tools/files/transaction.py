@@ -24,7 +24,7 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.text import adds_hidden_characters
 from kairos_mcp.store.tool_memory import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot
-from kairos_mcp.tools.files.diff import hash_of
+from kairos_mcp.tools.files.diff import Hashes
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import ToolContext
 
@@ -37,13 +37,16 @@ class UnclearState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file and what it holds before and after; `before` is None for one that is created."""
+    """A file and what it holds before and after; `before` is None for one that is created. `hashes`: of both, keyed.
+    `is_overwritten`: its whole text was given anew."""
 
     path: str
     before: bytes | None
     after: bytes
+    hashes: Hashes
     replacements: int = 1
     notes: tuple[str, ...] = ()
+    is_overwritten: bool = False
 
     @property
     def brings_hidden(self) -> bool:
@@ -53,7 +56,7 @@ class FileChange:
 
     def line(self) -> dict[str, str | int | None]:
         """Return the change without its texts, as the intent and the result have it."""
-        return {"path": self.path, "before": hash_of(self.before), "after": hash_of(self.after)}
+        return {"path": self.path, "before": self.hashes[0], "after": self.hashes[1]}
 
 
 def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from kairos_mcp.tools.files.safe_open import (
 )
 
 Kind = Literal["file", "folder", "link", "other"]
+MAX_NAMES = 10_000  # of a folder that is looked through for a name that is spelled otherwise
 AT_ONCE_BYTES = 8 * 1024  # a larger file is not read at once: to redact what it holds may take milliseconds
 
 
@@ -159,6 +161,47 @@ class Workspace:
             return read_opened(fd, plain, limit)
         finally:
             os.close(fd)
+
+    def find_spelling(self, path: str) -> str:
+        """Return the plain path as the disk spells it: a name may be stored with its accents apart from their letters,
+        and nobody who reads it can tell. Where there is no such file, or several, the path stays as it is."""
+        plain = plain_path(path)
+        if plain.isascii() or self._exists(plain):
+            return plain
+        folder = "."
+        for name in plain.split("/"):
+            exact = name if folder == "." else f"{folder}/{name}"
+            folder = exact if name.isascii() or self._exists(exact) else self._find_name(folder, name)
+            if not folder:
+                return plain
+        return folder
+
+    def _find_name(self, folder: str, name: str) -> str:
+        """Return the path of the one entry of a folder whose name is the same to a reader; else an empty text."""
+        try:
+            entries, is_cut = self.entries(folder, MAX_NAMES)
+        except KairosError:
+            return ""
+        composed = unicodedata.normalize("NFC", name)
+        found = [entry.name for entry in entries if unicodedata.normalize("NFC", entry.name) == composed]
+        if len(found) != 1 or is_cut:
+            return ""
+        return found[0] if folder == "." else f"{folder}/{found[0]}"
+
+    def _exists(self, plain: str) -> bool:
+        try:
+            os.close(self.open_fd(plain, FILE))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            pass  # whoever opens it is told what is wrong with it
+        return True
+
+    def count_names(self, path: str) -> int:
+        """Return how many names a file has on its file system: more than one where it is linked. Raises as
+        `open_file`."""
+        with self.open_file(path) as opened:
+            return os.fstat(opened.fd).st_nlink
 
     def open_fd(self, plain: str, flags: int, folder: int | None = None, *, at_once: bool = False) -> int:
         """Open a path below the workspace, or below an opened folder of it; the caller closes the descriptor.

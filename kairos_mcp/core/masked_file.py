@@ -1,0 +1,102 @@
+"""What a file holds, and where its secrets stand: all that leaves a file is cut from this.
+
+Reading, lines, searches, excerpts, diffs, previews and the matching of edits see the masked text of the whole file, so
+none of them shows what another hides, and no pattern finds out a value. Every secret lies within one line: lines keep
+their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.secret_forms import MASK
+
+WINDOW_BYTES = 8 << 20  # of a file that are masked at once; searches look at so many, too
+OVERLAP_BYTES = 16 << 10  # around a window that are looked at for it: no secret in the grammar is longer
+
+Span = tuple[int, int]  # in bytes: from, to (excluded)
+
+STAND_IN = "\ud800"  # in place of a secret while a text is matched: no text of a file or a model can hold it
+_MARK = "\0"  # around what tells two secrets apart while lines are compared
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedFile:
+    """A file's content, and the spans of its secrets: in order, apart from each other, each within one line."""
+
+    content: bytes
+    spans: Sequence[Span] = ()
+
+    @property
+    def shown(self) -> bytes:
+        """The content as anybody is shown it."""
+        return self.cut(0, len(self.content))
+
+    def cut(self, start: int, end: int) -> bytes:
+        """Return the masked text of what stands from byte `start` to `end`."""
+        return self._replace(lambda _secret: MASK.encode(), start, end)
+
+    def matchable_text(self) -> str:
+        """Return the text, each secret replaced by a character that nothing matches. The content must be UTF-8."""
+        stand_in = STAND_IN.encode("utf-8", "surrogatepass")
+        return self._replace(lambda _secret: stand_in, 0, len(self.content)).decode("utf-8", "surrogatepass")
+
+    def restore(self, text: str) -> MaskedFile:
+        """Return what `matchable_text` gave, after it was changed around its secrets, with the secrets in their
+        places."""
+        pieces = text.split(STAND_IN)
+        if len(pieces) != len(self.spans) + 1:
+            raise ValueError("a secret was cut, or came to be twice")
+        whole, spans = bytearray(pieces[0].encode()), list[Span]()
+        for (start, end), piece in zip(self.spans, pieces[1:], strict=True):
+            spans.append((len(whole), len(whole) + end - start))
+            whole += self.content[start:end] + piece.encode()
+        return MaskedFile(bytes(whole), spans)
+
+    def covers(self, other: MaskedFile) -> bool:
+        """Whether every secret of `other`, which has the same content, is one here too."""
+        return all(any(start <= left and right <= end for start, end in self.spans) for left, right in other.spans)
+
+    def comparable_text(self, side: str = "") -> str:
+        """Return the text, different secrets with different marks, so that a diff shows which change.
+
+        Secrets of another `side` are never equal to these. `unify_marks` then makes all marks equal.
+        """
+
+        def mark(secret: bytes) -> bytes:
+            return f"{_MARK}{sha256(side.encode() + secret).hexdigest()}{_MARK}".encode()
+
+        return self._replace(mark, 0, len(self.content)).decode()
+
+    def _replace(self, stand_in: Callable[[bytes], bytes], start: int, end: int) -> bytes:
+        if not self.spans:
+            return self.content[start:end]
+        pieces: list[bytes] = []
+        at = start
+        for left, right in self.spans:
+            if right > start and left < end:
+                pieces += (self.content[at : max(at, left)], stand_in(self.content[left:right]))
+                at = min(right, end)
+        return b"".join((*pieces, self.content[at:end]))
+
+
+def unify_marks(text: str) -> str:
+    """Return a text with all the marks of `comparable_text` made equal."""
+    parts = text.split(_MARK)
+    return "".join(MASK if n % 2 else part for n, part in enumerate(parts))
+
+
+def mask_in_windows(content: bytes, find: Callable[[bytes], Sequence[Span]]) -> MaskedFile:
+    """Mask a content; one that is larger than a window, window by window, each looked at with what is around it."""
+    if len(content) <= WINDOW_BYTES:
+        return MaskedFile(content, find(content))
+    spans: list[Span] = []
+    for begin in range(0, len(content), WINDOW_BYTES):
+        first, last = max(0, begin - OVERLAP_BYTES), begin + WINDOW_BYTES + OVERLAP_BYTES
+        for start, end in find(content[first:last]):
+            left, right = max(start + first, begin), min(end + first, begin + WINDOW_BYTES)
+            if left < right:
+                spans.append((left, right))
+    return MaskedFile(content, spans)
