@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,64 @@ def _start_process(downstream: DownstreamServers, odd: dict[str, Any]) -> McpSer
     server = downstream.server("x", (sys.executable, str(PROCESS), str(file)))
     server.wait_ready(time.monotonic() + WITHIN_S)
     return server
+
+
+OVER_HTTP = [
+    each
+    for each in BEHAVIOURS
+    if each.name
+    in {
+        "the first half of an emoji",
+        "a whole emoji",
+        "half in a key",
+        "no jsonrpc",
+        "an array with more",
+        "error null",
+        "result 'plain words'",
+        "second page fails",
+        "error {'code': -32000, 'message': 'lost'}",
+    }
+]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("behaviour", OVER_HTTP, ids=lambda behaviour: behaviour.name)
+def test_over_http_a_server_that_deviates_is_used_for_what_is_right(
+    downstream: DownstreamServers, behaviour: Behaviour, kind: str
+) -> None:
+    with _serve_http(behaviour.odd, kind) as url:
+        server = downstream.server("x", url=url, sandbox=True)
+        server.wait_ready(time.monotonic() + WITHIN_S)
+        assert names(server) == [f"x__{name}" for name in behaviour.offered], server.notes()
+        result = call_server(server, "echo", text="x")
+    assert (behaviour.result in result.content, result.is_error) == (True, behaviour.is_error), result
+
+
+@contextmanager
+def _serve_http(odd: dict[str, Any], kind: str) -> Iterator[str]:
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            line = self.rfile.read(int(self.headers["content-length"]))
+            answers = list(answer_line(odd, line.decode()))
+            events = b"".join(b"data: " + answer + b"\n\n" for answer in answers)
+            body = events if kind == "text/event-stream" else b"".join(answers)
+            self.send_response(200 if answers else 202)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            self.send_response(405)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}/mcp"
+        http.shutdown()
