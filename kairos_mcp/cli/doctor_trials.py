@@ -63,9 +63,11 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
     for trial in trials:
         if trial.problem is None:
             yield Finding("servers", "ok", f"{trial.name} lists {count_of(trial.tools, 'tool')}")
+            for note in trial.notes:
+                yield Finding("servers", "note", note, "Tell whoever maintains the server; the rest of it is used.")
             continue
         last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
-        wrote = f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
+        wrote = f" It wrote: {' | '.join(last)}" if len(last) > 1 else "" if last else " It wrote nothing to stderr."
         server = by_name.get(trial.name)
         if trial.opens is not None:
             cure = f"Let programs and servers in a sandbox read it: {trial.opens} in kairos.toml."

@@ -61,13 +61,15 @@ class _KnownTools:
 @dataclass(frozen=True, slots=True)
 class ServerTrial:
     """How a start of a server went: `problem` None if it listed its `tools`. `stderr`: the last of what it wrote, for a
-    person, never for a model. `opens`: the line of the settings file that shows what it missed in its sandbox."""
+    person, never for a model. `opens`: the line of the settings file that shows what it missed in its sandbox.
+    `notes`: what of its list is not as it should be."""
 
     name: str
     problem: str | None
     tools: int
     stderr: str
     opens: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class McpServerSource:
@@ -178,8 +180,10 @@ class McpServerSource:
         listing = trial._client.listing if trial._client is not None else None
         stderr, missed = trial.stderr(), trial._client.missed if trial._client is not None else None
         trial.close()
-        tools = len(listing.definitions) if listing is not None else 0
-        return ServerTrial(self.name, problem, tools, stderr, None if missed is None else missed.line)
+        opens = None if missed is None else missed.line
+        if listing is None:
+            return ServerTrial(self.name, problem, 0, stderr, opens)
+        return ServerTrial(self.name, problem, len(listing.definitions), stderr, opens, listing.notes)
 
     def stderr(self) -> str:
         """Return the last of what the server wrote to stderr; for a person, never for a model."""
