@@ -155,11 +155,10 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, s
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
         case ErrorInReply(body=body, has_begun=has_begun):
             return _status_failure(read_error(body), kind, environ, unknown_end=has_begun)
-        case BadProviderReply(reason=reason, retryable=True):
-            return Failure("provider_error", f"{kind}: the reply is useless: {reason}.", True, unknown_end=True)
-        case BadProviderReply(reason=reason):
-            text = f"{kind}: the reply is useless: {reason}. Check KAIROS_BASE_URL."
-            return Failure("provider_error", text, unknown_end=True)
+        case BadProviderReply(reason=reason, retryable=is_retryable):
+            text = f"{kind}: the reply is useless: {redact_keys(reason, environ)}."
+            hint = "" if is_retryable else " Check KAIROS_BASE_URL."
+            return Failure("provider_error", f"{text}{hint}", is_retryable, unknown_end=True)
 
 
 def _network_cause(error: Exception) -> str | None:

@@ -162,6 +162,7 @@ BLOCKS: list[tuple[str, list[Any], str, Any]] = [
     ("input null", [use(input=None)], "", NO_ARGUMENTS),
     ("input missing", [use(drop="input")], "", NO_ARGUMENTS),
     ("input cut off", [use(input='{"path": ')], "", (("x1", "read_file", '{"path": '),)),
+    ("input a list", [use(input=[1])], "", (("x1", "read_file", "[1]"),)),
     ("name missing", [use(drop="name")], "", (("x1", "unnamed_tool", A),)),
     ("text null", [says(None), says("Well.")], "Well.", ()),
     ("text missing", [{"type": "text"}, says("Well.")], "Well.", ()),

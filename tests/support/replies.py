@@ -11,7 +11,7 @@ from typing import Any
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import request_failure
-from kairos_mcp.models.replies.border import CHAT, MESSAGE, Form, read_reply
+from kairos_mcp.models.replies.border import CHAT, MESSAGE, Form, encode_reply, read_reply
 from kairos_mcp.models.replies.exchange import BadProviderReply, Exchange
 
 Parts = Sequence[bytes]
@@ -56,7 +56,7 @@ async def _read(parts: Parts, kind: str, form: Form, exchange: Exchange) -> Any:
         for part in parts:
             yield part
 
-    return json.loads(json.dumps(await read_reply(each(), kind, form, exchange)))
+    return json.loads(encode_reply(await read_reply(each(), kind, form, exchange)))
 
 
 def _chat_parts(reply: Any) -> tuple[str, tuple[tuple[str, str, Any], ...]]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.chat import repair_chat, take_usage
-from kairos_mcp.models.replies.errors import error_of
+from kairos_mcp.models.replies.errors import error_of, read_error
 from kairos_mcp.models.replies.events import DONE, ChatFold, EventDecoder, Fold, MessageFold, ResponseFold
 from kairos_mcp.models.replies.exchange import (
     LIMIT_FIELDS,
@@ -25,11 +25,13 @@ from kairos_mcp.models.replies.exchange import (
     Exchange,
     UnexpectedRedirect,
     current_exchange,
+    mend_surrogates,
     refuse_many_values,
 )
 from kairos_mcp.models.replies.message import repair_message
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
+MAX_PAGE_BYTES = 20_000  # of a page in which its title is looked for
 MAX_START_BYTES = 4_096  # by which events and a whole reply are told apart
 _BOM = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
@@ -136,7 +138,7 @@ def reply_hook(streams: type) -> Hook:
         try:
             if response.is_success:
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                content = _encode(await read_reply(parts, kind, form, exchange))
+                content = encode_reply(await read_reply(parts, kind, form, exchange))
             else:
                 content = b"".join([part async for part in parts])
         finally:
@@ -151,11 +153,13 @@ def reply_hook(streams: type) -> Hook:
     return repair_reply
 
 
-def _encode(reply: JsonObject) -> bytes:
+def encode_reply(reply: JsonObject) -> bytes:
+    """Return the reply as JSON that every library reads. Raises BadProviderReply."""
     try:
-        return json.dumps(reply).encode()
+        text = json.dumps(reply, ensure_ascii=False)
     except RecursionError:
         raise BadProviderReply("it is nested too deeply") from None
+    return mend_surrogates(text).encode()
 
 
 async def read_reply(parts: AsyncIterator[bytes], kind: str, form: Form | None, exchange: Exchange) -> JsonObject:
@@ -199,7 +203,9 @@ def _parse_whole(content: bytes, kind: str) -> JsonObject:
         reply = json.loads(content.removeprefix(_BOM))
     except (ValueError, RecursionError):
         if kind and not kind.endswith("json"):
-            raise BadProviderReply(f"it is {kind[:60]}, not JSON") from None
+            said = read_error(content[:MAX_PAGE_BYTES].decode("utf-8", "replace"))
+            title = f" ({said.words[:100]})" if said.is_page else ""
+            raise BadProviderReply(f"it is {kind[:60]}, not JSON{title}") from None
         raise BadProviderReply("it is cut off or no JSON", retryable=True) from None
     if isinstance(reply, list) and len(reply) == 1:  # Gemini's door puts an error into a list
         reply = reply[0]

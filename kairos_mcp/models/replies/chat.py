@@ -12,10 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.errors import error_of
-from kairos_mcp.models.replies.exchange import BadProviderReply, BrokenOff, ErrorInReply, Exchange
+from kairos_mcp.models.replies.exchange import (
+    BadProviderReply,
+    BrokenOff,
+    ErrorInReply,
+    Exchange,
+    mend_surrogates,
+)
 from kairos_mcp.models.replies.finishes import Meaning, read_finish
 from kairos_mcp.models.replies.usage import TokenReport, UnreadableUsage, largest_report, read_usage
 
+LATEST_TIME = 2**33  # in seconds, of the year 2242: what a library makes a date of
 UNNAMED = "unnamed_tool"  # in place of a missing name: no tool is called so, and the model is told that
 _FINISH_WORDS: Mapping[str, str] = {
     "stop": "stop",
@@ -50,7 +57,7 @@ def repair_chat(reply: JsonObject, exchange: Exchange) -> JsonObject:
     return {
         "id": _text(reply.get("id")) or "reply",
         "object": "chat.completion",
-        "created": created if isinstance(created := reply.get("created"), int) and created >= 0 else 0,
+        "created": created if _is_time(created := reply.get("created")) else 0,
         "model": _text(reply.get("model")),
         "choices": [{"index": 0, "message": repaired, "finish_reason": finish, "logprobs": None}],
         **_plain_usage(exchange.usage),
@@ -208,7 +215,8 @@ def _repair_calls(message: JsonObject, exchange: Exchange) -> list[JsonObject]:
     if not listed and isinstance(message.get("function_call"), dict):  # of the older form, with one call at most
         listed = [{"function": message["function_call"]}]
     details = message.get("reasoning_details")
-    exchange.reasoning_details = details if isinstance(details, list) and details else None
+    if isinstance(details, list) and details:  # they go into the record as they are
+        exchange.reasoning_details = json.loads(mend_surrogates(json.dumps(details, ensure_ascii=False)))
     taken: set[str] = set()
     return [
         _repair_call(call, number, taken, exchange)
@@ -243,6 +251,10 @@ def _arguments_text(given: object, exchange: Exchange) -> str:
 def _read_finish(choice: JsonObject, exchange: Exchange, *, has_calls: bool) -> str:
     meaning = take_finish(exchange, choice.get("finish_reason") or choice.get("stop_reason"))
     return _FINISH_WORDS.get(str(meaning), "tool_calls" if has_calls else "stop")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < LATEST_TIME
 
 
 def _text(value: object) -> str:

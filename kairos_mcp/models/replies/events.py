@@ -239,7 +239,7 @@ class ChatFold:
         function = inner if isinstance(inner, dict) else piece
         given_name = inner if isinstance(inner, str) else function.get("name")
         name = given_name if isinstance(given_name, str) else ""
-        index = piece.get("index") if isinstance(piece.get("index"), int) else None
+        index = _index_of(piece)
         call = self._by_index.get(index) if index is not None else (self._calls[-1] if self._calls else None)
         if call is None or _begins_another(call, piece.get("id"), name):
             call = _Call({key: piece[key] for key in ("id", "extra_content") if piece.get(key)})
@@ -262,6 +262,11 @@ def _begins_another(call: _Call, given_id: object, name: str) -> bool:
     if given_id and call.fields.get("id"):
         return given_id != call.fields["id"] or (bool(name) and call.is_complete and name != call.name)
     return bool(name) and bool(call.name) and call.is_complete
+
+
+def _index_of(event: JsonObject) -> int | None:
+    index = event.get("index")
+    return index if isinstance(index, int) else None
 
 
 class _AnswerListener:
@@ -319,12 +324,12 @@ class MessageFold:
             case {"type": "message_start", "message": dict(message)}:
                 self._reply = {key: message[key] for key in ("id", "model") if message.get(key)}
                 self._take_usage(message.get("usage"))
-            case {"type": "content_block_start", "content_block": dict(block), **rest}:
-                self._begin(rest.get("index"), {**block})
-            case {"type": "content_block_delta", "delta": dict(delta), **rest}:
-                self._add(rest.get("index"), delta)
-            case {"type": "content_block_stop", **rest}:
-                self._by_index.pop(rest.get("index"), None)
+            case {"type": "content_block_start", "content_block": dict(block)}:
+                self._begin(_index_of(event), {**block})
+            case {"type": "content_block_delta", "delta": dict(delta)}:
+                self._add(_index_of(event), delta)
+            case {"type": "content_block_stop"}:
+                self._by_index.pop(_index_of(event), None)
             case {"type": "message_delta", **rest}:
                 ended = rest.get("delta")
                 stop_reason = ended.get("stop_reason") if isinstance(ended, dict) else None

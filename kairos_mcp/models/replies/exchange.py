@@ -5,6 +5,7 @@ The libraries between us and the HTTP client don't hand anything on, so an excha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.models.replies.finishes import Meaning
 from kairos_mcp.models.replies.usage import TokenReport
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")  # two names of the same; some servers know one of them alone
 SPARED_FIELDS = (*LIMIT_FIELDS, "stream_options", "stream")  # of which a request can do without some
 
@@ -64,6 +66,13 @@ class BrokenOff(BadProviderReply):
         super().__init__(f"the server broke off and says so ({finish[:60]!r})", retryable=True)
 
 
+def mend_surrogates(text: str) -> str:
+    """Return the text with U+FFFD in place of each half of a character; two halves that came apart are joined."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def _ignore(_note: str) -> None:
     return None
 
@@ -96,7 +105,7 @@ class Exchange:
     def hear(self, text: str) -> None:
         """Pass on a piece of the answer's text."""
         if self.on_text is not None and text:
-            self.on_text(text)
+            self.on_text(mend_surrogates(text))
 
     def note_repair(self, what: str) -> None:
         """Note once in the run that replies of this server had to be repaired."""

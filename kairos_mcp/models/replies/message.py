@@ -91,16 +91,19 @@ def _repair_call(call: JsonObject, number: int, taken: set[str], exchange: Excha
     }
 
 
-def _read_input(given: object, exchange: Exchange) -> object:
-    """Return a call's input as an object; a text that is none, or any other value, as it is."""
+def _read_input(given: object, exchange: Exchange) -> JsonObject | str:
+    """Return a call's input as an object; what is none as a text, so that the call can be answered with an error."""
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
-    if not isinstance(given, str):
+    if isinstance(given, dict):
         return given
-    exchange.note_repair("arguments that were a text were taken as the object in it")
+    exchange.note_repair("arguments that were no object were taken as what they are")
+    if not isinstance(given, str):
+        return json.dumps(given)
     text = decode_twice(given)
     refuse_many_values(text)
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return given
+    return value if isinstance(value, dict) else given
