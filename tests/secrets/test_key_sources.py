@@ -65,7 +65,7 @@ def test_a_keyring_is_asked_or_its_package_named() -> None:
     try:
         import keyring  # noqa: F401 - is it there?
     except ImportError:
-        with pytest.raises(ConfigError, match=r"kairos-mcp\[keyring\]"):
+        with pytest.raises(ConfigError, match=r"kairos-loop\[keyring\]"):
             read_secret("keyring:kairos/openai")
         return
     with pytest.raises(ConfigError, match="keyring"):
