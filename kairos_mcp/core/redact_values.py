@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redacted, Redactor
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.secret_grammar import is_variable, names_key
 from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
@@ -24,8 +26,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact the result of a tool, or one that a caller brings for a tool."""
     content = redactor.redact_text(result.content)
-    has_some = result.data is not None and redactor.redact_text(_JSON.encode(result.data)).count
-    if not (content.count or has_some):
+    if not (content.count or (result.data is not None and _may_hold_secrets(result.data, redactor))):
         return result  # as most do; one search of each text has shown it
     return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])
 
@@ -141,19 +142,49 @@ def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Tex
 
 def _redact_given_text(body: str, redactor: Redactor) -> Redacted:
     """Redact a text that a run is given; of one that is JSON, each text in it, so that it stays JSON."""
-    is_json = body[:1] in ("[", "{")
-    lines = body.replace("\\n", "\n").replace('\\"', '"') if is_json and "\\" in body else body
-    found = redactor.redact_text(lines)
-    if not (is_json and found.count):
-        return Redacted(body, 0) if is_json else found
+    if body[:1] not in ("[", "{"):
+        return redactor.redact_text(body)
     try:
         value = json.loads(body)
     except ValueError:
         return redactor.redact_text(body)
+    if not _may_hold_secrets(value, redactor):
+        return Redacted(body, 0)
     parts = [_redact_given_part(part, redactor) for part in (value if isinstance(value, list) else [value])]
     plain = [part for part, _ in parts]
     count = sum(found for _, found in parts)
     return Redacted(_JSON.encode(plain if isinstance(value, list) else plain[0]), count) if count else Redacted(body, 0)
+
+
+def _may_hold_secrets(value: Any, redactor: Redactor) -> bool:
+    """Whether `redact_json` may find something in a JSON value.
+
+    One search of all texts is much quicker than one of each. They stand there as they are, a line each: in JSON a
+    letter comes before what follows a tab, and a key behind a letter is none.
+    """
+    texts = list[str]()
+    return _collect_texts(value, texts) or redactor.redact_text("\n".join(texts)).count > 0
+
+
+def _collect_texts(value: Any, texts: list[str]) -> bool:
+    """Add each text in a JSON value, names included; stop and return True at a text whose name is a key's."""
+    match value:
+        case str():
+            texts.append(value)
+        case dict():
+            texts += value
+            return any(
+                (isinstance(item, str) and _names_secret(name)) or _collect_texts(item, texts)
+                for name, item in value.items()
+            )
+        case list() | tuple():
+            return any(_collect_texts(item, texts) for item in value)
+    return False
+
+
+@lru_cache(1_000)
+def _names_secret(name: str) -> bool:
+    return is_variable(name) or names_key(name) or "cookie" in name.casefold()
 
 
 def _redact_given_part(value: Any, redactor: Redactor) -> tuple[Any, int]:

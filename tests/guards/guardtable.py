@@ -2511,6 +2511,18 @@ OUTSIDE = (
     ),
     Guard(
         "core/redact_values.py",
+        'return _collect_texts(value, texts) or redactor.redact_text("\\n".join(texts)).count > 0',
+        "return redactor.redact_text(_JSON.encode(value)).count > 0",
+        "secrets/test_every_field.py::test_a_key_behind_a_tab_or_a_line_break_is_stored_nowhere",
+    ),
+    Guard(
+        "core/redact_values.py",
+        "(isinstance(item, str) and _names_secret(name)) or _collect_texts(item, texts)",
+        "_collect_texts(item, texts)",
+        "secrets/test_every_field.py::test_a_value_under_the_name_of_a_key_is_redacted_in_a_results_data",
+    ),
+    Guard(
+        "core/redact_values.py",
         "plain[name], found_here = _redact_given(value, redactor)",
         "plain[name], found_here = value, 0",
         EVERY_FIELD + "a_start_of_a_new_kind_is_stored_nowhere",

@@ -28,8 +28,9 @@ from kairos_mcp.app import start
 from kairos_mcp.app.app import App
 from kairos_mcp.app.start import NewRunPlan
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.redact_values import AS_WRITTEN
-from kairos_mcp.core.redaction import MASK
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.redact_values import AS_WRITTEN, redact_result
+from kairos_mcp.core.redaction import MASK, Redactor
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.page.acts import _ACTS
 from kairos_mcp.specs.build import BuiltSpec
@@ -193,6 +194,22 @@ def test_a_secret_in_any_field_of_a_tool_is_stored_and_logged_nowhere(
                 shown = json.dumps(call(client, tool, arguments))
                 assert secret not in shown, (tool, arguments, shown)
             assert places(place, secret) == set(), tool
+
+
+def test_a_key_behind_a_tab_or_a_line_break_is_stored_nowhere(place: Place, client: StdioClient) -> None:
+    """In JSON a tab is a backslash and a `t`, and no key has a letter before it."""
+    for before in "\t\n\r\f":
+        tool = {**TOOL, "description": f"Asks.{before}{SHAPE}"}
+        assert "code" not in call(client, "planner_run", {"goal": f"ask {before!r}", "caller_tools": [tool]})
+        assert places(place, SHAPE) == set(), repr(before)
+        result = ToolResult("ok", data={"rows": [f"a{before}{SHAPE}"]})
+        assert SHAPE not in str(redact_result(result, Redactor())), repr(before)
+
+
+def test_a_value_under_the_name_of_a_key_is_redacted_in_a_results_data() -> None:
+    for value in ("$quagga!zebra#9", 'qu"agga9zebra', "tab\t9-quagga"):
+        result = ToolResult("ok", data={"more": [{"API_KEY": value}]})
+        assert value not in str(redact_result(result, Redactor()).data), value
 
 
 @pytest.mark.unreplayed  # their texts are no spec's
