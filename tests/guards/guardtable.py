@@ -96,7 +96,7 @@ WRITTEN = "providers/test_written_calls.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
-PLACES = "http/test_places.py::test_"
+HTTP_PLACES = "http/test_places.py::test_"
 OWNER_TOKEN = "http/test_owner_token.py::test_"
 INSTALLED_HTTP = "commands/test_install_http.py::test_"
 LIVE = "page/test_live.py::test_"
@@ -2296,49 +2296,49 @@ OUTSIDE = (
         "server/http_places.py",
         "        if self._held[holder] >= self._each:",
         "        if False:",
-        PLACES + "600_unfinished_bodies_of_one_principal_shut_nobody_out",
+        HTTP_PLACES + "600_unfinished_bodies_of_one_principal_shut_nobody_out",
     ),
     Guard(
         "server/http_places.py",
         "bounds.connections // SHARES",
         "bounds.connections",
-        PLACES + "open_streams_of_one_principal_hold_a_quarter_at_most",
+        HTTP_PLACES + "open_streams_of_one_principal_hold_a_quarter_at_most",
     ),
     Guard(
         "server/auth.py",
         "self._places.hold(admission.principal)",
         "self._places.hold(str(id(scope)))",
-        PLACES + "open_streams_of_one_principal_hold_a_quarter_at_most",
+        HTTP_PLACES + "open_streams_of_one_principal_hold_a_quarter_at_most",
     ),
     Guard(
         "server/http_places.py",
         "(self._app if has_place else refuse_place)",
         "self._app",
-        PLACES + "of_what_is_read_before_admission_a_peer_has_its_share",
+        HTTP_PLACES + "of_what_is_read_before_admission_a_peer_has_its_share",
     ),
     Guard(
         "server/http_places.py",
         "while named and self.include(address) and",
         "while named and",
-        PLACES + "the_peer_is_the_last_address_that_is_no_trusted_proxy[1.2.3.4-6.6.6.6-1.2.3.4]",
+        HTTP_PLACES + "the_peer_is_the_last_address_that_is_no_trusted_proxy[1.2.3.4-6.6.6.6-1.2.3.4]",
     ),
     Guard(
         "server/http_protocol.py",
         "(-counts[other._peer], other._connected_at)",
         "other._connected_at",
-        PLACES + "a_peer_that_opens_many_connections_loses_its_own",
+        HTTP_PLACES + "a_peer_that_opens_many_connections_loses_its_own",
     ),
     Guard(
         "server/http_protocol.py",
         'f"{address} {port}" if self.peers.include(address) else address',
         "address",
-        PLACES + "the_connections_of_a_trusted_proxy_are_those_of_many[proxies1]",
+        HTTP_PLACES + "the_connections_of_a_trusted_proxy_are_those_of_many[proxies1]",
     ),
     Guard(
         "page/app.py",
         "        if self._entering >= MAX_ENTERING:",
         "        if False:",
-        PLACES + "browsers_that_never_finish_to_enter_shut_nobody_out",
+        HTTP_PLACES + "browsers_that_never_finish_to_enter_shut_nobody_out",
     ),
     Guard(
         "server/auth.py",
