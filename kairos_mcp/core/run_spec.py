@@ -180,6 +180,7 @@ class Spec:
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
+    `counts_calls`: a turn whose calls can't be read counts as one that can't be read; None in older specs.
     `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
     `grants_rounds`: a loop that asks for more rounds may get some; None in older specs, and where the caller limited
     the rounds: it gets none.
@@ -231,6 +232,7 @@ class Spec:
     team_prompts_text: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
+    counts_calls: bool | None = None
 
 
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]

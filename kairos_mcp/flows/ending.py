@@ -42,7 +42,7 @@ TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "conten
 
 WARN_AFTER_REPEATS = 3  # of the same call with the same result
 STALL_AFTER_REPEATS = 5
-MAX_UNREADABLE_TURNS = 3  # in a row
+MAX_UNREADABLE_TURNS = 3  # in a row, of those with no call that can be read too
 RESULT_BYTES = 8  # of a result's digest: enough to tell the results of one call apart
 REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3
 
@@ -84,9 +84,13 @@ class StalledLoop:
 
 @dataclass(slots=True)
 class LoopGuards:
-    """What is remembered from turn to turn. `newest_results` grows by one entry for each different call."""
+    """What is remembered from turn to turn. `newest_results` grows by one entry for each different call.
+
+    `counts_calls`: see `PlannerInput`.
+    """
 
     prompts: Prompts
+    counts_calls: bool = True
     useless_turns: int = 0  # cut off or empty, in a row
     unreadable_turns: int = 0  # in a row
     failed_turns: int = 0  # turns in a row in which no call succeeded
@@ -94,11 +98,16 @@ class LoopGuards:
     repeats: dict[bytes, int] = field(default_factory=dict)  # by a call's digest: how often, if more than once
     warning: str | None = None  # for the next request, if the newest turn repeated a call
 
-    def check_turn(self, kind: TurnKind) -> StopReason | None:
+    def check_turn(self, kind: TurnKind, turn: Completion) -> StopReason | None:
         """Count a turn, and return the reason to end the run after it, if there is one."""
         self.warning = None
+        is_unreadable = kind == "unreadable" or (
+            kind == "calls" and self.counts_calls and all(call.unreadable is not None for call in turn.tool_calls)
+        )
         self.useless_turns = self.useless_turns + 1 if kind in ("truncated", "empty") else 0
-        self.unreadable_turns = self.unreadable_turns + 1 if kind == "unreadable" else 0
+        self.unreadable_turns = self.unreadable_turns + 1 if is_unreadable else 0
+        if self.unreadable_turns >= MAX_UNREADABLE_TURNS:
+            return "format_errors"
         match kind:
             case "content_filter":
                 return "content_filter"
@@ -108,9 +117,7 @@ class LoopGuards:
                 return "length" if self.useless_turns >= 2 else None
             case "empty":
                 return "empty_answer" if self.useless_turns >= 2 else None
-            case "unreadable":
-                return "format_errors" if self.unreadable_turns >= MAX_UNREADABLE_TURNS else None
-            case "final" | "calls":
+            case "unreadable" | "final" | "calls":
                 return None
 
     def check_repeats(self, answered: Iterable[AnsweredCall]) -> StalledLoop | None:

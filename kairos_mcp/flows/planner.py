@@ -30,7 +30,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
     guards, record, predecessor, has_asked_back, was_too_long = (
-        LoopGuards(prompts),
+        LoopGuards(prompts, counts_calls=planner_input.counts_calls),
         LoopRecord(counts_alike=planner_input.counts_alike),
         None,
         False,
@@ -68,7 +68,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
         was_too_long = False
         usage, kind = usage.after_completion(turn, conversation), classify_turn(turn)
         record.record_turn(turn, kind)
-        if (reason := guards.check_turn(kind)) is not None:
+        if (reason := guards.check_turn(kind, turn)) is not None:
             return record.end_without_model(reason)
 
         match kind:

@@ -73,6 +73,7 @@ class PlannerInput:
 
     `looks_first`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
     reminded after results; empty for others. `counts_alike`: of an older spec, whose summaries say "1 calls".
+    `counts_calls`: a turn whose calls can't be read counts as one that can't be read; not in older specs.
     """
 
     system: str
@@ -86,6 +87,7 @@ class PlannerInput:
     looks_first: bool = False
     repeated_goal: str = ""
     counts_alike: bool = False
+    counts_calls: bool = True
 
     def opening_conversation(self) -> Conversation:
         """Return what the first round is asked with: system prompt, history, user prompt."""

@@ -164,6 +164,7 @@ def build_planner_spec(
         joining=(globs or ()) if offer.finds_late_tools else None,
         looks_first=(is_short and offers_files(offer.shown)) or None,
         singular=True,
+        counts_calls=True,
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,

@@ -121,6 +121,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         asked_route=choice.asked,
         dialect=dialect,
         singular=True,
+        counts_calls=True,
         grants_rounds=grants_rounds or None,
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),

@@ -92,6 +92,7 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
         looks_first=bool(spec.looks_first),
         repeated_goal=spec.goal.strip() if spec.looks_first else "",
         counts_alike=not spec.singular,
+        counts_calls=bool(spec.counts_calls),
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)
@@ -101,7 +102,10 @@ def _load_team_spec(
     spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None
 ) -> LoadedSpec:
     prompts = _load_prompts(text(spec.prompts_text))
-    loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
+    loop = PlannerInput(
+        *("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts),
+        counts_calls=bool(spec.counts_calls),
+    )
     loaded = load_team(spec, text, offered, loop)
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded)

@@ -6,7 +6,7 @@ import pytest
 from support.flow_runner import Fed, echo, feed
 from support.planner_inputs import ANSWER_SCHEMA, brief, call, says, turn
 
-from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.steps import (
     CYCLE_REASONS,
     STATUS_OF,
@@ -135,6 +135,27 @@ def test_a_final_text_after_a_limit_with_a_schema_is_decoded_once_without_repair
     assert (bad.outcome.stop_reason, bad.outcome.output, bad.outcome.summary) == ("max_rounds", None, "three")
     assert bad.request("closing").output_schema == ANSWER_SCHEMA
     assert len(bad.outcome.notes) == 1
+
+
+_UNREADABLE_CALL = turn(ToolCall("from-outside", "look", unreadable="the arguments are no JSON object"))
+
+
+@pytest.mark.parametrize("bad", [[_UNREADABLE_CALL] * 5, [_UNREADABLE, _UNREADABLE_CALL] * 3])
+def test_turns_whose_calls_can_not_be_read_are_format_errors_and_no_stall(bad: list[Completion]) -> None:
+    run = _run_planner(turn(call(), content="So far."), *bad, says("Sum."))
+    assert (run.outcome.stop_reason, run.outcome.status, run.outcome.summary) == ("format_errors", "failed", "So far.")
+    assert [path for path in run.paths if "/" not in path] == ["round-1", "round-2", "round-3", "round-4"]
+
+
+def test_a_call_that_can_be_read_forgives_the_one_beside_it() -> None:
+    mixed = turn(call(), *_UNREADABLE_CALL.tool_calls)
+    run = _run_planner(_UNREADABLE_CALL, _UNREADABLE_CALL, mixed, _UNREADABLE_CALL, _UNREADABLE_CALL, says("Done."))
+    assert run.outcome.stop_reason == "assistant_stop"
+
+
+def test_a_run_of_before_replays_with_turns_whose_calls_could_not_be_read() -> None:
+    run = _run_planner(*[_UNREADABLE_CALL] * 5, says("Sum."), tools=_same, counts_calls=False)
+    assert run.outcome.stop_reason == "stalled"
 
 
 @pytest.mark.parametrize(("counts_alike", "worded"), [(False, "- look: 1 call\n"), (True, "- look: 1 calls\n")])

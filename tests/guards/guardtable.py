@@ -2582,6 +2582,12 @@ WORDS = (
     ),
     Guard(
         "flows/ending.py",
+        " and all(call.unreadable is not None for call in turn.tool_calls)",
+        " and False",
+        "flows/test_stop_reasons.py::test_turns_whose_calls_can_not_be_read_are_format_errors_and_no_stall[bad0]",
+    ),
+    Guard(
+        "flows/ending.py",
         "return StalledLoop(tool) if times >= STALL_AFTER_REPEATS else None",
         "return None",
         "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
