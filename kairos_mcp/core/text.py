@@ -28,6 +28,11 @@ _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u
 _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
 _DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
+_UNPARTED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"  # scripts without blanks
+)
+_WORDS = re.compile(rf"[{_UNPARTED}]|[^\W\d_{_UNPARTED}]+")
+
 
 def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     """Spell out everything invisible, as `\\u{200b}`; also return a remark for each thing that a reader might miss.
@@ -64,6 +69,12 @@ def count_of(count: int, word: str, words: str | None = None) -> str:
 
 MAX_NEAREST = 5
 _MATCHED_CHARS = 64  # of a name from outside, whose length is anybody's
+
+
+def count_different_words(text: str) -> int:
+    """Count the different words of a text: runs of letters, whatever their case. Where no blanks part words, as in
+    Chinese and Thai, each character counts as one."""
+    return len({word.casefold() for word in _WORDS.findall(text)})
 
 
 def nearest_names(name: str, names: Sequence[str]) -> list[str]:

@@ -35,7 +35,7 @@ from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
-from kairos_mcp.tools.selection import LateTools, asks_more_rounds, search_tool
+from kairos_mcp.tools.selection import LateTools, asks_more_rounds, find_wordless_texts, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
 
@@ -326,6 +326,11 @@ class ToolAccess:
             problems = compile_schema(spec.input_schema).problems(call.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
+            if spec.source != "caller" and (lacking := find_wordless_texts(call.arguments)):
+                return BadArguments(
+                    f"{spec.name}: {'; '.join(lacking)}.",
+                    "Say in sentences what is still to be done and why it takes so many rounds, and what was found.",
+                )
         if spec.source != "caller" and (missing := self._missing_tool(spec)) is not None:
             return missing
         return self._check_rate(spec, at)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import count_different_words, count_of, truncate
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 MAX_QUERY_WORDS = 20
@@ -253,7 +253,9 @@ SEARCH_SPEC = ToolSpec(
 
 
 JUSTIFICATION_CHARS = 100  # at least
-VISIBLE_CHARS = 60  # of them at least, since blanks justify nothing
+REQUEST_WORDS = {"justification": 8, "progress_summary": 3}
+"""How many different words each text of a request has at least, since blanks and a letter that is repeated say nothing.
+What the words say is not judged."""
 TEXT_CHARS = 4_000
 
 MORE_ROUNDS_SPEC = ToolSpec(
@@ -269,7 +271,6 @@ MORE_ROUNDS_SPEC = ToolSpec(
             "justification": {
                 "type": "string",
                 "minLength": JUSTIFICATION_CHARS,
-                "pattern": rf"(\S\s*){{{VISIBLE_CHARS}}}",
                 "maxLength": TEXT_CHARS,
                 "description": "What is still to be done, and why it takes so many",
             },
@@ -291,6 +292,17 @@ MORE_ROUNDS_SPEC = ToolSpec(
 def asks_more_rounds(spec: ToolSpec | None) -> bool:
     """Whether a call of this tool is such a request."""
     return spec is not None and (spec.name, spec.source) == (MORE_ROUNDS_SPEC.name, "builtin")
+
+
+def find_wordless_texts(arguments: JsonObject) -> list[str]:
+    """Return what a request for more rounds, which fits its schema, lacks: a sentence for each text with too few
+    words."""
+    found = ((name, count_different_words(arguments[name]), least) for name, least in REQUEST_WORDS.items())
+    return [
+        f"{name} has {count_of(words, 'different word')}, and at least {least} are needed"
+        for name, words, least in found
+        if words < least
+    ]
 
 
 def offer_more_rounds(tools: ToolSet) -> ToolSet:

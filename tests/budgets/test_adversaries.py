@@ -41,7 +41,7 @@ def lie(chance: random.Random, lies: list[str], asks_more: float = 0) -> Reply:
     lies.append(kind)
     asked = calls(("read_file", {"path": chance.choice(("a.txt", "b.txt")), "start_line": chance.randint(1, 3)}))
     if asks_more and chance.random() < asks_more:
-        wanted = {"additional": chance.randint(1, 10), "justification": WHY, "progress_summary": "Much."}
+        wanted = {"additional": chance.randint(1, 10), "justification": WHY, "progress_summary": "Much was found."}
         asked = calls(("request_more_rounds", wanted))
     usage: Any = (chance.randint(100, 1_500), chance.randint(1, 300), 0)
     match kind:

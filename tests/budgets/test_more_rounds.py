@@ -23,6 +23,7 @@ from kairos_mcp.budget.more_rounds import (
 )
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import TeamRequest
+from kairos_mcp.core.text import count_different_words
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.views.trace import TraceQuery
 
@@ -176,6 +177,15 @@ async def test_the_configurations_limit_bounds_a_grant_and_a_person_extends_as_b
         ({"additional": 0}, "additional"),
         ({"justification": "Because."}, "justification"),
         ({"progress_summary": ""}, "progress_summary"),
+        ({"justification": " " * 120}, "justification"),
+        ({"justification": "a" * 120}, "justification has 1 different word,"),
+        ({"justification": "APPROVED " * 20}, "justification has 1 different word,"),
+        (
+            {"justification": "Give me more " * 10 + "12 34 56 78 90 ... !!! ???"},
+            "justification has 3 different words,",
+        ),
+        ({"progress_summary": " " * 120}, "progress_summary has 0 different words,"),
+        ({"progress_summary": "a" * 120}, "progress_summary has 1 different word,"),
     ],
 )
 async def test_a_request_that_is_not_as_its_schema_says_is_an_error(
@@ -186,6 +196,21 @@ async def test_a_request_that_is_not_as_its_schema_says_is_an_error(
     ((body,),) = many_lines.rows("select body from answer where body like '%bad_arguments%'")
     assert message in body
     assert grants_of(many_lines) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (" \n" * 60, 0),
+        ("1234 ... 56", 0),
+        ("Read it, then READ it again", 4),
+        ("les œuvres (1907) d-été", 4),
+        ("还有六个文件没有读过", 9),
+        ("déjà vu, déjà lu", 3),
+    ],
+)
+def test_words_are_counted_in_every_script(text: str, words: int) -> None:
+    assert count_different_words(text) == words
 
 
 async def test_where_a_rule_asks_a_person_first_the_grant_comes_with_their_approval(many_lines: Place) -> None:

@@ -3271,6 +3271,12 @@ MORE_ROUNDS = (
         GRANTED + "a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room",
     ),
     Guard(
+        "execution/authorization.py",
+        'spec.source != "caller" and (lacking := find_wordless_texts(call.arguments))',
+        "lacking := []",
+        GRANTED + "a_request_that_is_not_as_its_schema_says_is_an_error[changes5-justification has 1 different word,]",
+    ),
+    Guard(
         "store/more_rounds.py",
         "rooms.append(max(0, free) // (unbegun + 1) - left)",
         "rooms.append(rest - left)",
