@@ -115,8 +115,8 @@ class FrozenAgent:
 @dataclass(frozen=True, slots=True)
 class FrozenTeam:
     """What a team is, stored as one text. `planner`: the planner's prompt. `plan`: one that was given. `records`: what
-    the agents did before, in words. `files`: names of the workspace's files. `lists_names`, `max_tasks`: see
-    `TeamInput`."""
+    the agents did before, in words. `files`: names of the workspace's files. `lists_names`, `max_tasks`,
+    `weighs_power`: see `TeamInput`."""
 
     agents: tuple[FrozenAgent, ...]
     planner: str
@@ -127,6 +127,7 @@ class FrozenTeam:
     plan: JsonObject | None = None
     lists_names: bool | None = None
     max_tasks: int | None = None
+    weighs_power: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

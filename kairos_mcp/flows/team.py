@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.plan import Plan, PlannedTask, other_agent
+from kairos_mcp.core.plan import Plan, PlannedTask
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, Outcome, RequestCompletion, StopReason, make_outcome
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.plan import make_plan, replace_tasks
@@ -208,7 +208,7 @@ def _run_task(given: TeamInput, task: TaskState) -> Flow[None]:
         limits = Limits(rounds=given.agents[agent].max_rounds)
         name = f"try-{number}"
         yield from Gather({name: Branch(_watch(loop, attempt, f"{task.path}/{name}"), limits, agent)})
-        another = other_agent(task.task, given.agent_tools)
+        another = given.next_agent(task.task)
         if attempt.status != "failed" or attempt.problem is not None or number == TRIES or another is None:
             return
         earlier = f"The agent {agent} tried it before: {attempt.left_open}." + _quote_attempt(given, attempt)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
+from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.messages import Conversation, Message, ToolSet
-from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan
+from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan, PlannedTask, other_agent
 from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
 
 CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task
@@ -47,6 +48,11 @@ class TeamAgent:
     tools: ToolSet
     max_rounds: int
 
+    @property
+    def power(self) -> int:
+        """How much its tools may do, from 0: the strongest effect among those that it works with."""
+        return max((EFFECTS.index(spec.effect) for spec in self.tools if spec.category != CONTROL), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class TeamInput:
@@ -56,6 +62,7 @@ class TeamInput:
     system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
     that was given, so that none is asked for. `lists_names`: the schema lists the names that a plan may hold, for small
     models, which write those of files where tools are asked for. `max_tasks`: of one plan.
+    `weighs_power`: a failed task goes to the least powerful agent that fits; in older specs to the first.
     `loop`: what the loops of all agents have in common;
     its system prompt, goal and tools are replaced.
     """
@@ -72,10 +79,15 @@ class TeamInput:
     plan: Plan | None = None
     lists_names: bool = False
     max_tasks: int = MAX_TASKS
+    weighs_power: bool = True
 
     @property
     def agent_tools(self) -> AgentTools:
         return {agent.name: [spec.name for spec in agent.tools] for agent in self.agents.values()}
+
+    def next_agent(self, task: PlannedTask) -> str | None:
+        """Return the agent that tries a failed task once more; None where no other fits."""
+        return other_agent(task, self.agent_tools, lambda name: self.agents[name].power if self.weighs_power else 0)
 
     def plan_conversation(self) -> Conversation:
         """Return what a plan is asked with."""

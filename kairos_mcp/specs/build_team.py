@@ -103,6 +103,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         None if given is None else given.as_json(),
         is_small or None,
         MAX_TASKS,
+        weighs_power=True,
     )
     dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
     small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()

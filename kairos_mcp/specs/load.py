@@ -182,6 +182,7 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
         bool(frozen.lists_names),
         frozen.max_tasks or EARLIER_MAX_TASKS,
+        bool(frozen.weighs_power),
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
     return LoadedTeam(team_input, models, spec.flow == "plan")

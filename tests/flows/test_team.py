@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from support.app import law
 from support.planner_inputs import call, says, turn
 from support.team_inputs import AGENTS, agent, flow_of, plan_completion, plan_of, run_team, task, team_input
 
+from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.plan import parse_plan, plan_schema
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, Refused, RequestCompletion
 from kairos_mcp.flows.team import PLAN_PROBLEM
-from kairos_mcp.flows.team_input import TeamInput
+from kairos_mcp.flows.team_input import TeamAgent, TeamInput
 
 DOWN = Failure("provider_error", "The provider is down.")
 PROBLEM = "There is no such folder; the code stands in src."
@@ -135,6 +137,30 @@ def test_a_failed_task_is_tried_by_another_agent_that_fits_which_is_told() -> No
         {"agent": "analyst", "status": "failed"},
         {"agent": "general", "status": "done"},
     ]
+
+
+_POWERS = [
+    ToolSpec("look", "Looks.", {"type": "object"}, "read"),
+    *(ToolSpec(f"do_{effect}", "Does.", {"type": "object"}, effect) for effect in EFFECTS[1:]),
+    ToolSpec("ask", "Asks for rounds.", {"type": "object"}, "idempotent", "agent_control"),
+]
+
+
+def _powered(name: str, *tools: str) -> TeamAgent:
+    return replace(agent(name), tools=ToolSet([spec for spec in _POWERS if spec.name in ("look", "ask", *tools)]))
+
+
+@pytest.mark.parametrize("needs", [[], ["look"]])
+@pytest.mark.parametrize("retried_by", [*EFFECTS, None])
+def test_a_failed_task_goes_to_the_least_powerful_agent_that_fits(retried_by: str | None, needs: list[str]) -> None:
+    able = EFFECTS[EFFECTS.index(retried_by) :] if retried_by in EFFECTS else ()
+    # From the most powerful to the least, and a second one of the same power behind it.
+    others = [_powered(f"{name} {effect}", f"do_{effect}") for name in ("a", "b") for effect in reversed(able)]
+    given = team_input(agents={each.name: each for each in (*others, _powered("own"))})
+    own = parse_plan(plan_of(task("one", "own", needs=needs)), given.agent_tools).tasks[0]
+    assert given.next_agent(own) == (retried_by and f"a {retried_by}")
+    earlier = replace(given, weighs_power=False)
+    assert earlier.next_agent(own) == (retried_by and "a irreversible")
 
 
 def test_a_task_that_failed_twice_holds_back_what_depends_on_it_and_nothing_else() -> None:

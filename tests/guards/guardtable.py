@@ -648,6 +648,12 @@ ONE_ANSWER = (
         TEAMS + "an_agent_may_end_its_task_because_the_plan_is_wrong_and_no_other_tries_it",
     ),
     Guard(
+        "flows/team_input.py",
+        "self.agents[name].power if self.weighs_power else 0",
+        "0",
+        TEAMS + "a_failed_task_goes_to_the_least_powerful_agent_that_fits[read-needs0]",
+    ),
+    Guard(
         "core/plan.py",
         "known = {*ids, *(name for name, is_good in earlier.items() if is_good)}",
         "known = {*ids, *earlier}",

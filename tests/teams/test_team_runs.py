@@ -60,6 +60,18 @@ async def test_the_same_call_of_an_agent_that_has_the_tool_asks_a_person(place: 
     assert item["key"].startswith("task-2/try-1/round-1/call-1")
 
 
+async def test_a_reading_task_that_fails_comes_into_no_hands_that_may_write(place: Place) -> None:
+    """file_manager is listed before search_specialist, and has all tools of both."""
+    failed = at("task-1/try-1/round-1", says("", finish="refusal"))
+    lines = (plan_line(task("a")), failed, at("task-1/try-2/round-1", says("Found.")))
+    async with App.open(place.settings(*lines), via="mcp") as app:
+        report = await team(app)
+        await assert_all_lawful(app)
+    assert report.stop_reason == "team_done"
+    assert sent_at(place, "task-1/try-1/round-1")["agent"] == "code_analyzer"
+    assert sent_at(place, "task-1/try-2/round-1")["agent"] == "search_specialist"
+
+
 async def test_steps_are_of_their_agent_in_the_record_and_in_the_report_of_spending(place: Place) -> None:
     async with App.open(place.settings(TWO, *ENDS), via="mcp") as app:
         await team(app)
