@@ -19,6 +19,7 @@ from kairos_mcp.core.run_spec import (
     PAID_ROUTES,
     PHASE_FLOWS,
     CyclesRequest,
+    Phase,
     PhaseRequest,
     Spec,
     UnattendedAllowance,
@@ -69,7 +70,10 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     phases.check_phase_input(request.phase, request.given)
     limits, cut = _effective_limits(request.limits, request.mandate, sources.settings)
     builder = SpecBuilder()
-    given = builder.keep(encode(request.given)) if request.given is not None else None
+    shown = request.given
+    if shown is not None and request.given_by is None:
+        shown = phases.drop_refs(request.phase, shown)
+    given = builder.keep(encode(shown)) if shown is not None else None
     choice = choose_model(
         request.route,
         _requested_limits(request.limits, request.mandate),
@@ -80,7 +84,16 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     _refuse_unpriced(request.mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
     spec = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
+    dropped = (_dropped_refs_note(request.phase),) if shown is not request.given else ()
+    return BuiltSpec(
+        spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes), phases.VERSION
+    )
+
+
+def _dropped_refs_note(phase: Phase) -> str:
+    return (
+        f"{phases.INPUT_NAMES[phase]}: its refs are left out, since it is not the output of a run that is known here."
+    )
 
 
 def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:

@@ -2052,6 +2052,12 @@ OUTSIDE = (
         quick=True,
     ),
     Guard(
+        "specs/build_ooda.py",
+        "shown is not None and request.given_by is None",
+        "False",
+        "ooda/test_phase_tools.py::test_a_ref_of_a_run_that_is_not_known_is_not_shown[2026-07-28]",
+    ),
+    Guard(
         "flows/ooda/prompts.py",
         "ensure_ascii=False, indent=1).translate(_LINE_ENDS)",
         "ensure_ascii=False, indent=1)",

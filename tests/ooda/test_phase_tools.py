@@ -198,11 +198,38 @@ async def test_a_phase_alone_reads_what_it_was_given_and_what_the_phase_before_k
         seen = await client.ask("ooda_observe", {"mandate": mandate})
         assert seen["output"]["observations"][0]["left_out"] > 0
         weighed = await client.ask("ooda_orient", {"mandate": mandate, "observation": seen["output"]})
+        asked = await client.ask("run_trace", {"run_id": weighed["run_id"], "view": "messages"})
+        assert '"ref": "observe/call-1"' in asked["items"][1]["content"]
         decided = await client.ask("ooda_decide", {"mandate": mandate, "orientation": weighed["output"]})
         assert decided["status"] == "completed"
         trace = await client.ask("run_trace", {"run_id": decided["run_id"], "view": "messages"})
         results = [each["content"] for each in trace["items"] if each.get("role") == "tool"]
     assert ["the last line" in results[0], "the end" in results[1], "not_found" in results[2]] == [True] * 3
+
+
+async def test_a_ref_of_a_run_that_is_not_known_is_not_shown(place, era):
+    """An observation that was changed is the output of no run: nothing could be read by the refs in it."""
+    observed = {"tool": "file_tree", "arguments": {}, "status": "result", "content": "a", "left_out": 9}
+    act_result = {
+        "status": "applied",
+        "decision": {"action": "run_tool", "tool": "tidy", "arguments": {}, "intent": "tidy"},
+        "risk": "low",
+        "effect": {"digest": "0" * 64, "said": "tidied"},
+        "result": "done",
+        "files": [],
+    }
+    given = {
+        "orient": {"observation": {"observations": [observed | {"ref": "observe/call-1"}]}},
+        "reflect": {"act_result": act_result | {"ref": "act/call-1"}},
+    }
+    async with open_scripted_client(place, era) as client:
+        for phase, took in given.items():
+            run = await client.ask(f"ooda_{phase}", {"goal": "Read.", "route": "caller", **took})
+            (item,) = run["waiting"]
+            assert "call-1" not in json.dumps(item["messages"])
+            assert any("refs are left out" in note for note in run["degraded"])
+    kept = [json.loads(body) for (body,) in place.rows("select body from text where body like '%\"status\":%'")]
+    assert not any("call-1" in json.dumps(each) for each in kept)
 
 
 async def test_a_turn_that_only_read_is_followed_by_what_is_new(place, era):

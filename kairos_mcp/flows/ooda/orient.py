@@ -109,7 +109,7 @@ def orientation_for_decide(context: CycleContext, orientation: Orientation) -> J
     full = orientation.as_json()
     if not context.prompts.quoted:
         return full
-    marker, ref = context.phase_prompts.left_out, orientation.ref
+    marker, ref = context.phase_prompts.readable_left_out, orientation.ref
     kept: list[str] = []
     left = MAX_REASON_CHARS
     for priority in orientation.priorities:

@@ -64,6 +64,22 @@ def check_phase_input(phase: Phase, given: JsonObject | None) -> None:
         raise BadArguments(f"{name}: {error.reason}.", hint) from None
 
 
+def drop_refs(phase: Phase, given: JsonObject) -> JsonObject:
+    """Return the input of a phase, which has passed `check_phase_input`, without the refs to results of the run that
+    made it; the same object where it has none. Call it where that run is not known: nothing can be read by them."""
+    match phase, given:
+        case "orient", {"observations": list(items)} if any("ref" in item for item in items):
+            return given | {"observations": [_without_ref(item) for item in items]}
+        case "reflect", {"ref": _}:
+            return _without_ref(given)
+        case _:
+            return given
+
+
+def _without_ref(given: JsonObject) -> JsonObject:
+    return {key: value for key, value in given.items() if key != "ref"}
+
+
 def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
     """Run one phase alone; its steps begin with its name. `given` has passed `check_phase_input`."""
     output = yield from _run_phase(context, phase, given or {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -19,14 +21,17 @@ from support.cycle_inputs import (
     run_flow,
     simulation_of,
 )
+from support.cycle_inputs import says as prompts_of_phases
 from support.flow_runner import Fed
 
+from kairos_mcp.app.proposals import RESERVED_TOOL_NAMES
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.run_spec import Phase
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.phases import check_phase_input, phase_flow
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
 WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}
@@ -109,7 +114,38 @@ def test_a_long_observation_is_cut_on_characters_and_says_what_is_missing_and_ho
     assert "IGNORE" not in seen["content"]
     assert (seen["left_out"], seen["ref"]) == (len(payload) - 2_000, "observe/call-1")
     assert f"{len(payload) - 2_000} of {len(payload)}" in seen["content"]
-    assert 'read_result(ref="observe/call-1")' in seen["content"]
+
+
+@pytest.mark.parametrize("prompt", [field.name for field in fields(PhasePrompts)])
+def test_the_prompts_name_tools_only_where_the_phase_has_them(prompt: str) -> None:
+    """Decide alone reads; what all phases are told names no tool either."""
+    words = set(re.findall(r"[a-z_]+", getattr(prompts_of_phases(), prompt)))
+    offered = {"decide": {"read_result", "read_skill"}, "left_out_read": {"read_result"}}
+    assert words & RESERVED_TOOL_NAMES == offered.get(prompt, set())
+
+
+def test_a_phase_without_tools_is_told_of_what_was_cut_and_of_no_tool_to_read_it() -> None:
+    long = ToolResult("x" * 9_000)
+    seen = alone("observe", answers={"observe/call-1": long}).outcome.output
+    oriented = conversation_text(alone("orient", seen, phases={"orient": ORIENTED}), "orient")
+    run = {"action": "run_tool", "tool": "tidy", "arguments": {}, "intent": "tidy"}
+    acted = act_output(run, of=order(allowed_actions=["run_tool"]), answers={"act/call-1": long})
+    of = order(acceptance=[{"check": "file_exists", "path": "b.md"}])
+    failed = {"reflect/check-1": ToolResult("y" * 9_000, is_error=True, code="timeout")}
+    judged = conversation_text(alone("reflect", acted, of, phases={"reflect": JUDGED}, answers=failed), "reflect")
+    assert "[7000 of 9000 characters left out here]" in oriented
+    assert "[7000 of 9000 characters left out here]" in judged or "of 9000 characters left out here]" in judged
+    assert '"ref": "observe/call-1"' in oriented
+    assert "read_result" not in oriented + judged
+
+
+def test_what_is_cut_in_a_run_of_before_is_worded_as_it_was() -> None:
+    of = order()
+    both = '[$left of $whole characters left out here; read_result(ref="$ref") has the whole]'
+    earlier = replace(of, phase_prompts=replace(of.phase_prompts, left_out=both, left_out_read=""))
+    long = ORIENTED | {"summary": "s" * 3_600}
+    told = conversation_text(alone("decide", long, earlier, phases={"decide": NOOP}), "decide")
+    assert r"read_result(ref=\"given\") has the whole" in told
 
 
 def test_a_long_error_is_cut_shorter() -> None:
