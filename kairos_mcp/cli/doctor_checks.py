@@ -262,13 +262,10 @@ def _check_http_tools(settings: Settings) -> Iterator[Finding]:
     """Name the tools of `[[http_tools]]` whose calls would be refused for their host."""
     if not settings.http_tools:
         return
-    from kairos_mcp.tools.http.addresses import describe_local
+    from kairos_mcp.tools.http.addresses import find_refused_tools
 
-    for tool in settings.http_tools:
-        url = tool.sample_url()
-        if (kind := describe_local(url)) is not None and not any(rule.includes(url) for rule in settings.private_hosts):
-            cure = f'Add it to the settings: private_hosts = ["{url.host}:{url.port}"].'
-            yield Finding("http tools", "note", f"{tool.name} can't be called: {url.host} is {kind}", cure)
+    for text, cure in find_refused_tools(settings):
+        yield Finding("http tools", "note", text, cure)
 
 
 def _check_script(script: Path | None) -> Iterator[Finding]:

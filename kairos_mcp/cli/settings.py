@@ -53,11 +53,22 @@ def settings_for_server(flags: Flags) -> Settings:
     settings = read_settings(flags)
     write_log_lines(os.environ, settings.log_format)
     notes += list_readable_secrets(settings, os.environ)
+    notes += _refused_tool_notes(settings)
     if not settings.workspaces:
         notes.append("no --workspace is given, so there are no file tools")
     for note in notes:
         log.warning("%s", note)
     return settings
+
+
+def _refused_tool_notes(settings: Settings) -> Iterator[str]:
+    """Say of each tool of `[[http_tools]]` whose host is not allowed which setting allows it."""
+    if not settings.http_tools:
+        return  # as on most servers, which need not import what follows
+    from kairos_mcp.tools.http.addresses import find_refused_tools
+
+    for text, cure in find_refused_tools(settings):
+        yield f"{text}. {cure}"
 
 
 def settings_here(flags: Flags) -> Settings:

@@ -82,8 +82,15 @@ def test_an_http_tool_whose_host_is_not_allowed_is_named(kairos) -> None:
     )
     (kairos.state / "kairos.toml").write_text(tool)
     assert len(findings(kairos("doctor", "--json"), "http tools")) == 1
+    assert len(_lines_at_start(kairos, "192.168.7.7:81")) == 1
     (kairos.state / "kairos.toml").write_text(f'private_hosts = ["192.168.7.7:81"]\n{tool}')
     assert findings(kairos("doctor", "--json"), "http tools") == []
+    assert _lines_at_start(kairos, "192.168.7.7") == []
+
+
+def _lines_at_start(kairos, named: str) -> list[str]:
+    """The lines with this text that a server prints at its start; it ends with its input."""
+    return [line for line in kairos("serve").err.splitlines() if named in line]
 
 
 @pytest.mark.parametrize(("words", "shown"), [((), 1), (("--all",), len(SETTINGS) + 1)])

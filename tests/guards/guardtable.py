@@ -2389,6 +2389,12 @@ OUTSIDE = (
         "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
     ),
     Guard(
+        "cli/settings.py",
+        "    notes += _refused_tool_notes(settings)\n",
+        "",
+        "commands/test_doctor_trials.py::test_an_http_tool_whose_host_is_not_allowed_is_named",
+    ),
+    Guard(
         "tools/http/client.py",
         "connection.open(addresses, url.port,",
         "connection.open(tuple(map(ip_address, self._resolve(url.host))), url.port,",

@@ -5,9 +5,14 @@ The lists are written out, since what `ipaddress` calls global differs between v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TYPE_CHECKING
 
 from kairos_mcp.core.urls import Address, Url
+
+if TYPE_CHECKING:
+    from kairos_mcp.settings.settings import Settings
 
 # https://www.iana.org/assignments/iana-ipv4-special-registry and the multicast and reserved blocks
 _NOT_PUBLIC_4 = [
@@ -96,3 +101,13 @@ def describe_local(url: Url) -> str | None:
         return describe_non_public(url.address)
     local = any(url.host == name or url.host.endswith(f".{name}") for name in _LOCAL_NAMES)
     return "a name of this machine or its network" if local else None
+
+
+def find_refused_tools(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield for each tool of `[[http_tools]]` whose calls would be refused for its host, as far as that shows without
+    resolving it: what is wrong, and the line of the settings file that allows it."""
+    for tool in settings.http_tools:
+        url = tool.sample_url()
+        if (kind := describe_local(url)) is not None and not any(rule.includes(url) for rule in settings.private_hosts):
+            cure = f'Add it to the settings: private_hosts = ["{url.host}:{url.port}"].'
+            yield f"{tool.name} can't be called: {url.host} is {kind}", cure
