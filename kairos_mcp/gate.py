@@ -18,6 +18,7 @@ workspace, nobody knows whose it is: a call that writes there asks a person, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -50,6 +51,7 @@ WORKSPACE_TOOLS = (
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
 
+_STRICT: Callable[[GateVerdict], int] = ("allow", "ask", "deny").index
 _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
 
@@ -157,6 +159,8 @@ class Gate:
     def judge(self, call: GatedCall) -> GateRuling:
         """Decide on a call; in this order: the server's own files, deny rules, first rule that matches, defaults."""
         ruling = self._apply_rules(call)
+        if ruling.decision == "allow" and (stricter := self._judge_read_files(call)) is not None:
+            ruling = stricter
         if ruling.decision != "ask":
             return ruling
         return replace(ruling, may_remember=self._may_remember(self._call_facts(call)))
@@ -175,7 +179,7 @@ class Gate:
         for rule in self._rules:
             if rule.matches(facts):
                 return self._ask_if_needed(GateRuling(rule.setting.verdict, rule.description), rule, facts)
-        if _reads_env_file(tool, facts):
+        if not _shows_files(tool) and _reads_env_file(tool, facts):
             return GateRuling(
                 "ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it"
             )
@@ -189,7 +193,7 @@ class Gate:
 
         Of any other file nothing that depends on its content is said before a person has decided.
         """
-        return self.judge(GatedCall(READ_SPEC, {"path": path}, agent, mandate)).decision == "allow"
+        return self.judge(_read_call(path, agent, mandate)).decision == "allow"
 
     def reads_file_system(self, tool: ToolSpec) -> bool:
         """Return whether judging a call of this tool has to read the file system: for tools that are not built in, if
@@ -241,14 +245,14 @@ class Gate:
         """Return the test for the files that alone keep a call of this tool from being allowed, and from showing all
         that it finds: those like `.env`. None: its calls have to be judged one by one.
 
-        It is for a built-in tool that reads what its `path` names, where no rule is about it.
+        It is for a built-in tool that reads what its `path` names, where no rule is about it or about read_file.
         """
         is_alike = (
             tool.effect == "read"
             and _reads_at_paths(tool)
             and tool.name not in self._defaults
             and tool.name not in DENIED_BY_DEFAULT
-            and not any(rule.applies_to(tool) for rule in self._rules)
+            and not any(rule.applies_to(tool) or rule.applies_to(READ_SPEC) for rule in self._rules)
         )
         return is_env_file if is_alike else None
 
@@ -262,38 +266,72 @@ class Gate:
             return self.unreadable_file_test(call.agent, call.mandate)
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # we can't keep a foreign tool from showing what it finds: it is judged by its folder
+        is_unreadable = self._unreadable_by(call) if _reads_at_paths(tool) else None
         if not any(rule.applies_to(tool) and rule.restricts_paths for rule in self._rules):
-            if not _reads_at_paths(tool) or self.allows_by_rule(call):
-                return None
-            return is_env_file
+            return is_unreadable
         is_allowed = self.judge(call).decision == "allow"
 
         def is_hidden(path: str) -> bool:
-            decision = self.judge(replace(call, arguments={**call.arguments, "path": path})).decision
+            decision = self._apply_rules(replace(call, arguments={**call.arguments, "path": path})).decision
+            if is_unreadable is not None and is_unreadable(path):
+                decision = max(decision, self.judge(_read_call(path, call.agent, call.mandate)).decision, key=_STRICT)
             return decision == "deny" or (is_allowed and decision == "ask")
 
         return is_hidden
 
     def unreadable_file_test(self, agent: str | None = None, mandate: str | None = None) -> Callable[[str], bool]:
-        """Return the test for the files that programs must not read: those that read_file would not show unasked.
+        """Return the test for the files that programs and searches must not show: those that `may_read_unasked` denies.
 
-        Where it shows none unasked, whatever the file, only those that are denied or asked about by their own path.
+        Where the rules let read_file show no file unasked, whatever its path, programs and searches are judged by rules
+        of their own; then it is the files that rules name by their path, and those like `.env`.
         """
-        if any(rule.applies_to(READ_SPEC) for rule in self._rules):
-            return self._unreadable_by_rules(agent, mandate)
-        return is_env_file
+        if not any(rule.applies_to(READ_SPEC) for rule in self._rules):
+            return is_env_file
+        gate = self._gate_of_paths(agent, mandate)
+        return lambda path: not gate.may_read_unasked(path, agent=agent, mandate=mandate)
 
-    def _unreadable_by_rules(self, agent: str | None, mandate: str | None) -> Callable[[str], bool]:
-        def decide(path: str) -> GateVerdict:
-            return self.judge(GatedCall(READ_SPEC, {"path": path}, agent, mandate)).decision
+    def _unreadable_by(self, call: GatedCall) -> Callable[[str], bool] | None:
+        """Return the same test for a call of a built-in tool that reads. A rule that allows the call opens files like
+        `.env` to it, and none that a rule keeps from read_file."""
+        is_unreadable = self.unreadable_file_test(call.agent, call.mandate)
+        if not self.allows_by_rule(call):
+            return is_unreadable
+        gate = self._gate_of_paths(call.agent, call.mandate)
+        rules = [rule for rule in gate._rules if rule.setting.verdict != "allow" and rule.applies_to(READ_SPEC)]
+        if not rules:
+            return None
 
-        usual = decide("file")
+        def is_kept(path: str) -> bool:
+            facts = self._call_facts(_read_call(path, call.agent, call.mandate))
+            return is_unreadable(path) and any(rule.matches(facts) for rule in rules)
 
-        def is_unreadable(path: str) -> bool:
-            decision = decide(path)
-            return decision != "allow" and (decision != usual or is_env_file(path))
+        return is_kept
 
-        return is_unreadable
+    def _gate_of_paths(self, agent: str | None, mandate: str | None) -> Gate:
+        """Return this gate; one with the rules on paths alone, where read_file shows no file unasked."""
+        gates = []
+        for is_about_paths in (True, False):
+            gate = copy(self)
+            gate._rules = [rule for rule in self._rules if rule.is_about_paths == is_about_paths]
+            gates.append(gate)
+        by_paths, by_names = gates
+        shows_some = by_names.may_read_unasked("file", agent=agent, mandate=mandate) or any(
+            rule.setting.verdict == "allow" and rule.applies_to(READ_SPEC) for rule in by_paths._rules
+        )
+        return self if shows_some else by_paths
+
+    def _judge_read_files(self, call: GatedCall) -> GateRuling | None:
+        """Return what read_file's rules say of the files that another of our tools would read and show; None: nothing
+        more. The workspace itself counts as none: what it holds is judged file by file."""
+        tool = call.tool
+        if tool is None or not _shows_files(tool):
+            return None
+        if (is_unreadable := self._unreadable_by(call)) is None:
+            return None
+        paths = [path for path in self._call_facts(call).paths if path != "." and is_unreadable(path)]
+        verdicts = {self.judge(_read_call(path, call.agent, call.mandate)).decision for path in paths}
+        reason = "read_file does not show what it names without asking a person"
+        return GateRuling("deny" if "deny" in verdicts else "ask", reason) if paths else None
 
     def allows_by_rule(self, call: GatedCall) -> bool:
         """Return whether a rule allows this very call, so that the default does not matter."""
@@ -402,6 +440,10 @@ def _own_file_reason(facts: CallFacts) -> str:
     return "no run writes files of the server itself"
 
 
+def _read_call(path: str, agent: str | None, mandate: str | None) -> GatedCall:
+    return GatedCall(READ_SPEC, {"path": path}, agent, mandate)
+
+
 def is_command(tool: ToolSpec | None) -> bool:
     """Return whether a call of this tool starts a program."""
     return tool is not None and (tool.name, tool.source) == (RUN_COMMAND, "builtin")
@@ -446,6 +488,11 @@ def _reads_at_paths(tool: ToolSpec) -> bool:
         return False
     properties = tool.input_schema.get("properties", {})
     return "path" in properties or "edits" in properties
+
+
+def _shows_files(tool: ToolSpec) -> bool:
+    """Return whether another built-in tool shows what files hold: it is judged by the rules for read_file as well."""
+    return tool.effect == "read" and tool.name != READ_SPEC.name and _reads_at_paths(tool)
 
 
 def _reads_env_file(tool: ToolSpec, facts: CallFacts) -> bool:

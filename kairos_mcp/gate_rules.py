@@ -20,6 +20,8 @@ from kairos_mcp.tools.touched_paths import TouchedSet
 
 PathTest = Callable[[str], bool]
 
+EVERY_FILE = ("*", "**", "**/*")  # globs
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -101,6 +103,11 @@ class CompiledRule:
     @property
     def restricts_paths(self) -> bool:
         return self.setting.verdict != "allow" and bool(self.setting.paths or self.setting.scope)
+
+    @property
+    def is_about_paths(self) -> bool:
+        """Whether the rule names some files and not others."""
+        return self.setting.scope is not None or any(glob not in EVERY_FILE for glob in self.setting.paths)
 
     @property
     def is_by_name_alone(self) -> bool:

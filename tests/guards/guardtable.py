@@ -50,6 +50,7 @@ COMMAND = "tools/test_command.py::test_"
 RELEASED_EDITS = "tools/test_writing_released.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
 VIEW = "tools/test_small_view.py::test_"
+UNASKED = "tools/test_unasked_reads.py::test_"
 SANDBOXED_SERVERS = "downstream/test_server_lifecycle.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
@@ -1173,7 +1174,7 @@ APPROVALS = (
     ),
     Guard(
         "gate.py",
-        "if _reads_env_file(tool, facts):",
+        "if not _shows_files(tool) and _reads_env_file(tool, facts):",
         "if False:",
         ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
     ),
@@ -1191,8 +1192,8 @@ APPROVALS = (
     ),
     Guard(
         "gate.py",
-        "            and not any(rule.applies_to(tool) for rule in self._rules)\n        )",
-        "        )",
+        "and not any(rule.applies_to(tool) or rule.applies_to(READ_SPEC) for rule in self._rules)\n",
+        "\n",
         GATE + "law_a_call_that_is_let_through_by_its_paths_alone_is_one_that_the_table_allows",
     ),
     Guard(
@@ -1657,6 +1658,42 @@ PROGRAMS = (
         "            return self.unreadable_file_test(call.agent, call.mandate)",
         "            return None",
         VIEW + "one_decision_covers_a_file_for_programs_and_for_read_file",
+    ),
+    Guard(
+        "gate.py",
+        'return GateRuling("deny" if "deny" in verdicts else "ask", reason) if paths else None',
+        "return None",
+        UNASKED + "what_may_not_be_read_unasked_is_shown_by_no_way[a folder is denied]",
+    ),
+    Guard(
+        "gate.py",
+        " or rule.applies_to(READ_SPEC) for rule in self._rules)\n        )",
+        " for rule in self._rules)\n        )",
+        UNASKED + "what_may_not_be_read_unasked_is_shown_by_no_way[a folder is denied]",
+    ),
+    Guard(
+        "gate.py",
+        "decision = max(decision, self.judge(_read_call(path, call.agent, call.mandate)).decision, key=_STRICT)",
+        "pass",
+        UNASKED + "a_search_that_a_person_is_asked_about_shows_no_file_that_read_file_is_denied",
+    ),
+    Guard(
+        "gate.py",
+        "return is_unreadable(path) and any(rule.matches(facts) for rule in rules)",
+        "return False",
+        UNASKED + "a_search_that_a_rule_allows_opens_files_like_env_and_none_that_read_file_is_denied",
+    ),
+    Guard(
+        "gate.py",
+        "return self if shows_some else by_paths",
+        "return by_paths",
+        UNASKED + "where_a_rule_allows_one_folder_all_others_are_kept",
+    ),
+    Guard(
+        "gate.py",
+        "return self if shows_some else by_paths",
+        "return self",
+        UNASKED + "where_no_file_is_read_unasked_others_keep_what_rules_name_and_files_like_env[rules0]",
     ),
     Guard(
         "gate.py",

@@ -182,7 +182,7 @@ def test_decide_reads_orients_files_first_and_sees_them_with_numbers_and_hash() 
     fed = alone("decide", WITH_FILE)
     assert fed.paths == ["decide/read-1/call-1", "decide"]
     text = conversation_text(fed, "decide")
-    assert f"a.md, lines 1-3 of 3 (SHA-256 {DECIDED['base']['a.md']})" in text
+    assert f"a.md, lines 1-3 of 3 (hash {DECIDED['base']['a.md']})" in text
     assert "    2| broken\n" in text
     assert fed.outcome.output == DECIDED
 

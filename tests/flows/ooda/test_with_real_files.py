@@ -73,7 +73,7 @@ def test_an_edit_is_made_on_what_was_read_and_both_hashes_are_there(folder: Path
     files = [{"path": "a.md", "before": digest(TEXT), "after": digest("one\nwhole\nthree\n")}]
     assert (act_of(fed)["status"], act_of(fed)["files"]) == ("applied", files)
     text = fed.request("cycle-1/decide").conversation[1].content
-    assert f"### a.md, lines 1-3 of 3 (SHA-256 {digest(TEXT)})\n    1| one\n    2| broken\n    3| three\n" in text
+    assert f"### a.md, lines 1-3 of 3 (hash {digest(TEXT)})\n    1| one\n    2| broken\n    3| three\n" in text
 
 
 def test_the_tree_is_observed(folder: Path) -> None:
