@@ -259,7 +259,7 @@ IN_THE_TERMINAL = (
     Guard(
         "models/replies/chat.py",
         "if (error := error_of(choice) or error_of(reply)) is not None:",
-        "if False:",
+        "if (error := None) is not None:",
         EVENTS + "an_error_in_a_200_is_that_error[429-whole]",
     ),
     Guard(
