@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support import forked_program
 from support.app import ME, PERSON, Place, rests, says
+from support.page import Visitor, served_page
 from support.planted_secrets import Planted, list_planted
 
 from kairos_mcp.app.app import App
@@ -90,11 +92,16 @@ async def told_of(place: Place, files: list[Planted]) -> list[tuple[str, bytes]]
         report = await rests(app, run_id)
         said += [report.as_json(), (await app.runs.report(run_id, PERSON)).as_json()]
         assert report.status == "completed", (report.stop_reason, report.summary)
+    for path, planted in zip(paths, files, strict=True):
+        (place.workspace / path).write_text(MARK + planted.text)
+    asked = await ask_to_edit(place, paths)
     environ = {"KAIROS_HOME": str(place.home), "KAIROS_WORKSPACE": str(place.workspace), "NO_COLOR": "1"}
     shown = [
         forked_program.run_program(words, env=environ).stdout
         for words in (("export", run_id), ("show", run_id, "--view", "messages"))
     ]
+    with served_page(place.home, "--workspace", str(place.workspace)) as page:
+        shown += read_page(page, run_id, asked)
     kept = [(file.name, file.read_bytes()) for file in place.home.rglob("*") if file.is_file()]
     done = place.rows("select count(*) from answer")
     assert done[0][0] > len(calls)
@@ -103,6 +110,35 @@ async def told_of(place: Place, files: list[Planted]) -> list[tuple[str, bytes]]
         *(("shown", each.encode()) for each in shown),
         *kept,
     ]
+
+
+async def ask_to_edit(place: Place, paths: list[str]) -> list[str]:
+    """Calls that wait for a person, whom the page shows what they would change; return their runs."""
+    async with App.open(place.settings(), via="mcp") as app:
+        runs = [
+            await app.runs.start_call(
+                "edit_file", {"path": path, "old_string": MARK, "new_string": "first_line = 3\n"}, ME
+            )
+            for path in paths
+        ]
+        reports = [await rests(app, run_id) for run_id in runs]
+        return [report.run_id for report in reports if report.status == "input_required"]
+
+
+def read_page(page: Visitor, run_id: str, asked: list[str]) -> list[str]:
+    """All that the page reads of a run, and of those that ask a person."""
+    texts = [page.get(f"api/{name}").text for name in ("runs", "waits", "budget", "search?q=first_line", "rules")]
+    of_run = page.get(f"api/run?run={run_id}")
+    refs = [step["path"] for step in of_run.json()["steps"]]
+    assert len(refs) > 10
+    texts += [of_run.text, page.get(f"api/export?run={run_id}").text]
+    texts += [page.get(f"api/text?run={run_id}&ref={quote(ref)}").text for ref in refs]
+    with page.line(run_id) as events:
+        texts.append(str(next(events)))
+    assert asked, "an edit waits for a person"
+    items = [page.waiting(each) for each in asked]
+    assert any("first_line" in str(item) for item in items)
+    return [*texts, *map(str, items), *(page.get(f"api/run?run={each}").text for each in asked)]
 
 
 async def test_no_secret_in_a_file_is_told_or_kept(place: Place) -> None:
