@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.hosts import GOOSE_TIMEOUT_S, HostName
 from kairos_mcp.cli.terminal import print_note
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import TOKEN_VARIABLE
@@ -82,18 +83,21 @@ def make_http_entry(host: HostName, url: str, token: str | None) -> JsonObject:
     if form.variable is None:
         raise BadArguments(
             "The file of this host can't name a variable in place of a token.",
-            "Write the user's file, by --write and without --project; or copy the entry by hand.",
+            "Write the user's file, by --write and without --project. If you have no token, `kairos-mcp token add"
+            " local` makes one.",
         )
     print_note(f"The host reads the token from the variable {TOKEN_VARIABLE}.")
     return form.make(url, form.variable)
 
 
 def find_token(settings: Settings) -> str | None:
-    """Return the local owner's token, made now if there is no way in yet; None where others are admitted alone."""
+    """Return the local owner's token, made now if there is no way in yet; None where only others are admitted."""
     from kairos_mcp.server.tokens import make_owner_token, make_tokens, read_owner_token
 
-    token = read_owner_token(settings.home)
-    if token is not None or settings.oauth is not None:
+    tokens, token = make_tokens(settings), read_owner_token(settings.home)
+    if token is not None and tokens.find_principal(token) == LOCAL:  # else revoked, perhaps from another machine
         return token
-    tokens = make_tokens(settings)
-    return None if tokens.any() else make_owner_token(tokens, settings.home)
+    if settings.oauth is not None or tokens.any():
+        print_note("No token of yours is kept here; `kairos-mcp token add local` makes one.")
+        return None
+    return make_owner_token(tokens, settings.home)

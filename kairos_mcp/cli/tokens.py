@@ -14,6 +14,7 @@ from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit, print_line, print_note
 from kairos_mcp.core.decision_rights import LOCAL
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -24,7 +25,15 @@ TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; t
 
 def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
     """Make a token and show it, once."""
-    token = _read_tokens(flags).add(name)
+    from kairos_mcp.server.tokens import make_owner_token, make_tokens
+
+    settings = read_settings(flags)
+    tokens = make_tokens(settings)
+    token = make_owner_token(tokens, settings.home) if name == LOCAL else tokens.add(name)
+    if token is None:
+        raise BadArguments(
+            "Your token was made before.", "`kairos-mcp install HOST --http` uses it; `token revoke local` ends it."
+        )
     emit({"name": name, "token": token}, [token], as_json=as_json)
     if not as_json:  # on stderr, so that a pipe gets the token alone
         print_note("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
@@ -48,7 +57,8 @@ def revoke(name: TokenName, *, flags: StateFlags) -> int:
     tokens.revoke(name)
     if name == LOCAL:
         remove_owner_token(settings.home)
-    print_line(f"{name} is revoked; its runs are kept, and belong to whoever gets a token of that name.")
+    later = "stay yours" if name == LOCAL else "belong to whoever gets a token of that name"
+    print_line(f"{name} is revoked; its runs are kept, and {later}.")
     if not tokens.any():
         print_note("That was the last one: `kairos-mcp serve --transport http` on this machine makes one for you.")
     return COMPLETED

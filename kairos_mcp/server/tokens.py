@@ -204,20 +204,24 @@ def make_owner_token(tokens: Tokens, home: Path) -> str | None:
     Returns None where another process has made it. Raises StoreUnavailable.
     """
     token = tokens.try_to_add(LOCAL)
-    if token is not None:
+    if token is None:
+        return None
+    try:
         remove_owner_token(home)
         _write_new(home / OWNER_FILE, token)
+    except BaseException:
+        tokens.revoke(LOCAL)  # else it would be a token that nobody has, and none would be made in its place
+        raise
     return token
 
 
 def read_owner_token(home: Path) -> str | None:
     """Return the text of the local owner's token; None where it is not kept here."""
     try:
-        handle = os.open(home / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
+        with os.fdopen(os.open(home / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+            return file.read(OWNER_CHARS).strip() or None
+    except (OSError, UnicodeDecodeError):
         return None
-    with os.fdopen(handle) as file:
-        return file.read(OWNER_CHARS).strip() or None
 
 
 def remove_owner_token(home: Path) -> None:
@@ -237,10 +241,14 @@ def _write_new(file: Path, text: str) -> bool:
         raise StoreUnavailable(
             f"The state folder can't be written: {error.strerror}.", "Check its permissions, or --home."
         ) from error
-    with os.fdopen(handle, "w") as written:
-        written.write(text)
-        written.flush()
-        os.fsync(written.fileno())
+    try:
+        with os.fdopen(handle, "w") as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+    except BaseException:
+        file.unlink(missing_ok=True)  # on a full disk half a token would count as one
+        raise
     return True
 
 

@@ -97,6 +97,24 @@ def test_where_others_have_tokens_none_is_made(kairos) -> None:
     entry = entry_in(kairos.home / ".gemini/settings.json", "mcpServers")
     assert entry["headers"] == {"Authorization": f"Bearer ${{{TOKEN_VARIABLE}}}"}
     assert [each.name for each in tokens_of(kairos).list_tokens()] == ["alice"]
+    assert kairos("install", "zed", "--http", "--write").code == 2  # its file can't name a variable
+    assert kairos("token", "add", "local").code == 0  # as the error says
+    assert kairos("install", "zed", "--http", "--write").code == 0
+    zed = entry_in(kairos.home / ".config/zed/settings.json", "context_servers")
+    assert zed["headers"] == {"Authorization": f"Bearer {read_owner_token(kairos.state)}"}
+    assert kairos("token", "add", "local").code == 2
+
+
+def test_a_token_that_was_revoked_elsewhere_is_written_nowhere(kairos) -> None:
+    """Where a database is the store, another machine can revoke it, and its text stays here."""
+    assert kairos("install", "cursor", "--http", "--write").code == 0
+    revoked = read_owner_token(kairos.state)
+    tokens_of(kairos).revoke("local")
+    assert kairos("install", "zed", "--http", "--write").code == 0
+    token = read_owner_token(kairos.state)
+    assert token != revoked
+    assert tokens_of(kairos).find_principal(str(token)) == "local"
+    assert str(revoked) not in (kairos.home / ".config/zed/settings.json").read_text()
 
 
 @pytest.mark.parametrize(

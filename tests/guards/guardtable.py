@@ -2318,6 +2318,24 @@ OUTSIDE = (
         OWNER_TOKEN + "a_server_without_tokens_makes_one_for_the_local_owner",
     ),
     Guard(
+        "server/tokens.py",
+        "        tokens.revoke(LOCAL)  # else",
+        "        pass  # else",
+        OWNER_TOKEN + "a_token_whose_text_can_not_be_kept_is_none",
+    ),
+    Guard(
+        "server/tokens.py",
+        "        file.unlink(missing_ok=True)  # on a full disk",
+        "        pass  # on a full disk",
+        OWNER_TOKEN + "a_token_that_fills_the_disk_is_none",
+    ),
+    Guard(
+        "cli/http_entries.py",
+        "if token is not None and tokens.find_principal(token) == LOCAL:",
+        "if token is not None:",
+        INSTALLED_HTTP + "a_token_that_was_revoked_elsewhere_is_written_nowhere",
+    ),
+    Guard(
         "cli/serve.py",
         "    if sys.stderr.isatty():",
         "    if True:",

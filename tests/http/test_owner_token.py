@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,29 @@ def test_of_two_servers_that_start_at_once_one_makes_it(place: Path) -> None:
     made = make_owner_token(tokens, place / "home")
     assert (make_owner_token(tokens, place / "home"), read_owner_token(place / "home")) == (None, made)
     assert tokens.find_principal(str(made)) == "local"
+
+
+def test_a_token_whose_text_can_not_be_kept_is_none(place: Path) -> None:
+    """It would lock its owner out: nobody has it, and no start makes one beside it."""
+    (place / "home" / OWNER_FILE).mkdir(parents=True)
+    tokens = tokens_of(place)
+    with pytest.raises(OSError, match=OWNER_FILE):
+        make_owner_token(tokens, place / "home")
+    assert not tokens.any()
+
+
+def test_a_token_that_fills_the_disk_is_none(place: Path) -> None:
+    tokens = tokens_of(place)
+    (place / "home").mkdir(parents=True)
+    code = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom kairos_mcp.server.tokens import TokenStore\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "TokenStore(Path(sys.argv[1])).add('alice')"
+    )
+    words = [sys.executable, "-c", code, str(place / "home")]
+    assert subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 1
+    assert not tokens.any()
+    assert tokens.add("alice")
 
 
 def test_it_is_revoked_by_its_name(place: Path, sites: Callable[..., Site]) -> None:
