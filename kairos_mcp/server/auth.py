@@ -21,7 +21,7 @@ from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
-from kairos_mcp.server.http_places import Places, refuse_place
+from kairos_mcp.server.http_places import Peers, Places, refuse_place
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
 
@@ -150,7 +150,8 @@ class RateLimiter:
 class Authentication:
     """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions.
 
-    `answer_unavailable` answers while the store can't be read, so that nobody knows whose a request is.
+    Until it is admitted, a request holds a place of its peer, since a database or an authorization server may have to
+    be asked first. `answer_unavailable` answers while the store can't be read, so that nobody knows whose a request is.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class Authentication:
         access: AccessRule,
         rates: RateLimiter,
         places: Places,
+        peers: Peers,
         challenge: Challenge,
         answer_unavailable: ASGIApp,
     ) -> None:
@@ -167,14 +169,16 @@ class Authentication:
         self._access = access
         self._rates = rates
         self._places = places
+        self._peers = peers
         self._challenge = challenge
         self._answer_unavailable = answer_unavailable
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        admission = await self._admit(header(scope, b"authorization"))
-        if not isinstance(admission, Admission):
-            await admission(scope, receive, send)
-            return
+        with self._places.hold(f"peer {self._peers.find_peer(scope)}") as has_place:
+            admission = await self._admit(header(scope, b"authorization")) if has_place else refuse_place
+            if not isinstance(admission, Admission):
+                await admission(scope, receive, send)
+                return
         with self._places.hold(admission.principal) as has_place:
             await (self._answer_as(admission, scope) if has_place else refuse_place)(scope, receive, send)
 

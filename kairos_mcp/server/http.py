@@ -35,7 +35,7 @@ from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
 from kairos_mcp.server.http_health import METRICS, Health, MetricsPage
-from kairos_mcp.server.http_places import CountedPeers, Peers, Places
+from kairos_mcp.server.http_places import Peers, Places
 from kairos_mcp.server.http_protocol import bounded_protocol
 from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
@@ -262,13 +262,12 @@ async def serve_app(
     if transport == "http":
         endpoints["/mcp"] = StreamableTransport(streamable, sessions)
     rates = RateLimiter(bounds)
-    places = Places(bounds)
-    of_nobody = CheckedBody(answer_unavailable, replace(bounds, body_bytes=UNKNOWN_BYTES, body_s=UNKNOWN_S))
-    unavailable = CountedPeers(of_nobody, places, Peers(bounds.trusted_proxies))
+    places, peers = Places(bounds), Peers(bounds.trusted_proxies)
+    unavailable = CheckedBody(answer_unavailable, replace(bounds, body_bytes=UNKNOWN_BYTES, body_s=UNKNOWN_S))
 
     def protect(endpoint: ASGIApp) -> ASGIApp:
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
-        return Authentication(checked, access.rule, rates, places, access.challenge, unavailable)
+        return Authentication(checked, access.rule, rates, places, peers, access.challenge, unavailable)
 
     if has_metrics:
         endpoints[METRICS] = MetricsPage(get_app, access.challenge)

@@ -1,8 +1,8 @@
 """Who holds the places of one HTTP server: no principal more than a quarter, and no peer, while nobody is admitted.
 
 A request holds a place from its admission to the end of its answer, so unfinished bodies, calls that wait and open
-streams of one principal leave room for those of the others. A peer is the address that a connection comes from; of a
-proxy that the settings trust it is the one that the proxy names.
+streams of one principal leave room for those of the others. Until then it holds one of its peer. A peer is the address
+that a connection comes from; of a proxy that the settings trust it is the one that the proxy names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import header, refuse
@@ -62,6 +62,8 @@ class Peers:
             found = ip_address(address)
         except ValueError:
             return False
+        # a socket for both versions of IP names an IPv4 address as one of IPv6
+        found = getattr(found, "ipv4_mapped", None) or found
         return any(found in network for network in self._proxies)
 
     def find_peer(self, scope: Scope) -> str:
@@ -71,16 +73,3 @@ class Peers:
         while named and self.include(address) and (before := named.pop().strip()):
             address = before
         return address
-
-
-class CountedPeers:
-    """Middleware: lets no peer hold more than its share of what is read before anybody is admitted."""
-
-    def __init__(self, app: ASGIApp, places: Places, peers: Peers) -> None:
-        self._app = app
-        self._places = places
-        self._peers = peers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._places.hold(f"peer {self._peers.find_peer(scope)}") as has_place:
-            await (self._app if has_place else refuse_place)(scope, receive, send)

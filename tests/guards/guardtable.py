@@ -2378,10 +2378,16 @@ OUTSIDE = (
         HTTP_PLACES + "open_streams_of_one_principal_hold_a_quarter_at_most",
     ),
     Guard(
+        "server/auth.py",
+        'self._places.hold(f"peer {self._peers.find_peer(scope)}")',
+        "self._places.hold(str(id(scope)))",
+        HTTP_PLACES + "a_peer_that_waits_to_be_admitted_has_its_share",
+    ),
+    Guard(
         "server/http_places.py",
-        "(self._app if has_place else refuse_place)",
-        "self._app",
-        HTTP_PLACES + "of_what_is_read_before_admission_a_peer_has_its_share",
+        'found = getattr(found, "ipv4_mapped", None) or found',
+        "pass",
+        HTTP_PLACES + "the_peer_is_the_last_address_that_is_no_trusted_proxy[::ffff:10.0.0.1-1.2.3.4-1.2.3.4]",
     ),
     Guard(
         "server/http_places.py",
