@@ -71,11 +71,19 @@ def takes_modules_here(words: Sequence[str]) -> bool:
     """Whether words start Python by `-m` or `-c`, whatever the module, with the current folder on its path."""
     if not Path(words[0]).name.startswith("python"):
         return False
-    for before, word in pairwise(words):
-        if word in ("-m", "-c"):
-            return True
-        if _SAFE_OPTION.fullmatch(word) or (not word.startswith("-") and before not in ("-X", "-W")):
+    rest = iter(words[1:])
+    for word in rest:
+        if not word.startswith("-"):
             return False
+        for at, letter in enumerate(word[1:], 2):  # options of Python may be joined, as `-um`
+            if letter in "IP":
+                return False
+            if letter in "mc":
+                return True
+            if letter in "XW":
+                if at == len(word):
+                    next(rest, None)  # its value
+                break
     return False
 
 

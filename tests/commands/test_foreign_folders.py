@@ -365,6 +365,10 @@ def test_which_starts_are_unsafe(line: str, is_unsafe: bool) -> None:
     [
         ("python3 -m their_server", None, True),
         ("/usr/bin/python -X utf8 -c pass", "${workspace}/sub", True),
+        ("python3 -um their_server", None, True),
+        ("python3 -mtheir_server", None, True),
+        ("python3 -W Ignore -m their_server", None, True),
+        ("python3 -Xutf8 /opt/server.py -m x", None, False),
         ("python3 -m their_server", "/opt/theirs", False),
         ("python3 -P -m their_server", None, False),
         ("python3 -Im their_server", None, False),
