@@ -165,9 +165,9 @@ def _prune_runs(flags: Flags, asked: Pruning, *, as_json: bool) -> int:
 
 
 def _prunable_lines(found: Sequence[PrunableRun], asked: Pruning) -> Iterator[str | Prose]:
-    """What would go: how many runs of which folders, and the newest of them."""
-    where = "every folder" if asked.everywhere else "this folder; --all means those of every one"
-    yield Prose(f"{count_of(len(found), 'run')} would be removed, of {where}.")
+    """Say how many runs of which folders would be removed, and name the newest."""
+    where = "every folder" if asked.everywhere else "this folder (--all: of every folder)"
+    yield Prose(f"{count_of(len(found), 'run')} of {where} would be removed.")
     for folder, count in Counter(run.workspace for run in found).items():
         yield f"  {count:>6,}  {folder or 'no folder'}"
     newest = sorted(found, key=lambda run: run.ended_at, reverse=True)
