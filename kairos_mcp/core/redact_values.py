@@ -15,7 +15,7 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redacted, Redactor
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.core.secret_grammar import is_variable, names_key
+from kairos_mcp.core.secret_values import is_variable, names_key
 from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash

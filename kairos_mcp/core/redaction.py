@@ -21,17 +21,9 @@ from kairos_mcp.core.secret_forms import (
     encoded_beginnings,
     encoded_patterns,
 )
-from kairos_mcp.core.secret_grammar import (
-    ONE_CLASS_CHARS,
-    compile_patterns,
-    find_secrets,
-    is_set_secret,
-    is_source,
-    is_variable,
-    looks_like_key,
-    merge_spans,
-    names_key,
-)
+from kairos_mcp.core.secret_grammar import compile_patterns, find_secrets, is_source
+from kairos_mcp.core.secret_spans import merge_spans
+from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
 CACHED_WINDOWS = 8  # of masked files that are remembered
 _FileKind = Literal["env", "settings", "source"]

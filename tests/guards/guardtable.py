@@ -2572,7 +2572,7 @@ OUTSIDE = (
     ),
     Guard(
         "core/secret_grammar.py",
-        'compile_patterns((f"(?i:{_STRONG}|{_WEAK}|{_HEADERS})", *_BEGINNINGS))',
+        'compile_patterns((f"(?i:{STRONG}|{WEAK}|{HEADERS})", *_BEGINNINGS))',
         "compile_patterns(_BEGINNINGS)",
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),

@@ -1,0 +1,91 @@
+"""Find private keys: from `-----BEGIN … PRIVATE KEY-----` to its end, without one of the two, or base64 alone.
+
+Lines of base64 count if they decode to the beginning of a key, or if they end in `-----END … PRIVATE KEY-----`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_end, line_start
+
+PEM = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+PEM_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+BASE64_LINE = r"(?m)^[^A-Za-z0-9+/\r\n]{0,40}([A-Za-z0-9+/]{60,}={0,2})(?:\\n)?[\"',]{0,3}[ \t]*\r?$"
+_KEY_LINE = re.compile(  # base64, the last line of it, a header of the key, or nothing
+    rb"[^A-Za-z0-9+/=\n]{0,40}(?:[A-Za-z0-9+/=\\]{4,}|[A-Z][A-Za-z-]+: [^\n]*|)"
+    rb"(?:\\n)?[\"',;+\\]{0,4}[ \t\r]*"
+)
+_KEY_MATERIAL = re.compile(rb"[A-Za-z0-9+/=]{16,}|^[^A-Za-z0-9+/=\n]{0,40}[A-Za-z0-9+/=]{4,}[ \t\r]*$", re.MULTILINE)
+
+
+def judge_pem(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """From the BEGIN line to its END, if key material stands between; else as far as that follows."""
+    start, at = match.span()
+    closes = text.find(b"-----END ", at, at + MAX_SECRET_BYTES)
+    if closes >= 0:
+        end = closes + len(b"-----END ")
+        ends = text.find(b"-----", end, end + 60)
+        is_key = _KEY_MATERIAL.search(text, at, closes) is not None
+        return ((start, line_end(text, end) if ends < 0 else ends + 5),) if is_key else ()
+    end = at
+    rest = line_end(text, at)
+    if not _KEY_LINE.fullmatch(text, at, rest):
+        return ()
+    while rest < len(text) and rest - start < MAX_SECRET_BYTES:
+        following = line_end(text, rest + 1)
+        if not _KEY_LINE.fullmatch(text, rest + 1, following):
+            break
+        if text[rest + 1 : following].strip():
+            end = following
+        rest = following
+    return ((start, end),) if end > at or rest > at else ()
+
+
+def judge_pem_end(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """The lines of base64 before an END line whose BEGIN is missing."""
+    end = match.end()
+    begins = line_start(text, match.start())
+    start = begins
+    while start > 0 and end - start < MAX_SECRET_BYTES:
+        above = line_start(text, start - 1)
+        line = text[above : start - 1]
+        if not line.strip() or not _KEY_LINE.fullmatch(line):
+            break
+        start = above
+    return ((start, end),) if start < begins else ()
+
+
+def judge_base64(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """Lines of base64 that decode to the beginning of a private key."""
+    if not _begins_key(match.group(1)):
+        return ()
+    start, end = match.span(1)
+    at = line_end(text, end)
+    while at < len(text) and at - start < MAX_SECRET_BYTES:
+        following = line_end(text, at + 1)
+        line = text[at + 1 : following]
+        if not line.strip() or not _KEY_LINE.fullmatch(line):
+            break
+        end, at = following, following
+    return ((start, end),)
+
+
+def _begins_key(line: bytes) -> bool:
+    """Whether base64 begins as a private key does: PKCS #1 and #8, SEC 1, OpenSSH, an encrypted one."""
+    try:
+        raw = base64.b64decode(line[:60])
+    except (binascii.Error, ValueError):
+        return False
+    if raw.startswith(b"openssh-key-v1\0"):
+        return True
+    if raw[:1] != b"\x30" or raw[1] < 0x20:
+        return False
+    body = raw[2 + (raw[1] & 0x7F) :] if raw[1] >= 0x80 else raw[2:]
+    return body.startswith((b"\x02\x01\x00\x02", b"\x02\x01\x00\x30", b"\x02\x01\x01\x04", b"\x02\x01\x01\x30")) or (
+        body[:1] == b"\x30" and b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05" in body[:16]
+    )
