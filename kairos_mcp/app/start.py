@@ -266,6 +266,12 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
     That run has ended or can't go on; cut at one of its rounds it may be any run. Raises UnknownRun, BadArguments,
     Stale.
     """
+    if not request.goal and (request.from_round is None or request.context is not None or request.messages):
+        raise BadArguments(
+            "There is no goal.",
+            "Say what is to be done. Only a run that goes on at a round (continues and from) may do without, and then "
+            "takes no context and no messages.",
+        )
     if request.continues is None:
         if request.from_round is not None:
             raise BadArguments("from cuts the run that continues names.", "Give continues too.")
@@ -283,13 +289,13 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
         if request.from_round is not None:
             cut = _cut_run(context, run, loaded, record, request.from_round)
         elif loaded.planner_input is not None:
-            cut = Fork(transcript.list_messages(loaded.planner_input, record), ())
+            cut = Fork(transcript.list_messages(loaded.planner_input, record), loaded.planner_input.user, ())
         else:
             rounds = describe_rounds(record)
             cure = f"`from` goes on from a round: {rounds}." if rounds else "Start without `continues`."
             raise BadArguments("That run is no planner run; it has no one conversation.", cure)
     summaries = await context.store.read(lambda session: _read_summaries(session, request, caller))
-    return ContinuedRun(run.id, cut.conversation, summaries, cut.notes)
+    return ContinuedRun(run.id, cut.conversation, summaries, loaded.spec.goal, cut.user, cut.notes)
 
 
 def _cut_run(context: AppContext, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:

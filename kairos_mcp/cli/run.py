@@ -86,7 +86,8 @@ def run(
         typer.Option(
             "--from",
             metavar="ROUND",
-            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3; of any run.",
+            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3; of any run. "
+            "Without GOAL it goes on there without a new turn.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -115,7 +116,7 @@ def run(
     )
     given = None if plan is None else _read_plan(plan)
     goal = (goal or "").strip() or ("" if given is None else goal_of(given))
-    if not goal and not interactive:
+    if not goal and not interactive and from_round is None:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
     settings = _with_model(settings_here(flags), model, route)
     if is_team:

@@ -57,7 +57,8 @@ def phase_of(flow: str) -> Phase | None:
 @dataclass(frozen=True, slots=True)
 class PlannerRequest:
     """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
-    `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut."""
+    `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut. `goal`: may
+    be empty with `from_round` alone: then the run goes on there without a new turn of the user."""
 
     goal: str
     system: str | None = None
@@ -182,6 +183,7 @@ class Spec:
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
     `counts_calls`: a turn whose calls can't be read counts as one that can't be read; None in older specs.
+    `has_goal`: the user prompt stands in the conversation that it goes on with; None: it follows that.
     `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
     `grants_rounds`: a loop that asks for more rounds may get some; None in older specs, and where the caller limited
     the rounds: it gets none.
@@ -234,6 +236,7 @@ class Spec:
     traceparent: str | None = None
     tracestate: str | None = None
     counts_calls: bool | None = None
+    has_goal: bool | None = None
 
 
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]

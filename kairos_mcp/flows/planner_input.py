@@ -74,6 +74,7 @@ class PlannerInput:
     `looks_first`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
     reminded after results; empty for others. `counts_alike`: of an older spec, whose summaries say "1 calls".
     `counts_calls`: a turn whose calls can't be read counts as one that can't be read; not in older specs.
+    `has_goal`: the user prompt is a message of `history` already, where a run goes on at a round without a new turn.
     """
 
     system: str
@@ -88,11 +89,17 @@ class PlannerInput:
     repeated_goal: str = ""
     counts_alike: bool = False
     counts_calls: bool = True
+    has_goal: bool = False
 
     def opening_conversation(self) -> Conversation:
         """Return what the first round is asked with: system prompt, history, user prompt."""
         system = (Message("system", self.system),) if self.system else ()
-        return Conversation((*system, *self.history, self.goal))
+        return Conversation((*system, *self.opening_messages))
+
+    @property
+    def opening_messages(self) -> tuple[Message, ...]:
+        """The opening conversation without the system prompt."""
+        return self.history if self.has_goal else (*self.history, self.goal)
 
     @property
     def goal(self) -> Message:

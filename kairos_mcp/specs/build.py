@@ -52,11 +52,13 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])")
 @dataclass(frozen=True, slots=True)
 class ContinuedRun:
     """The run that a new one continues: its conversation without the system prompt, the newest summaries, and notes on
-    what changed since."""
+    what changed since. `goal` is its own, and `user` the user prompt in the conversation that was made of it."""
 
     run_id: str
     conversation: tuple[Message, ...]
     summaries: tuple[str, ...]
+    goal: str
+    user: str
     notes: tuple[str, ...] = ()
 
 
@@ -134,16 +136,20 @@ def build_planner_spec(
         system = request.system
     else:
         system = settings.read_prompt("planner-short" if is_short else "planner").strip()
-    user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
-    if is_short and files.text:
-        user = add_file_names(user, settings.read_prompt("planner-tree"), files)
-    # Lines of files are what it may find by itself, no more.
-    if is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None:
-        user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
+    kept = past if past is not None and not request.goal else None  # it goes on with the goal of that run
+    if kept is not None:
+        user = kept.user
+    else:
+        user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
+        if is_short and files.text:
+            user = add_file_names(user, settings.read_prompt("planner-tree"), files)
+        # Lines of files are what it may find by itself, no more.
+        if is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None:
+            user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
     dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         "planner",
-        request.goal,
+        request.goal if kept is None else kept.goal,
         choice.route,
         builder.keep(encode(tuple(shown))),
         behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
@@ -162,9 +168,10 @@ def build_planner_spec(
         continues=request.continues,
         dialect=dialect,
         joining=(globs or ()) if offer.finds_late_tools else None,
-        looks_first=(is_short and offers_files(offer.shown)) or None,
+        looks_first=(is_short and kept is None and offers_files(offer.shown)) or None,
         singular=True,
         counts_calls=True,
+        has_goal=(kept is not None) or None,
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,

@@ -93,6 +93,7 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
         repeated_goal=spec.goal.strip() if spec.looks_first else "",
         counts_alike=not spec.singular,
         counts_calls=bool(spec.counts_calls),
+        has_goal=bool(spec.has_goal),
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)

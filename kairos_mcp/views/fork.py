@@ -28,9 +28,11 @@ NAMED_FILES = 12
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a new run begins with: the conversation without its system prompt, and notes on what changed since."""
+    """What a new run begins with: the conversation without its system prompt, the user prompt in it that says the goal,
+    and notes on what changed since."""
 
     conversation: tuple[Message, ...]
+    user: str
     notes: tuple[str, ...]
 
 
@@ -41,13 +43,15 @@ def fork_run(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:
     """
     found = next((row for row in record if row.path == path and row.kind == "round"), None)
     if found is None:
-        raise _unknown_round(record, path)
+        raise _unknown_round(loaded.spec.flow, record, path)
     asked = _request_at(loaded, record, found)
     messages = [message for message in asked.conversation if message.role != "system"]
     loop = loaded.team.team_input.loop if loaded.team is not None else loaded.planner_input
     if loop is not None:
         messages = list(_without_refs(messages, record, path.removesuffix(asked.name), loop.prompts))
-    return Fork(tuple(messages), tuple(_change_notes(loaded, record, found)))
+    own = loaded.planner_input
+    user = own.user if own is not None else messages[0].content  # the loop of a task begins with its prompt
+    return Fork(tuple(messages), user, tuple(_change_notes(loaded, record, found)))
 
 
 def describe_rounds(record: Sequence[StepRow]) -> str:
@@ -66,10 +70,35 @@ def _describe_loop(prefix: str, numbers: Sequence[int]) -> str:
     return first if len(numbers) == 1 else f"{first} to round-{max(numbers)}"
 
 
-def _unknown_round(record: Sequence[StepRow], path: str) -> BadArguments:
-    rounds = describe_rounds(record)
+_NO_ROUNDS = {
+    "call": ("it is one call of a tool", "registry_call makes the call again."),
+    "plan": (
+        "it only made a plan",
+        "team_run carries out its output, changed as you like; planner_plan makes another.",
+    ),
+    "team": ("none of its tasks has begun one", "team_run carries out its plan, changed as you like."),
+    "ooda": (
+        "its phases have no conversation that goes on",
+        "ooda_run begins the next cycle; each phase after observe runs alone on the output of the one before.",
+    ),
+}
+"""Why a run of a flow has no round, and what to call instead."""
+
+
+def _unknown_round(flow: str, record: Sequence[StepRow], path: str) -> BadArguments:
+    rounds, part = describe_rounds(record), last_part(path).name
     if not rounds:
-        return BadArguments("from: that run has no round of a planner loop.", "Start without `from`.")
+        why, cure = _NO_ROUNDS.get(flow.partition("_")[0], ("it has not begun one", "Start without `from`."))
+        return BadArguments(f"from: that run has no round of a planner loop: {why}.", cure)
+    if flow == "team" and part in ("plan", "replan", "synthesis"):
+        what, cure = (
+            ("answer", "Give the output of the run as the context of a new one")
+            if part == "synthesis"
+            else ("plan", "team_run carries out its plan, changed as you like")
+        )
+        return BadArguments(
+            f"from: the {what} of a team is no round of a planner loop.", f"{cure}; or take a round: {rounds}."
+        )
     return BadArguments(f"from: that run has no round {truncate(path, 80)!r}.", f"Its rounds: {rounds}.")
 
 

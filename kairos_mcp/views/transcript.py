@@ -41,7 +41,7 @@ def list_entries(
     planner_input: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]
 ) -> Iterator[TranscriptEntry]:
     """Yield the conversation, each message with the path of the turn or call that it came from."""
-    for message in (*planner_input.history, planner_input.goal):
+    for message in planner_input.opening_messages:
         yield TranscriptEntry(None, message)
     for path in sorted((path for path, kind in kinds.items() if kind in CONVERSATION_KINDS), key=sort_key):
         match answers.get(path):

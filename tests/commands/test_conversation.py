@@ -186,9 +186,13 @@ def test_a_single_run_goes_on_from_another_or_from_one_of_its_rounds(kairos: She
     messages = json.loads(kairos("show", "last", "--view", "messages", "--json").out)["items"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "user", "assistant"]
     assert "First answer." not in json.dumps(messages)
+    assert kairos("run", "--continue", first, "--from", "round-2", **script_of(kairos)).code == 0
+    messages = json.loads(kairos("show", "last", "--view", "messages", "--json").out)["items"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
     refused = kairos("run", "--continue", first, "--from", "round-9", "Fourth.", **script_of(kairos))
     assert (refused.code, "round-1 to round-2" in refused.err) == (2, True)
-    assert len(ids(kairos)) == 3
+    assert kairos("run", "--continue", first).code == 2
+    assert len(ids(kairos)) == 4
 
 
 def test_a_conversation_goes_on_from_a_round_and_leaves_the_run_of_it_as_it_is(kairos: Shell) -> None:

@@ -13,7 +13,8 @@ from support.sampling_clients import open_client
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, PathDenied, Stale
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.messages import Message
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.views.run_report import RunReport
 
@@ -79,6 +80,53 @@ async def test_a_fork_is_asked_what_that_round_was_asked_and_then_its_goal(
         assert forked[:-1] == seen[number - 1]
         assert (forked[-1]["role"], "Now the other way." in forked[-1]["content"]) == ("user", True)
         assert "All is told." not in json.dumps(forked)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_fork_without_a_goal_is_asked_what_that_round_was_asked_and_nothing_else(
+    place: Place, number: int
+) -> None:
+    async with open_checked_app(place.settings()) as app:
+        run_id, seen = await three_rounds(app)
+        forked = await fork(app, run_id, f"round-{number}", goal="")
+        assert without_status(await asked_in(app, forked)) == seen[number - 1]
+        report = await app.runs.report(forked, ME)
+        assert (report.goal, report.rounds) == ("look around", 1)
+        # What goes on with it, forked or after its end, tells its goal once.
+        again = await fork(app, forked, "round-1", goal="")
+        assert without_status(await asked_in(app, again)) == seen[number - 1]
+        await answer_run(app, forked, round_1=says("done"))
+        after = await asked_in(app, await start_run(app, "And now?", route="caller", continues=forked))
+        assert json.dumps(after).count("look around") == 1
+        assert [message["content"] for message in after[len(seen[number - 1]) :]][:1] == ["done"]
+
+
+async def test_a_fork_without_a_goal_is_compacted_around_the_goal_that_it_has(place: Place) -> None:
+    for name in ("c.txt", "d.txt"):
+        (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
+    async with open_checked_app(place.settings(context_tokens=4_000)) as app:
+        first = await start_run(app, "An older goal.", route="caller", tools=("read_file",))
+        await answer_run(app, first, round_1=says("Reached."))
+        run_id = await start_run(app, "The newer goal.", route="caller", tools=("read_file",), continues=first)
+        await answer_run(app, run_id, round_1=reads("c.txt"))
+        forked = await fork(app, run_id, "round-2", goal="", tools=("read_file",))
+        await answer_run(app, forked, round_1=reads("d.txt"))
+        assert place.rows("select path from mark where kind = 'compact'") == [("round-2/compact",)]
+        told = json.dumps(await asked_in(app, forked))
+        assert [told.count("The newer goal."), told.count("line 1 of c.txt")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"from_round": None}, {"context": "More."}, {"messages": (Message("user", "More."),)}, {"continues": None}],
+)
+async def test_without_a_goal_nothing_else_is_begun(place: Place, changes: dict[str, Any]) -> None:
+    async with open_checked_app(place.settings()) as app:
+        run_id, _ = await three_rounds(app)
+        given = {"continues": run_id, "from_round": "round-2", "route": "caller"} | changes
+        with pytest.raises(BadArguments):
+            await app.runs.start_planner(PlannerRequest("", **given), ME)
+        assert place.rows("select count(*) from run") == [(1,)]
 
 
 async def test_the_run_that_is_forked_stays_as_it_is(place: Place) -> None:
@@ -183,6 +231,10 @@ async def test_a_round_of_a_task_s_loop_and_what_other_tasks_changed_since(place
         assert messages[:-1] == asked
         assert "alpha" in json.dumps(messages)
 
+        forked = await fork(app, run_id, "task-1/try-1/round-2", goal="")
+        item = (await app.runs.report(forked, ME)).waiting[0]
+        assert without_status(renumber_calls(item["messages"])) == asked
+
         with pytest.raises(BadArguments) as refused:
             await fork(app, run_id, "round-1")
         there = "Its rounds: task-1/try-1/round-1 to round-2, task-2/try-1/round-1 to round-2."
@@ -213,6 +265,22 @@ async def test_what_has_no_planner_loop_is_not_forked(place: Place) -> None:
         arguments = {"goal": "on", "continues": cycles["run_id"], "from": "round-1"}
         refused = (await client.sdk_client.call_tool("planner_run", arguments)).structured_content
         assert (refused["code"], "no round of a planner loop" in refused["message"]) == ("bad_arguments", True)
+
+
+async def test_what_of_a_team_is_no_loop_is_refused_with_what_to_do_instead(place: Place) -> None:
+    planned = {"analysis": "", "strategy": "single_task", "tasks": [{"id": "a", "description": "Look."}]}
+    async with open_checked_app(place.settings()) as app:
+        plan = (await app.runs.start_team(TeamRequest("Look.", route="caller", plans_only=True), ME)).run_id
+        team = (await app.runs.start_team(TeamRequest("Look.", route="caller"), ME)).run_id
+        for run_id in (plan, team):
+            await rests(app, run_id)
+            await app.answers.submit(run_id, {"plan": {"content": json.dumps(planned)}}, ME)
+            await rests(app, run_id)
+        for run_id, path in ((plan, "plan"), (team, "plan"), (team, "replan-1"), (team, "synthesis")):
+            with pytest.raises(BadArguments) as refused:
+                await fork(app, run_id, path)
+            assert "team_run" in refused.value.hint or "context" in refused.value.hint
+        assert place.rows("select count(*) from run") == [(2,)]
 
 
 async def test_the_summary_of_a_run_that_was_cut_is_not_told(place: Place) -> None:

@@ -3281,6 +3281,18 @@ WHAT_IS_NEW = (
         FORKS + "the_summary_of_a_run_that_was_cut_is_not_told",
     ),
     Guard(
+        "flows/planner_input.py",
+        "return self.history if self.has_goal else (*self.history, self.goal)",
+        "return (*self.history, self.goal)",
+        "core/test_forks.py::test_a_fork_without_a_goal_is_asked_what_that_round_was_asked_and_nothing_else[2]",
+    ),
+    Guard(
+        "app/start.py",
+        "if not request.goal and (request.from_round is None or request.context is not None or request.messages):",
+        "if False:",
+        "core/test_forks.py::test_without_a_goal_nothing_else_is_begun[changes1]",
+    ),
+    Guard(
         "views/fork.py",
         "return row.id > since.id or row.answered_at is None or row.answered_at > since.at",
         "return True",

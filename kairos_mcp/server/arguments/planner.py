@@ -74,7 +74,12 @@ Goal = Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS), AfterVali
 
 
 class PlannerRun(Arguments):
-    goal: Goal = Field(description="What the run is to achieve.", json_schema_extra=in_listing(""))
+    goal: Goal | None = Field(
+        None,
+        description="What the run is to achieve. Without it, a run with `continues` and `from` goes on at that round "
+        "without a new turn.",
+        json_schema_extra=in_listing(""),
+    )
     context: LongText | None = Field(
         None,
         description="Material for the goal, which the model is shown with it.",
@@ -106,7 +111,7 @@ class PlannerRun(Arguments):
         None,
         alias="from",
         description="The path of a round of that run, as `round-3`: the new run goes on from before this round.",
-        json_schema_extra=in_listing("Go on at this round, as round-3"),
+        json_schema_extra=in_listing("Go on at this round, as round-3; goal optional"),
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,
@@ -167,12 +172,18 @@ class PlannerRun(Arguments):
             raise PydanticCustomError("unpaired", "Should not end with a call that has no result")
         return messages
 
+    @model_validator(mode="after")
+    def _require_goal(self) -> PlannerRun:
+        if self.goal is None and (self.continues is None or self.from_ is None):
+            raise PydanticCustomError("missing_goal", "goal: should be given, unless continues and from are")
+        return self
+
     def request(self) -> PlannerRequest:
         """The request for a planner run."""
         from kairos_mcp.core.run_spec import PlannerRequest
 
         return PlannerRequest(
-            goal=self.goal,
+            goal=self.goal or "",
             system=self.system,
             context=self.context,
             messages=tuple(message.message() for message in self.messages or ()),
