@@ -30,7 +30,8 @@ _FileKind = Literal["env", "settings", "source"]
 
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
 _VARIABLE = re.compile(
-    r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|PAT|COOKIE|DSN)(?:_\d+)?",
+    r"(?:(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRETS?|PASS|CREDENTIALS?|PAT|COOKIE|DSN)|.*(?:PASSWORD|PASSWD|PASSPHRASE))"
+    r"(?:_\d+)?",
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?:~|\.{0,2})/[^:\n]*|[A-Za-z]:\\.*")

@@ -32,7 +32,7 @@ ASSIGNMENT = (  # up to the place where the value begins
     rf"(?i)(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?\\{{0,2}}[\"'`]?\]?[ \t]{{0,20}}"
     r"(?::[ \t]{0,3}[A-Za-z_][\w.]{0,40}(?:\[[\w., ]{1,40}\])?(?:[ \t]?\|[ \t]?[\w.]{1,40}){0,3}[ \t]{0,3}=|=>|:=|[:=])"
 )
-_SHORT_NAME = re.compile(rb"(?:pass|pwd|_auth)", re.IGNORECASE)
+_SHORT_NAME = re.compile(r"(?:pass|pwd|_auth)(?:[_-]?\d{1,3})?", re.IGNORECASE)
 _NAME_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 PREFIX = re.compile(rb"(?:[bBrRfFuU$@]{1,2})?(\\{0,2})(\"\"\"|'''|[\"'`])")
 _OPENING = {b"}": b"{", b")": b"(", b"]": b"["}
@@ -47,10 +47,9 @@ def judge_assignment(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     start, at = match.span()
     before = text[max(0, start - 80) : start]
     prefix = before[len(before.rstrip(_NAME_CHARS)) :]
-    short = _SHORT_NAME.match(text, start)
-    if short is not None and not _begins_word(prefix, text[start : start + 1]):
-        return ()
     name = _name_in(match.group())
+    if _SHORT_NAME.fullmatch(name) and not _begins_word(prefix, text[start : start + 1]):
+        return ()
     strong = STRONG_NAME.fullmatch(name) is not None
     variable = is_variable((prefix + name.encode()).decode("utf-8", "replace").lstrip(".-"))
     separator = text[at - 1 : at]

@@ -25,7 +25,8 @@ HEADERS = (
 )
 _VARIABLE = re.compile(  # an environment variable; what it is set to is hidden whatever it looks like
     r"(?:[A-Z][A-Z0-9]*_+)*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|SECRETS|COOKIE|COOKIES|"
-    r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD"
+    r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD|"
+    r"[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE)(?:_?\d+)?"
 )
 STRONG_NAME = re.compile(rf"(?:{STRONG})(?:[_-]?\d{{1,3}})?", re.IGNORECASE)
 _LABEL = re.compile(

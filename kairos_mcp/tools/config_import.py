@@ -227,8 +227,11 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
+_SECRET_NAME = r"(?:^|_)(?:KEY|TOKEN|SECRET|PASS|PAT|CREDENTIALS?)(?:_|$)|(?:PASSWORD|PASSWD|PASSPHRASE)(?:_|$)"
+
+
 def _is_secret_name(name: str) -> bool:
-    return re.search(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASS|PAT|CREDENTIALS?)(?:_|$)", name.upper()) is not None
+    return re.search(_SECRET_NAME, name.upper()) is not None
 
 
 def _variable_name(name: str) -> str:

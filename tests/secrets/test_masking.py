@@ -53,6 +53,8 @@ SECRETS = {
     "a variable on a command line": ("docker run -e DB_PASS_2=$2b$10$x img", "docker run -e DB_PASS_2=[secret] img"),
     "a cookie of letters alone": ("Cookie: sid=abcdef; theme=dark", "Cookie: [secret]"),
     "a cookie in a variable": ("SESSION_COOKIE=abcdef", "SESSION_COOKIE=[secret]"),
+    "a name in one word": ('rootpassword: "aB3dE5gH7jK9mN"', 'rootpassword: "[secret]"'),
+    "a variable in one word": ("PGPASSWORD=swordfish psql", "PGPASSWORD=[secret] psql"),
     "a password in an address": ("postgres://bob:s3cr3t@db/x", "postgres://bob:[secret]@db/x"),
 }
 ORDINARY = [
@@ -118,6 +120,7 @@ def test_our_own_sources_stay_as_they_are() -> None:
         ("OPENAI_API_KEY", KEY, True),
         ("GITHUB_TOKEN", KEY, True),
         ("DB_PASSWORD", "hunter22", True),
+        ("PGPASSWORD", "hunter22", True),
         ("APP_SECRET_2", KEY, True),
         ("DATABASE_DSN", KEY, True),
         ("openai_api_key", KEY, True),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+JOINED_NAMES = ("PGPASSWORD", "dbpassword", "rootpassword", "GPGPASSPHRASE", "userpasswd")
 NAMES = (
     "password",
     "DB_PASSWORD",
@@ -20,8 +22,9 @@ NAMES = (
     "API_KEY",
     "apiKey",
     "token",
+    *JOINED_NAMES,
 )
-STRONG_NAMES = tuple(name for name in NAMES if "asswo" in name.casefold() or name in ("passwd", "smtp.passphrase"))
+STRONG_NAMES = tuple(name for name in NAMES if re.search("passw|passphrase", name, re.IGNORECASE))
 WORD, MIXED = "quaggazebra", "Zq7-okApi+4711"
 VALUES = (WORD, MIXED, "quagga zebra okapi", "$quagga!zebra#9", "zebra; -- quagga", "qu'agga9zebra", "zébra-quagga 7")
 
@@ -56,8 +59,18 @@ SETTINGS: dict[str, tuple[str, Form]] = {
     "env": (".env.local", lambda name, value: f"# mine\nPLAIN={value}\nX=\n"),
 }
 SOURCES: dict[str, tuple[str, Form, tuple[str, ...], tuple[str, ...]]] = {
-    "a variable": ("a.py", lambda name, value: f'{name} = "{value}"\n', ("DB_PASSWORD", "JWT_SECRET"), VALUES[:3]),
-    "a variable in a line": ("a.md", lambda name, value: f"    {name}={value}\n", ("DB_PASSWORD",), (WORD, MIXED)),
+    "a variable": (
+        "a.py",
+        lambda name, value: f'{name} = "{value}"\n',
+        ("DB_PASSWORD", "JWT_SECRET", "PGPASSWORD"),
+        VALUES[:3],
+    ),
+    "a variable in a line": (
+        "a.md",
+        lambda name, value: f"    {name}={value}\n",
+        ("DB_PASSWORD", "PGPASSWORD"),
+        (WORD, MIXED),
+    ),
     "a quoted password": ("a.js", lambda name, value: f"connect({{{name}: '{value}'}})\n", STRONG_NAMES, VALUES[:2]),
     "a quoted key": ("a.go", lambda name, value: f'{name} := "{value}"\n', NAMES, (MIXED,)),
     "an image": ("a.md", lambda name, value: f"ENV {name} {value}\n", ("DB_PASSWORD",), (WORD, MIXED)),
