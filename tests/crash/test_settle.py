@@ -31,7 +31,6 @@ from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.rows import encode_units
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.tools.files.diff import hash_of
 
 WITHIN_S = 30.0
 PERSON = Caller(via="command", client="kairos-mcp")
@@ -195,8 +194,9 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
 
 def lose(place: Place) -> None:
     """As if the server had died after the edit and before its end was recorded: what the file held is still kept."""
-    held, holds = "alpha\n", "alpha alpha\n"
-    file = {"path": "a.txt", "before": hash_of(held.encode()), "after": hash_of(holds.encode()), "original": held}
+    ((result,),) = place.rows("select body from answer where mark = (select id from mark where kind = 'call')")
+    (changed,) = json.loads(result)["data"]["files"]
+    file = {"path": "a.txt", "before": changed["before"], "after": changed["after"], "original": "alpha\n"}
     assert place.rows("select 1 from memory") == []
     place.rows("insert into memory(run, name, body) values (1, ?, ?)", INTENT, canonical_json({"files": [file]}))
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
@@ -249,7 +249,7 @@ async def lost_and_changed_since(place: Place) -> tuple[Any, str, Path]:
     settings, run_id, file = await edited_once(place)
     lose(place)
     ((body,),) = place.rows("select body from memory")
-    place.rows("update memory set body = ?", body.replace(hash_of(b"alpha alpha\n") or "", "0" * 64))
+    place.rows("update memory set body = ?", body.replace(json.loads(body)["files"][0]["after"], "0" * 64))
     return settings, run_id, file
 
 

@@ -97,7 +97,7 @@ WRITTEN = "providers/test_written_calls.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
-HTTP_PLACES = "http/test_places.py::test_"
+HTTP_PLACES = "http/test_open_places.py::test_"
 OWNER_TOKEN = "http/test_owner_token.py::test_"
 INSTALLED_HTTP = "commands/test_install_http.py::test_"
 LIVE = "page/test_live.py::test_"
@@ -1610,6 +1610,12 @@ PROGRAMS = (
         "    if found == before:\n",
         "    if True:\n",
         REPOSITORIES + "a_bare_repository_that_was_there_takes_pushes_and_gets_its_hooks_and_settings_back",
+    ),
+    Guard(
+        "tools/commands/undo_writes.py",
+        "bool(old.fingerprint) and covered_inode == old.fingerprint[0]",
+        "covered_inode == old.fingerprint[0]",
+        ENDED + "what_a_killed_server_s_program_wrote_is_undone_by_the_next_server[True]",
     ),
     Guard(
         "tools/commands/undo_writes.py",

@@ -98,9 +98,14 @@ def test_what_earlier_versions_left_goes_with_the_first_call_and_nothing_else_do
     assert all((inside / name).is_dir() for name in (*kept, "GEMINI.md", ".cursor"))
 
 
-def test_what_a_killed_server_s_program_wrote_is_undone_by_the_next_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_usual", [False, True])
+def test_what_a_killed_server_s_program_wrote_is_undone_by_the_next_server(tmp_path: Path, is_usual: bool) -> None:
+    """`is_usual`: in a repository with protected files of its own, as most workspaces are."""
     place, mark = place_at(tmp_path), token(72)
     inside = place.workspace
+    if is_usual:
+        subprocess.run(["git", "init", "-q", str(inside)], check=True)
+        (inside / "CLAUDE.md").write_text("ours")
     server = StdioClient.start(place, script=False)
     script = f"echo obey > AGENTS.md; mkdir -p sub/.git/hooks; touch code sub/x; exec sleep {mark}"
     begin_command(server, "sh", "-c", script)
@@ -112,6 +117,7 @@ def test_what_a_killed_server_s_program_wrote_is_undone_by_the_next_server(tmp_p
         look(second)
         wait_until(lambda: not (inside / "AGENTS.md").exists() and not (inside / "sub/.git").exists(), WITHIN_S)
     assert (inside / "code").exists()
+    assert not is_usual or ((inside / "CLAUDE.md").read_text() == "ours" and (inside / ".git/HEAD").exists())
 
 
 class _Record:

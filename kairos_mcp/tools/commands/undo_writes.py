@@ -108,7 +108,7 @@ class WriteWatch:
             elif old.link_target is not None:
                 if new is None or new.link_target != old.link_target:
                     undone.changes.append(self._restore_link(path, old, new, save, key))
-            elif covered_inodes.get(path) != old.fingerprint[0] and (said := self._compare(path, old, new, save, key)):
+            elif not _is_covered(old, covered_inodes.get(path)) and (said := self._compare(path, old, new, save, key)):
                 undone.changes.append(said)
         return undone
 
@@ -209,6 +209,11 @@ def mark_failed(result: ToolResult, undone: UndoneWrites) -> ToolResult:
     notes = "\n".join(f"[{change}]" for change in undone.changes)
     content = f"{result.content}{remarks}\n[{UNDONE_REASON}]\n{notes}"
     return replace(result, content=content, is_error=True, code="path_denied")
+
+
+def _is_covered(old: ProtectedEntry, covered_inode: int | None) -> bool:
+    """Whether no program could write this entry. An entry of an interrupted call has no fingerprint to know it by."""
+    return bool(old.fingerprint) and covered_inode == old.fingerprint[0]
 
 
 def _is_another_repository(old: ProtectedEntry, new: ProtectedEntry | None) -> bool:
