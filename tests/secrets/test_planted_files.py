@@ -15,6 +15,7 @@ from support.page import Visitor, served_page
 from support.planted_secrets import Planted, list_planted
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 
@@ -32,6 +33,7 @@ ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
 MARK = "first_line = 1\n"  # of each file, to be edited
 PLANTED = [planted for _, planted in list_planted()]
 SAMPLE = random.Random(5).sample(PLANTED, 6)
+MANY = random.Random(6).sample(PLANTED, 90)  # test_grammar masks each of them
 
 
 def plant(place: Place, files: list[Planted]) -> list[str]:
@@ -87,11 +89,11 @@ async def told_of(place: Place, files: list[Planted]) -> list[tuple[str, bytes]]
     said: list[Any] = []
     settings = place.settings(*turns, whole, says("done"), gate=ALLOWED)
     async with App.open(settings, via="mcp") as app:
-        request = PlannerRequest("look", tools=TOOLS)
+        request = PlannerRequest("look", tools=TOOLS, limits=Limits(rounds=len(turns) + 2))
         run_id = (await app.runs.start_planner(request, ME)).run_id
         report = await rests(app, run_id)
         said += [report.as_json(), (await app.runs.report(run_id, PERSON)).as_json()]
-        assert report.status == "completed", (report.stop_reason, report.summary)
+        assert report.stop_reason == "assistant_stop", (report.stop_reason, report.summary)
     for path, planted in zip(paths, files, strict=True):
         (place.workspace / path).write_text(MARK + planted.text)
     asked = await ask_to_edit(place, paths)
@@ -146,10 +148,10 @@ async def test_no_secret_in_a_file_is_told_or_kept(place: Place) -> None:
 
 
 @pytest.mark.slow
-async def test_no_secret_of_any_form_in_a_file_is_told_or_kept(place: Place) -> None:
+async def test_no_secret_of_many_forms_in_a_file_is_told_or_kept(place: Place) -> None:
     place.workspace.mkdir(exist_ok=True)
-    for at in range(0, len(PLANTED), 60):
-        files = PLANTED[at : at + 60]
+    for at in range(0, len(MANY), 30):
+        files = MANY[at : at + 30]
         part = Place(place.root / str(at))
         part.workspace.mkdir(parents=True)
         assert find_traces(files, await told_of(part, files)) == []
