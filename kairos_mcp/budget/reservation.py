@@ -1,8 +1,8 @@
 """Accounts: what is capped, held and spent, what a step reserves before it starts; the line that shows what is left.
 
-Integers alone, no I/O. A branch that starts gets caps of its own: whatever order branches begin, spend and end in,
-those that run may together spend no more than the enclosing account has left, less what is set aside there. Even if
-this calculation were wrong, the enclosing accounts would refuse.
+Integers alone, no I/O. A branch that starts gets caps of its own, a function of the accounts as they are then:
+whatever order branches begin, spend and end in, those that run may together spend no more than the enclosing account
+has left, less what is set aside there. Even if this calculation were wrong, the enclosing accounts would refuse.
 
 `reserve` is called with the accounts as they are in the transaction that records the start of the step: read there, or
 in memory, with amounts that this transaction then compares. So two steps can never reserve the same token.
@@ -88,17 +88,74 @@ def shared_part(amount: Units) -> Units:
     return amount._replace(rounds=0, tool_calls=0, milliseconds=0)
 
 
-def branch_caps(share: BranchShare, enclosing: Account) -> Limits:
-    """Return the caps of a branch that starts: in each unit what was asked for, within an equal share of what is left.
+class BranchOpening(NamedTuple):
+    """The caps of a branch that starts, and whether they buy its first step and, after a round, a closing call."""
 
-    What is left is neither spent nor held: a branch holds nothing but what its steps hold, so none has to give back.
+    caps: Limits
+    is_enough: bool = True
+
+
+def open_branch(
+    share: BranchShare,
+    enclosing: Account,
+    siblings: Sequence[Account] = (),
+    first: ReservationRequest | None = None,
+) -> BranchOpening:
+    """Divide what is free around a branch that starts: in each unit it gets what was asked for it, within its part.
+
+    Free is what is neither spent, nor held, nor set aside, nor left to the `siblings` that run of their own caps. As
+    many as may begin now divide it with one reserve; fewer, down to this one, where a part of so many would not buy its
+    `first` step. One that runs alone has the reserve too, rather than that nobody has it. What a branch leaves when it
+    ends is free again.
     """
+    free = _free_by_unit(share, enclosing, siblings)
+    parts = share.count_parts(len(siblings))
+    if first is None:
+        return BranchOpening(_divide(share, free, parts[0]))
+    for count in parts:
+        caps = _divide(share, free, count)
+        if _buys_closing(share, caps, first):
+            return BranchOpening(caps)
+    return BranchOpening(_divide(share, free, 1), is_enough=False)
+
+
+def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Account] = ()) -> Limits:
+    """Return the caps of a branch of which as many begin as may."""
+    return open_branch(share, enclosing, siblings).caps
+
+
+def _free_by_unit(share: BranchShare, enclosing: Account, siblings: Sequence[Account]) -> list[int | None]:
+    promised = [each.remaining for each in siblings]
+    free: list[int | None] = []
+    for place, (left, aside) in enumerate(zip(enclosing.remaining, caps_by_unit(share.reserved), strict=True)):
+        kept = (aside or 0) + sum(each[place] or 0 for each in promised)
+        free.append(None if left is None else max(0, left - kept))
+    return free
+
+
+def _divide(share: BranchShare, free: Sequence[int | None], parts: int) -> Limits:
     caps: list[int | None] = []
-    units = zip(caps_by_unit(share.limits), enclosing.remaining, caps_by_unit(share.reserved), strict=True)
-    for asked, left, reserved in units:
-        equal_share = None if left is None else max(0, left - (reserved or 0)) // max(1, share.shares)
-        caps.append(equal_share if asked is None else asked if equal_share is None else min(asked, equal_share))
+    for asked, amount, aside in zip(caps_by_unit(share.limits), free, caps_by_unit(share.reserved), strict=True):
+        keeps_share = share.keeps_share and aside is None
+        part = None if amount is None else amount // (parts + keeps_share)
+        caps.append(part if asked is None else asked if part is None else min(asked, part))
     return Limits(*caps)
+
+
+def _buys_closing(share: BranchShare, caps: Limits, first: ReservationRequest) -> bool:
+    """Whether these caps buy the step and, if it is a round, a closing call. What was asked for the branch itself is
+    no reason to wait: it will never be more."""
+    asked = caps_by_unit(share.limits)
+    binding = [None if cap == most else cap for cap, most in zip(caps_by_unit(caps), asked, strict=True)]
+    account = Account(0, Limits(*binding), NOTHING, NOTHING)
+    remaining = account.remaining
+    if first.purpose == "round" and remaining.model_calls == 1:
+        return False
+    if isinstance(_reserve_in_nearest(account, first), Refused):
+        return False
+    if first.counts_only or first.purpose != "round":
+        return True
+    return _affordable_tokens(remaining, first, keeps_closing=True)[0] >= min(USEFUL_TOKENS, first.wanted_tokens)
 
 
 _NAMES = {  # in the order of the line

@@ -91,13 +91,29 @@ UNLIMITED = Limits()
 class BranchShare(NamedTuple):
     """What a branch that starts may have of the account around it.
 
-    `limits`: what was asked for it. `shares`: into how many equal parts what is left is divided, one for each branch
-    that has not ended, including this one. `reserved`: what is set aside for the steps after all of them.
+    `limits`: what was asked for it. `unended`: how many branches have not ended, this one included, of which
+    `side_by_side` may run at once. `reserved`: what is set aside for the steps after all of them; with `keeps_share` it
+    is, in the units that it does not name, as much as each of them gets. `siblings`: the paths of those beside it that
+    have begun.
     """
 
     limits: Limits
-    shares: int
+    unended: int
     reserved: Limits = UNLIMITED
+    side_by_side: int = 10**9
+    keeps_share: bool = False
+    siblings: tuple[str, ...] = ()
+
+    def count_parts(self, running: int) -> range:
+        """Return into how many equal parts what is free may be divided while so many siblings run, the most first.
+
+        It is one for each that may begin now, and one as a reserve for those that begin later; or for fewer, down to
+        this one and the reserve.
+        """
+        unbegun = max(1, self.unended - running)
+        beginning = max(1, min(unbegun, self.side_by_side - running))
+        most, fewest = beginning + (beginning < unbegun), 1 + (unbegun > 1)
+        return range(most, fewest - 1, -1)
 
 
 def limits_to_json(amounts: object) -> dict[str, int | float | None]:

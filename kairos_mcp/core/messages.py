@@ -191,7 +191,11 @@ class Conversation(Sequence[Message]):
     @property
     def size(self) -> int:
         """Bytes of all messages, encoded."""
-        return self._history.sizes[self._length - 1] if self._length else 0
+        return self.size_at(self._length)
+
+    def size_at(self, length: int) -> int:
+        """Return the bytes of the first `length` messages, of as many as there are at least, encoded."""
+        return self._history.sizes[length - 1] if length else 0
 
     def __len__(self) -> int:
         return self._length

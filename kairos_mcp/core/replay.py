@@ -60,10 +60,12 @@ class _ActiveGather:
     def _dependencies(self, name: str) -> tuple[str, ...]:
         return self.gather.depends_on.get(name, ())
 
-    def branch_share(self, limits: Limits) -> BranchShare:
-        """Return what a branch with these limits gets, with as many branches as are open now."""
-        shares = len(self.gather.branches) - len(self.outcomes) + self.gather.keeps_share
-        return BranchShare(limits, shares, self.gather.reserved)
+    def branch_share(self, name: str, limits: Limits) -> BranchShare:
+        """Return what the branch of this name gets that has these limits, with as many branches as are open now."""
+        gather, prefix = self.gather, self.waiting_flow.prefix
+        unended = len(gather.branches) - len(self.outcomes)
+        siblings = tuple([prefix + each for each in gather.branches if each in self.begun and each != name])
+        return BranchShare(limits, unended, gather.reserved, gather.max_parallel, gather.keeps_share, siblings)
 
     def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
         return {before: self.outcomes[before] for before in self._dependencies(name)}
@@ -115,7 +117,7 @@ class Runner:
                 match gathering.gather.branches[name]:
                     case Branch(limits=Limits() as limits):
                         branch = gathering.waiting_flow.prefix + name
-                        self.branches[branch] = partial(gathering.branch_share, limits)
+                        self.branches[branch] = partial(gathering.branch_share, name, limits)
                     case _:
                         pass
         return True

@@ -215,8 +215,9 @@ class Branch(Generic[R_co]):
     """A flow that may run beside others: a generator, or, where it waits for others (`Gather.depends_on`), a
     function that is given their outcomes by name and returns one.
 
-    With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
-    where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
+    With `limits` it has an account of its own: it may use that much, and no more than its share of what is left where
+    the Gather stands (UNLIMITED: that share), which it divides with those that run beside it and a reserve. A limit
+    that it meets is answered `Refused` to its steps alone.
     `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are.
     `about`: what its steps are for, as whoever may answer them is told; without it, what those around it are for.
     """
@@ -246,7 +247,7 @@ class Gather(Generic[R]):
     `depends_on[name]` names the branches that must have ended before; `max_parallel` is how many run at once. Which of
     those that could begin do is seen from what was begun, not from the answers: it changes no path and no outcome.
     `reserved` is kept from branches with limits, for what the flow asks after them; with `keeps_share` it is as much as
-    each of them gets, in every unit.
+    each of them gets, in the units that `reserved` does not name.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]

@@ -8,14 +8,14 @@ until the clock has passed it.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, Limits, Units, counts_of
 from kairos_mcp.core.mandate import parse_mandate
-from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.messages import Completion, Usage, canonical_json, digest_of
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
@@ -47,10 +47,14 @@ class InputEstimator:
 
     def bound(self, step: RequestCompletion) -> int:
         conversation, reminder = step.conversation, len((step.reminder or "").encode())
-        if self.length and conversation.digest_at(self.length) == self.digest:
+        if self.fits(step):
             added = conversation.size - self.size + max(0, step.tools.size - self.tools)
             return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + reminder + TAIL_TOKENS
         return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + reminder + MARGIN_TOKENS
+
+    def fits(self, step: RequestCompletion) -> bool:
+        """Whether a usage was reported of which this step's conversation is a continuation."""
+        return self.length > 0 and step.conversation.digest_at(self.length) == self.digest
 
     def learn(self, step: RequestCompletion, answer: Completion) -> None:
         """Remember a usage that was reported."""
@@ -60,6 +64,58 @@ class InputEstimator:
             self.size, self.tools = step.conversation.size, step.tools.size
             # What a provider is given back beside the conversation (its thinking) are tokens that it has just written.
             self.tokens = usage.input_tokens + (usage.output_tokens if answer.private is not None else 0)
+
+
+PREFIX_REPORTS = 20  # of one prefix: the newest are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the requests of several conversations begin with: the system text, the tools and the schema of the answer,
+    as one model counts them. `length`, `size`: of its messages."""
+
+    route: str | None
+    model: str | None
+    digest: bytes
+    length: int
+    size: int
+
+
+def prefix_of(step: RequestCompletion, route: str | None, model: str | None) -> Prefix | None:
+    """Return the prefix of a request; None where it begins with no system text."""
+    conversation = step.conversation
+    if not conversation or conversation[0].role != "system":
+        return None
+    schema = canonical_json(step.output_schema).encode() if step.output_schema is not None else b""
+    digest = digest_of(conversation.digest_at(1) or b"", step.tools.digest, schema)
+    return Prefix(route, model, digest, 1, conversation.size_at(1))
+
+
+@dataclass(slots=True)
+class PrefixReports:
+    """What the first requests of conversations cost, by their prefix: any of them cost no less than its prefix did.
+
+    So a conversation of which nothing is reported yet is bounded by those beside it. The most that was reported counts,
+    for a model may be one of several that count differently.
+    """
+
+    reports: defaultdict[Prefix, deque[int]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=PREFIX_REPORTS))
+    )
+
+    def bound(self, step: RequestCompletion, prefix: Prefix | None) -> int | None:
+        """Bound the input tokens of the first request of a conversation; None where nothing is known of its prefix."""
+        known = self.reports.get(prefix) if prefix is not None else None
+        if prefix is None or not known:
+            return None
+        conversation, reminder = step.conversation, len((step.reminder or "").encode())
+        added = conversation.size - prefix.size + MESSAGE_TOKENS * (len(conversation) - prefix.length)
+        return max(known) + added + reminder + TAIL_TOKENS
+
+    def learn(self, prefix: Prefix | None, answer: Completion) -> None:
+        """Remember a usage that was reported of the first request of a conversation."""
+        if prefix is not None and answer.usage is not None and answer.usage.exactness == "reported":
+            self.reports[prefix].append(answer.usage.input_tokens)
 
 
 def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:

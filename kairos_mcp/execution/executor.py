@@ -24,7 +24,13 @@ from kairos_mcp.core.steps import (
     Sent,
     Step,
 )
-from kairos_mcp.execution.accounting import InputEstimator, completion_result, drop_impossible_usage
+from kairos_mcp.execution.accounting import (
+    InputEstimator,
+    PrefixReports,
+    completion_result,
+    drop_impossible_usage,
+    prefix_of,
+)
 from kairos_mcp.execution.authorization import Allowed, Authorization, ToolAccess
 from kairos_mcp.execution.tool_caller import ToolCaller, elapsed_ms
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
@@ -87,6 +93,8 @@ class StepExecutor:
         default_factory=lambda: defaultdict(InputEstimator)
     )
 
+    _prefix_reports: PrefixReports = field(default_factory=PrefixReports)
+
     def plan(
         self,
         path: str,
@@ -119,9 +127,7 @@ class StepExecutor:
         """What this server adds to a completion on this route; takes a script's next line."""
         agent = self.tool_access.agent_of(path)
         paid, dialect = self._paid_model(route, agent) if self.paid_models else None, self.dialects.get(route)
-        own = self.agent_models.get(agent or "")
-        hint = self.model if own is None else own.name
-        model = hint if paid is None else paid.model
+        model = self._model_name(agent, paid)
         line = self._next_line(path) if route == "scripted" else None
         unpriced = True if paid is not None and paid.price is None else None
         return Sent(route, model, max_tokens, tail, line, self.temperature, dialect, agent, unpriced)
@@ -137,12 +143,21 @@ class StepExecutor:
             return _PAUSE_REQUEST
         estimator = self._estimators[_conversation_of(path), route]
         open_step = route not in self.models
-        paid = self._paid_model(route, self.tool_access.agent_of(path)) if self.paid_models else None
+        agent = self.tool_access.agent_of(path)
+        paid = self._paid_model(route, agent) if self.paid_models else None
         price = paid.price if paid is not None else FREE
         bound, max_tokens = estimator.bound(step), step.max_tokens
+        if not estimator.fits(step):
+            beside = self._prefix_reports.bound(step, prefix_of(step, route, self._model_name(agent, paid)))
+            bound = bound if beside is None else min(bound, beside)
         return ReservationRequest(
             counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, time_shares, price
         )
+
+    def _model_name(self, agent: str | None, paid: PaidModel | None) -> str | None:
+        """The model of an agent's steps, or the hint for a client; `paid`: the one that this server pays for."""
+        own = self.agent_models.get(agent or "")
+        return paid.model if paid is not None else self.model if own is None else own.name
 
     def _paid_model(self, route: str, agent: str | None) -> PaidModel | None:
         """The model that this server pays for on this route, for this agent; None where it pays for none."""
@@ -199,6 +214,7 @@ class StepExecutor:
         """Forget the run, before its record is read again."""
         self.lines_used = 0
         self._estimators.clear()
+        self._prefix_reports = PrefixReports()
         self._private_parts.clear()
         self.tool_access.reset()
 
@@ -214,14 +230,17 @@ class StepExecutor:
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
             self.tool_access.record_call(self.tool_access.find_spec(step.call.name), at)
 
-    def record_answer(self, path: str, step: Step, answer: Answer, route: str | None) -> None:
+    def record_answer(self, path: str, step: Step, answer: Answer, sent: Sent) -> None:
         """Remember what an answer tells for later steps: the usage that was reported, what the provider wants back,
         tools that were found. Applies to answers of every origin."""
         if isinstance(step, CallTool):
             self.tool_access.record_search(step.call.name, answer)
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
             conversation = _conversation_of(path)
-            self._estimators[conversation, route].learn(step, answer)
+            estimator = self._estimators[conversation, sent.route]
+            if not estimator.length:
+                self._prefix_reports.learn(prefix_of(step, sent.route, sent.model), answer)
+            estimator.learn(step, answer)
             if answer.private is not None:
                 self._private_parts[conversation].keep(step.name, answer)
 

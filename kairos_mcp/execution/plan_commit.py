@@ -59,7 +59,7 @@ def plan_commit(
     attempts = (
         _charge_ended_attempts(state, at) if no_new_steps else _plan_attempts(state, at, is_paused=pause is not None)
     )
-    new_steps, some_left = ([], False) if no_new_steps else _plan_new_steps(state, at)
+    new_steps, some_left = ([], False) if no_new_steps or pause is not None else _plan_new_steps(state, at)
     run, outcome, notes = state.run, None, ()
     if state.runner.finished:
         outcome, notes = encode(state.runner.outcome), state.runner.outcome.notes
@@ -95,6 +95,9 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
         for path, step in state.runner.waiting.items()
         if path not in state.pending and state.runner.take(path)
     ]
+    if len(without_row) > 1 and state.runner.branches:
+        # What runs goes first. So what may be kept waiting is last, and a script's lines can be taken back.
+        without_row.sort(key=lambda item: state.may_be_kept_waiting(item[0]))
     planned, shares = [], state.count_by_branch(without_row)
     for path, step in without_row:
         authorization = state.authorizations.pop(path, None)
@@ -155,7 +158,7 @@ def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused |
     others_move = (
         steps_running
         or state.startable_steps
-        or state.runner.waiting.keys() - state.pending.keys()
+        or state.runner.waiting.keys() - state.pending.keys() - state.kept_waiting
         or any(state.needs_attempt(step) and not step.is_held_back(at) for step in steps)
     )
     if others_move:

@@ -96,6 +96,7 @@ class RunState:
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
     where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
+    `kept_waiting`: steps with which branches begin once their siblings have left more, as the newest commit says.
     `has_notes_of_tools`: tools may have stored something of this run. `fits_rows`: this is what the run's rows say;
     after an error it may not be, and is rebuilt before the next step.
     """
@@ -112,6 +113,7 @@ class RunState:
     branches: BranchAccountIds = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     failed: dict[str, PendingStep] = field(default_factory=dict)
+    kept_waiting: set[str] = field(default_factory=set)
     has_notes_of_tools: bool = True
     fits_rows: bool = False
 
@@ -123,6 +125,7 @@ class RunState:
         """
         self.runner = Runner(self.make_flow(), self.agent)
         self.pending, self.branches, self.accounts = {}, stored.branches, {}
+        self.kept_waiting.clear()
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         calls_of_tasks: list[tuple[StepRow, CallTool]] = []
@@ -134,7 +137,7 @@ class RunState:
                 if isinstance(step, CallTool) and task_of(row.path):
                     calls_of_tasks.append((row, step))
                 if answer is not None:
-                    self.executor.record_answer(row.path, step, answer, sent.route)
+                    self.executor.record_answer(row.path, step, answer, sent)
                 else:
                     self.pending[row.path] = restore_step(row, step)
         if calls_of_tasks:
@@ -170,7 +173,7 @@ class RunState:
 
     def _feed(self, path: str, step: PendingStep, answer: Answer) -> None:
         """Give the flow the answer of a step, and remember what it tells for later steps."""
-        self.executor.record_answer(path, step.step, answer, step.sent.route)
+        self.executor.record_answer(path, step.step, answer, step.sent)
         if isinstance(step.step, CallTool) and task_of(path):
             self.executor.tool_caller.sibling_changes.end(path, step.step.call, answer)
         self.runner.answer(path, answer)
@@ -316,6 +319,12 @@ class RunState:
             return _RUN_ALONE
         return [*(branch for branch in enclosing_paths(path) if branch in self.branches), ""]
 
+    def may_be_kept_waiting(self, path: str) -> bool:
+        """Whether a branch begins with this step while siblings of it run."""
+        begun = self.runner.branches
+        unopened = [each for each in enclosing_paths(path) if each in begun and each not in self.branches]
+        return bool(unopened) and any(each in self.branches for each in begun[unopened[-1]]().siblings)
+
     def count_by_branch(self, new: Iterable[tuple[str, Step]]) -> Counter[str]:
         """Count the steps of each branch: the time that is left of its account is divided among those that are
         planned together."""
@@ -360,6 +369,7 @@ class RunState:
         del self.handled_requests[: len(commit.handled_requests)]
         self.branches = result.branches
         self.accounts.update(result.accounts)
+        self.kept_waiting.clear()
         for new in commit.new_steps:
             step = PendingStep(0, self.runner.waiting[new.path], new.request.counts_only, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None
@@ -377,9 +387,11 @@ class RunState:
             elif started.reservation is not None:
                 step.apply_reservation(started, started.reservation)
                 self.failed.pop(path, None)
-            else:  # an account that runs share is used up: the step gets its row when the run goes on
+            else:  # an account that runs share is used up, or its branch waits: the step gets its row later
                 self.executor.return_line(line)
                 del self.pending[path]
+                if started.refusal is None:
+                    self.kept_waiting.add(path)
 
     def _line_taken(self, attempt: NewAttempt) -> int | None:
         """Return the script's line that an attempt takes; None where its step has it from an attempt before."""

@@ -32,6 +32,9 @@ TRIES = 2  # the task's own agent, then another one
 SHOWN_CHARS = 4_000  # of a result, in the prompt of a task that depends on it: half its head, half its tail
 SYNTHESIS_CHARS = 16_000  # of all results together, in the prompt of the answer
 SYNTHESIS_TOKENS = 2_048
+SHORT_RESULT = 256  # bytes of each result, SHORT_ANSWER: tokens of the answer, for which there is room in any case
+SHORT_ANSWER = 256
+ANSWER_MARGIN = 1_280  # what is read beside the conversation itself
 FOUND_CHARS = 300  # of a result, in the run's output
 
 TaskStatus = Literal["waiting", "working", "done", "partial", "failed", "skipped"]
@@ -183,7 +186,21 @@ def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
         {task.path: Branch(_starter(given, task), UNLIMITED, about=task.task.description) for task in tasks},
         {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
         given.max_parallel,
+        _answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,
         keeps_share=len(tasks) > 1,
+    )
+
+
+def _answer_needs(given: TeamInput, tasks: Sequence[TaskState]) -> Limits:
+    """Return what is set aside for the answer: one call which reads of each task what it was and a short result.
+
+    What this costs, and how long it takes, is not known here.
+    """
+    heads = "\n\n".join(_describe(given, task, 0) for task in tasks)
+    read = given.synthesis_conversation(heads).size + SHORT_RESULT * len(tasks) + ANSWER_MARGIN
+    written = SHORT_ANSWER
+    return Limits(
+        rounds=0, tool_calls=0, model_calls=1, input_tokens=read, output_tokens=written, total_tokens=read + written
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Account, branch_caps, caps_by_unit, shared_part
+from kairos_mcp.budget.reservation import Account, caps_by_unit, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits, Units
 from kairos_mcp.core.steps import enclosing_paths
@@ -388,11 +388,9 @@ def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
     return tuple(branches[enclosing] for enclosing in enclosing_paths(path) if enclosing in branches)
 
 
-def insert_branch_account(session: Session, branch: NewBranch, parent: Account) -> tuple[int, Limits]:
-    """Insert a branch's account within `parent`, whose amounts are those of now; return its id and caps."""
-    caps = branch_caps(branch.share, parent)
-    bindings = (parent.id, branch.path, *(getattr(caps, name.removeprefix("cap_")) for name in unit_columns("cap")))
-    return session.insert(_INSERT_BRANCH, bindings), caps
+def insert_branch_account(session: Session, path: str, parent: int, caps: Limits) -> int:
+    """Insert the account of the branch at this path, within the account `parent`; return its id."""
+    return session.insert(_INSERT_BRANCH, (parent, path, *caps_by_unit(caps)))
 
 
 _DAMAGE_HINT = "Run `kairos-mcp doctor`; nothing more is spent of it."

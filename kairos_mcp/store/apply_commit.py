@@ -34,6 +34,7 @@ from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
     AccountChange,
+    NewBranch,
     SharedAccountIds,
     account_from_row,
     encode_shared,
@@ -108,14 +109,15 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
             step = queries.step_at(session, commit.run, dropped.path)
             if step is not None:
                 client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)
-    if commit.new_branches:
-        batch.open_branches(commit.new_branches)
     started = [_start_attempt(session, commit, attempt, batch, arrived) for attempt in commit.attempts]
     completions = [
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
     ]
     for new in commit.new_steps:
+        if commit.new_branches and not _open_branches(batch, commit.new_branches, new):
+            started.append(StartedStep(0, None, None, new.sent, is_open=True))
+            continue
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(session, commit, new, batch))
         completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
@@ -145,6 +147,13 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         session.rows("update run set owner = null where n = ?", (commit.run,))
     ended = released or commit.outcome is not None
     return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.known_accounts)
+
+
+def _open_branches(batch: ReservationBatch, new_branches: Sequence[NewBranch], new: NewStep) -> bool:
+    """Open the branches that begin with this step; False where it is to wait for what a sibling leaves."""
+    around = [branch for branch in new_branches if new.path.startswith(f"{branch.path}/")]
+    unopened = [branch for branch in around if branch.path not in batch.branches]
+    return batch.open_branches(unopened, new.request if new.request.wanted_tokens else None)
 
 
 def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:

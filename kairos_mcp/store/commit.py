@@ -203,7 +203,8 @@ class StartedStep(NamedTuple):
     """A step as it was committed: its reservation, or the answer that it got at once (a refusal, or a known one).
 
     `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
-    that it is charged to. A step that a shared account refused gets no row: `refusal` says why.
+    that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where its
+    branch is to begin once a sibling has left more.
     """
 
     step_id: int

@@ -102,12 +102,11 @@ def _room(batch: ReservationBatch, own: Account, around: Sequence[Account], requ
     left = own.remaining.rounds or 0
     rooms = [rest - left for account in around if (rest := account.remaining.rounds) is not None]
     if (rest := around[0].remaining.rounds) is not None:
-        parents = {branch: batch.accounts_above(branch)[0].id for branch in request.open_branches}
-        beside = [batch.branch_account(branch) for branch, parent in parents.items() if parent == around[0].id]
-        promised = sum(each.remaining.rounds or 0 for each in beside if each.id != own.id)
-        free = rest - promised - (request.share.reserved.rounds or 0)
-        unbegun = max(0, request.share.shares - len(beside))
-        rooms.append(max(0, free) // (unbegun + 1) - left)
+        opened = [branch for branch in request.open_branches if branch in batch.branches]
+        beside = [batch.branch_account(each) for each in opened if batch.accounts_above(each)[0].id == around[0].id]
+        others = [each for each in beside if each.id != own.id]
+        free = rest - sum(each.remaining.rounds or 0 for each in others) - (request.share.reserved.rounds or 0)
+        rooms.append(max(0, free) // request.share.count_parts(len(others))[0] - left)
     return min(rooms, default=None)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, reserve, shared_part
+from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, open_branch, reserve, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.steps import Refused, enclosing_paths
@@ -114,6 +114,7 @@ class ReservationBatch:
         "_branches_read",
         "_changes",
         "_exceeded",
+        "_kept_waiting",
         "_run_account_before",
         "_session",
         "branches",
@@ -133,16 +134,29 @@ class ReservationBatch:
         self._branches_read = {account.id: AccountChange(account, account) for account in read}
         self._changes: dict[int, SharedChange] = {}
         self._exceeded: set[int] = set()
+        self._kept_waiting: set[str] = set()  # what is around branches that wait for their siblings
 
-    def open_branches(self, openings: Sequence[NewBranch]) -> None:
-        """Insert the accounts of branches that begin, outer ones first."""
-        self.branches = dict(self.branches)
+    def open_branches(self, openings: Iterable[NewBranch], first: ReservationRequest | None = None) -> bool:
+        """Insert the accounts of branches that begin, outer ones first.
+
+        False: one of them is not opened, nor any inside it. Its part would not buy its `first` step, and a sibling runs
+        that may leave more; or one beside it that comes first waits already.
+        """
         for branch in openings:
+            around = branch.path.rpartition("/")[0]
             parent = self.nearest_account(branch.path)
-            number, caps = insert_branch_account(self._session, branch, parent)
-            self.branches[branch.path] = number
+            siblings = [self._branch(self.branches[path]) for path in branch.share.siblings if path in self.branches]
+            if siblings and around in self._kept_waiting:
+                return False
+            caps, is_enough = open_branch(branch.share, parent, siblings, first)
+            if siblings and not is_enough:
+                self._kept_waiting.add(around)
+                return False
+            number = insert_branch_account(self._session, branch.path, parent.id, caps)
+            self.branches = {**self.branches, branch.path: number}
             opened = Account(number, caps, NOTHING, NOTHING, f"branch {branch.path}")
             self._branches_read[number] = AccountChange(opened, opened)
+        return True
 
     def nearest_account(self, path: str) -> Account:
         """Return the account that a step is charged to first: of the nearest branch above its path, or the run's."""

@@ -16,7 +16,7 @@ from kairos_mcp.budget.reservation import branch_caps
 from kairos_mcp.core.agent import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store import agent_records, runs
-from kairos_mcp.store.accounts import NewBranch, insert_branch_account, read_account, read_branch
+from kairos_mcp.store.accounts import insert_branch_account, read_account, read_branch
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
@@ -83,8 +83,7 @@ class Teams:
     @staticmethod
     def _open(session: Session, path: str, parent: int) -> int:
         around = read_account(session, parent)
-        number, caps = insert_branch_account(session, NewBranch(path, BranchShare(UNLIMITED, 1, UNLIMITED)), around)
-        assert caps == branch_caps(BranchShare(UNLIMITED, 1, UNLIMITED), around)
+        number = insert_branch_account(session, path, parent, branch_caps(BranchShare(UNLIMITED, 1), around))
         assert read_branch(session, number).spent == NOTHING
         return number
 

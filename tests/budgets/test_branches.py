@@ -36,7 +36,7 @@ def spent_by(place: Place, run_id: str) -> Any:
     return total, rounds
 
 
-async def test_each_branch_has_an_equal_share_of_what_is_left_and_is_refused_for_itself(place: Place) -> None:
+async def test_each_branch_has_its_share_of_what_is_left_and_is_refused_for_itself(place: Place) -> None:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(tasks=4)) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=12, total_tokens=200_000))
@@ -68,7 +68,7 @@ async def test_one_that_begins_later_has_its_share_of_what_the_others_left(place
     async with open_team_app(place.settings(looks(1), says("done"), *lines(), time_zone=ZONE), team) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=12))
         books = branches_of(place, run_id)
-        assert [book.caps.rounds for book in books.values()] == [4, 5, 5]  # 12 / 3, (12 - 2) / 2, 5 / 1
+        assert [book.caps.rounds for book in books.values()] == [6, 5, 5]  # 12 / 2, (12 - 2) / 2, 5 / 1
         assert [book.spent.rounds for book in books.values()] == [2, 5, 5]
 
 

@@ -1,7 +1,9 @@
-"""The law of branches: an equal share each when it begins, and together never more than is left less what is aside."""
+"""The law of branches: each has its share of what is free when it begins, which buys a round and a closing where that
+can be; and together they never have more than is left, less what is set aside."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.budget.reservation import Account, branch_caps
-from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
+from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, branch_caps, open_branch, reserve
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units, counts_of
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 
@@ -57,3 +59,66 @@ def test_where_nothing_is_limited_around_a_branch_has_what_was_asked_for_it(amon
     around = Account(1, UNLIMITED, NOTHING, NOTHING)
     assert branch_caps(BranchShare(Limits(rounds=asked), among), around) == Limits(rounds=asked)
     assert branch_caps(BranchShare(UNLIMITED, among), around) == UNLIMITED
+
+
+@law
+@given(st.integers(1, 16), st.integers(1, 16), st.booleans(), amounts, amounts, st.integers(1, 20_000), st.randoms())
+def test_whatever_runs_side_by_side_keeps_what_it_has_and_what_is_set_aside_stays(
+    count: int, limit: int, keeps_share: bool, whole: int, aside: int, bound: int, chance: Random
+) -> None:
+    first = ReservationRequest(counts_of("round"), "round", input_bound=bound, wanted_tokens=4_096)
+    running: list[Account] = []
+    unstarted, spent, ended = count, 0, 0
+    while unstarted or running:
+        while unstarted and len(running) < limit:
+            share = BranchShare(UNLIMITED, count - ended, Limits(total_tokens=aside), limit, keeps_share)
+            caps, is_enough = open_branch(share, run_with(whole, spent), running, first)
+            branch = Account(2, caps, NOTHING, NOTHING)
+            if is_enough:
+                made = reserve(branch, first)
+                assert isinstance(made, Reservation)
+                more = ReservationRequest(counts_of("closing"), "closing", False, made.held.total_tokens, 1_024)
+                assert isinstance(reserve(branch.settle(NOTHING, made.held), more), Reservation)
+            elif running:
+                break
+            running.append(branch)
+            unstarted -= 1
+        assert sum(each.remaining.total_tokens or 0 for each in running) <= max(0, whole - spent - aside)
+        nth = chance.randrange(len(running))
+        used = chance.randint(0, running[nth].remaining.total_tokens or 0)
+        spent, running[nth] = spent + used, running[nth].settle(NOTHING, Units(total_tokens=used))
+        if chance.random() < 0.5:
+            running.pop(nth)
+            ended += 1
+
+
+def test_as_many_divide_what_is_free_as_may_run_and_one_part_stays_for_those_to_come() -> None:
+    share = BranchShare(UNLIMITED, 16, side_by_side=4)
+    first = branch_caps(share, run_with(50_000))
+    assert first == Limits(total_tokens=10_000)
+    running = [Account(2, first, NOTHING, NOTHING)] * 3
+    assert branch_caps(share, run_with(50_000), running) == Limits(total_tokens=10_000)
+    last = BranchShare(UNLIMITED, 4, side_by_side=4)  # none is left to come
+    assert branch_caps(last, run_with(50_000), running) == Limits(total_tokens=20_000)
+
+
+ROUND = ReservationRequest(counts_of("round"), "round", input_bound=1_000, wanted_tokens=4_096)
+NEEDED = 2 * (1_000 + 256) + 1_024  # what it reads and writes is read once more by the closing
+
+
+def test_fewer_run_where_a_part_for_each_would_buy_no_round_and_closing_and_one_alone_has_the_reserve() -> None:
+    share = BranchShare(UNLIMITED, 16, side_by_side=16)
+    assert open_branch(share, run_with(4 * NEEDED), (), ROUND).caps == Limits(total_tokens=NEEDED)
+    assert open_branch(share, run_with(4 * NEEDED - 1), (), ROUND).caps == Limits(total_tokens=(4 * NEEDED - 1) // 3)
+    assert open_branch(share, run_with(2 * NEEDED - 1), (), ROUND) == (Limits(total_tokens=2 * NEEDED - 1), False)
+
+
+def test_what_comes_after_them_keeps_a_part_in_the_units_that_are_not_named() -> None:
+    around = Account(1, Limits(total_tokens=9_000, nano_usd=9_000, rounds=9), NOTHING, NOTHING)
+    share = BranchShare(UNLIMITED, 2, Limits(total_tokens=1_000, rounds=0), keeps_share=True)
+    assert branch_caps(share, around) == Limits(total_tokens=4_000, nano_usd=3_000, rounds=4)
+
+
+def test_what_was_asked_for_a_branch_itself_is_no_reason_to_wait() -> None:
+    share = BranchShare(Limits(model_calls=1, total_tokens=500), 2)
+    assert open_branch(share, run_with(50_000), (), ROUND).is_enough

@@ -256,7 +256,7 @@ async def test_a_try_is_granted_what_its_task_and_the_team_have_left(many_lines:
 async def test_a_tasks_tries_share_what_may_be_granted_and_what_others_may_still_use_is_not_given_away(
     many_lines: Place,
 ) -> None:
-    """Three tasks share 30 rounds; the first is asked for twice, and the second waits for its turn."""
+    """Three tasks share 60 rounds; the first is asked for twice, and the second waits for its turn."""
     place = many_lines
     team = Team(tasks=3, tries=2, limits=UNLIMITED, tried=Limits(rounds=3), side_by_side=1, synthesis=False)
     first = [looks(0), requests(4), *reading(range(1, 6)), says("closing")]
@@ -265,7 +265,7 @@ async def test_a_tasks_tries_share_what_may_be_granted_and_what_others_may_still
     async with open_team_app(place.settings(*lines, time_zone=ZONE, default_rounds=60), team) as app:
         run_id = await start_run(app, tools=TOOLS)
         books = branches_of(place, run_id)
-        assert (books["task-1"].caps.rounds, books["task-2"].caps.rounds) == (20, (60 - 16) // 2)
+        assert (books["task-1"].caps.rounds, books["task-2"].caps.rounds) == (60 // 2, (60 - 16) // 2)
         assert [books[f"task-1/try-{n}"].caps.rounds for n in (1, 2)] == [7, 9]
         assert [granted for granted, _ in grants_of(place)] == [4, 6, 0]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.app import law
 
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.replay import RecordedStep, Runner
 from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed, Step
@@ -288,7 +288,7 @@ def test_a_row_for_which_no_step_waits_is_named_by_its_path(digest: bytes) -> No
 
 
 def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_counted_anew_for_each() -> None:
-    """Of four branches two run; as one ends, the next divides what is left with those that have not ended."""
+    """Of four branches two run; as one ends, the next divides what is left with the other, and with those to come."""
     asked, aside = Limits(rounds=3), Limits(total_tokens=7)
 
     def flow() -> Flow[Any]:
@@ -299,14 +299,14 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
 
     runner = Runner(flow())
     assert list(begin_all(runner)) == ["a/call-1", "b/call-1"]
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
-        "ab", BranchShare(asked, 4, aside)
-    )
+    assert [share() for share in runner.branches.values()] == [
+        BranchShare(asked, 4, aside, 2, siblings=siblings) for siblings in (("b",), ("a",))
+    ]
     runner.answer("a/call-1", ToolResult(""))
     assert list(begin_all(runner)) == ["b/call-1", "c/call-1"]
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
-        "bc", BranchShare(asked, 3, aside)
-    )
+    assert [share() for share in runner.branches.values()] == [
+        BranchShare(asked, 3, aside, 2, siblings=siblings) for siblings in (("c",), ("b",))
+    ]
     for path in ("b/call-1", "c/call-1", "d/call-1"):
         assert runner.take(path)
         runner.answer(path, ToolResult(""))
@@ -320,7 +320,7 @@ def test_what_comes_after_the_branches_may_keep_a_share_as_large_as_one_of_their
 
     runner = Runner(flow())
     begin_all(runner)
-    assert [share().shares for share in runner.branches.values()] == [3, 3]
+    assert [(share().keeps_share, share().reserved) for share in runner.branches.values()] == [(True, UNLIMITED)] * 2
 
 
 def test_a_step_is_charged_to_the_nearest_branch_with_limits_of_its_own() -> None:

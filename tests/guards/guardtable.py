@@ -27,6 +27,10 @@ ANY_TEXT = "core/test_any_text.py::test_"
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
+WIDE_TEAMS = "teams/test_fan_out.py::test_"
+BRANCHING = "budgets/test_branching.py::test_"
+OUTAGE_BESIDE = "providers/test_outage_beside.py::test_"
+PREFIXES = "budgets/test_prefixes.py::test_"
 TASKS_APART = "teams/test_tasks_apart.py::test_"
 TEAMS = "flows/test_team.py::test_"
 USUAL = "core/test_usual_commits.py::test_"
@@ -631,10 +635,91 @@ ONE_ANSWER = (
         quick=True,
     ),
     Guard(
-        "core/replay.py",
-        "+ self.gather.keeps_share",
-        "",
+        "flows/team.py",
+        "_answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,",
+        "UNLIMITED,",
         TEAM_RUNS + "the_limits_of_a_team_are_sums_and_what_is_left_pays_the_answer",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "keeps_share = share.keeps_share and aside is None",
+        "keeps_share = False",
+        BRANCHING + "what_comes_after_them_keeps_a_part_in_the_units_that_are_not_named",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "kept = (aside or 0) + sum(each[place] or 0 for each in promised)",
+        "kept = aside or 0",
+        BRANCHING + "whatever_runs_side_by_side_keeps_what_it_has_and_what_is_set_aside_stays",
+        quick=True,
+    ),
+    Guard(
+        "budget/reservation.py",
+        "        if _buys_closing(share, caps, first):",
+        "        if True:",
+        BRANCHING + "fewer_run_where_a_part_for_each_would_buy_no_round_and_closing_and_one_alone_has_the_reserve",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "return _affordable_tokens(remaining, first, keeps_closing=True)[0] >= min(",
+        "return True or min(",
+        BRANCHING + "fewer_run_where_a_part_for_each_would_buy_no_round_and_closing_and_one_alone_has_the_reserve",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "binding = [None if cap == most else cap for",
+        "binding = [cap for",
+        BRANCHING + "what_was_asked_for_a_branch_itself_is_no_reason_to_wait",
+    ),
+    Guard(
+        "core/limits.py",
+        "most, fewest = beginning + (beginning < unbegun), 1 + (unbegun > 1)",
+        "most, fewest = beginning, 1",
+        BRANCHING + "as_many_divide_what_is_free_as_may_run_and_one_part_stays_for_those_to_come",
+    ),
+    Guard(
+        "store/reservations.py",
+        "            if siblings and not is_enough:",
+        "            if False:",
+        WIDE_TEAMS + "sixteen_tasks_buy_four_fifths_of_what_a_small_budget_can_buy_and_the_answer[16]",
+        quick=True,
+    ),
+    Guard(
+        "execution/plan_commit.py",
+        "or state.runner.waiting.keys() - state.pending.keys() - state.kept_waiting",
+        "or state.runner.waiting.keys() - state.pending.keys()",
+        OUTAGE_BESIDE + "a_branch_that_waits_for_what_another_leaves_keeps_no_run_from_its_pause",
+        quick=True,
+    ),
+    Guard(
+        "execution/plan_commit.py",
+        "key=lambda item: state.may_be_kept_waiting(item[0])",
+        "key=lambda item: False",
+        WIDE_TEAMS + "a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs",
+    ),
+    Guard(
+        "execution/executor.py",
+        "bound = bound if beside is None else min(bound, beside)",
+        "pass",
+        WIDE_TEAMS + "a_task_is_bounded_by_what_one_beside_it_cost_that_begins_alike",
+    ),
+    Guard(
+        "execution/accounting.py",
+        "added = conversation.size - prefix.size + MESSAGE_TOKENS * (len(conversation) - prefix.length)",
+        "added = MESSAGE_TOKENS * (len(conversation) - prefix.length)",
+        PREFIXES + "no_request_costs_more_than_its_bound",
+    ),
+    Guard(
+        "execution/accounting.py",
+        "return max(known) + added + reminder + TAIL_TOKENS",
+        "return known[-1] + added + reminder + TAIL_TOKENS",
+        PREFIXES + "the_most_that_was_reported_lately_counts_and_estimates_do_not",
+    ),
+    Guard(
+        "execution/accounting.py",
+        'digest_of(conversation.digest_at(1) or b"", step.tools.digest, schema)',
+        'digest_of(conversation.digest_at(1) or b"", schema)',
+        PREFIXES + "a_report_bounds_what_begins_alike_and_nothing_else",
     ),
     Guard(
         "flows/team.py",
@@ -769,8 +854,8 @@ SPENDING = (
     ),
     Guard(
         "execution/executor.py",
-        "self._estimators[conversation, route].learn(step, answer)",
-        'self._estimators[conversation, "provider"].learn(step, answer)',
+        "estimator = self._estimators[conversation, sent.route]",
+        'estimator = self._estimators[conversation, "provider"]',
         "budgets/test_meter.py::test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider",
     ),
     Guard(
@@ -3381,7 +3466,7 @@ MORE_ROUNDS = (
     ),
     Guard(
         "store/more_rounds.py",
-        "rooms.append(max(0, free) // (unbegun + 1) - left)",
+        "rooms.append(max(0, free) // request.share.count_parts(len(others))[0] - left)",
         "rooms.append(rest - left)",
         GRANTED_HISTORIES,
     ),

@@ -82,6 +82,22 @@ async def test_the_other_branch_ends_before_the_run_is_paused(place: Place, serv
         assert task_answers(place) == {"It is calm.", "It is over."}
 
 
+async def test_a_branch_that_waits_for_what_another_leaves_keeps_no_run_from_its_pause(
+    place: Place, server: Standin
+) -> None:
+    weather = Weather(stormy=[BUSY] * 4 + [talks("It is over.")], calm=[talks("It is calm.")])
+    team = Team(goals=("stormy", "calm"), synthesis=False)
+    async with open_team_app(at(place, server, weather), team, now) as app:
+        run_id = await start_run(app, tools=("read_file",), limits=Limits(total_tokens=20_000))
+        report = await app.runs.report(run_id, ME)
+        assert (report.status, report.resume_at is not None) == ("paused", True)
+        assert place.rows("select path from mark") == [("task-1/round-1",)]
+        place.rows("update run set resume_at = 1")  # the time has come
+        await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
+        assert (await app.runs.report(run_id, ME)).status == "completed"
+        assert task_answers(place) == {"It is calm.", "It is over."}
+
+
 async def test_an_approval_given_meanwhile_lets_its_branch_go_on(place: Place, server: Standin) -> None:
     weather = Weather(calm=[EDITS, talks("It is calm.")], stormy=[BUSY] * 8 + [talks("It is over.")])
     async with open_team_app(at(place, server, weather), TEAM, now) as app:
