@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import platform
 import signal
 import sys
 import threading
@@ -328,6 +330,16 @@ def test_a_server_in_its_sandbox_writes_no_setting_of_the_kernel(downstream: Dow
         if Path(setting).exists():
             refused = "Read-only file system" if os.getuid() == 0 else "denied"
             assert refused in call_server(server, "open", text=setting).content, setting
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+def test_a_server_in_its_sandbox_reaches_no_keys_of_the_kernel(downstream: DownstreamServers, sandbox: bool) -> None:
+    keyctl = {"x86_64": "250", "aarch64": "219"}.get(platform.machine())
+    if keyctl is None:
+        pytest.skip("the number of the call is known to the test for two kinds of machine")
+    server = downstream.ready_peer(sandbox=sandbox, effects=(("keyring", "read"),))
+    found = call_server(server, "keyring", text=keyctl).content
+    assert found == os.strerror(errno.ENOSYS) if sandbox else found.isdecimal() or "not permitted" in found
 
 
 def test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts(downstream: DownstreamServers) -> None:

@@ -1680,6 +1680,18 @@ PROGRAMS = (
     ),
     Guard(
         "tools/commands/sandbox.py",
+        '["--seccomp", str(filter_fd)]',
+        "[]",
+        "tools/test_kernel_keys.py::test_the_kernel_s_keys_are_neither_read_nor_planted",
+    ),
+    Guard(
+        "tools/mcp_servers/server_sandbox.py",
+        "                    filter_fd=filter_fd,\n",
+        "",
+        SANDBOXED_SERVERS + "a_server_in_its_sandbox_reaches_no_keys_of_the_kernel",
+    ),
+    Guard(
+        "tools/commands/sandbox.py",
         "*_kernel_setting_arguments(), ",
         "",
         "tools/test_sandbox_kernel.py::test_no_setting_of_the_kernel_can_be_written",

@@ -21,6 +21,7 @@ from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
+from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import find_missed_file
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import (
@@ -319,16 +320,18 @@ class _CommandRunner:
             with (
                 share_workspace(root),
                 hold_protected_paths(root, self._rules, top_names, self._find_unreadable(ctx)) as held,
+                open_filter() as filter_fd,
             ):
                 argv = sandbox.wrap(
                     program.argv,
                     cwd=cwd_path,
                     status_fd=STATUS_FD,
                     leash_fd=LEASH_FD,
+                    filter_fd=filter_fd,
                     protected=held.entries,
                     unreadable=held.survey.unreadable,
                 )
-                pass_fds = tuple(entry.descriptor for entry in held.entries)
+                pass_fds = (filter_fd, *(entry.descriptor for entry in held.entries))
                 environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
                 watch = WriteWatch.start(root, self._rules, held, top_names)
                 yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch, held)

@@ -16,6 +16,7 @@ from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
+from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.machine_view import SYSTEM_FOLDERS, list_system_settings
 from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES, HeldEntry
 from kairos_mcp.tools.commands.toolchains import HomeEntry, home_folders
@@ -87,6 +88,7 @@ class Sandbox:
         cwd: Path | None = None,
         status_fd: int | None = None,
         leash_fd: int | None = None,
+        filter_fd: int | None = None,
         protected: Sequence[HeldEntry] = (),
         unreadable: Iterable[str] = (),
     ) -> list[str]:
@@ -97,7 +99,8 @@ class Sandbox:
         bubblewrap writes JSON to `status_fd`: first the child's pid, later the exit code if the program was begun.
         Everything inside dies with the *thread* that starts this, but not during the milliseconds in which bubblewrap
         sets itself up. `leash_fd` (3 to 9), the reading end of a pipe that nobody writes to, covers these: the program
-        is killed when the other end is closed. `protected` are open descriptors of what must not be written in the
+        is killed when the other end is closed. `filter_fd` is that of `open_filter`: without it the program reaches the
+        kernel's keyrings. `protected` are open descriptors of what must not be written in the
         workspace, and of the folders above it, which must not be moved; `unreadable` are files of the workspace that
         must not be read. Raises CommandDenied if it can't be built.
         """
@@ -124,6 +127,7 @@ class Sandbox:
         start_folder = cwd or self.workspace
         arguments += ["--chdir", str(start_folder) if start_folder is not None else HOME]
         arguments += [] if status_fd is None else ["--json-status-fd", str(status_fd)]
+        arguments += [] if filter_fd is None else ["--seccomp", str(filter_fd)]
         leash = [] if leash_fd is None else ["/bin/sh", "-c", _LEASH.replace("$FD", str(leash_fd)), "sh"]
         return [*arguments, "--", *leash, *argv]
 
@@ -161,14 +165,16 @@ class Sandbox:
     def find_problem(self) -> CommandDenied | None:
         """Try the sandbox, which takes 10 ms; return why nothing can run in it and what helps, or None if it works."""
         try:
-            process = subprocess.run(
-                replace(self, workspace=None).wrap(["/bin/true"]),
-                capture_output=True,
-                timeout=PROBE_S,
-                check=False,
-                stdin=subprocess.DEVNULL,
-                env={},
-            )
+            with open_filter() as filter_fd:
+                process = subprocess.run(
+                    replace(self, workspace=None).wrap(["/bin/true"], filter_fd=filter_fd),
+                    capture_output=True,
+                    timeout=PROBE_S,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    env={},
+                    pass_fds=(filter_fd,),
+                )
         except CommandDenied as error:
             return error
         except (OSError, subprocess.TimeoutExpired) as error:

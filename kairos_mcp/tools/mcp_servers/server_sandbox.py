@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
+from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, hold_protected_paths
@@ -54,9 +55,17 @@ class ServerSandbox:
     @contextmanager
     def open_arguments(self) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
         """Yield the whole argument list and the descriptors to start it with, which are open inside the block."""
-        if self.sandbox.workspace is None:
-            yield tuple(self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD)), ()
-            return
+        with open_filter() as filter_fd:
+            if self.sandbox.workspace is None:
+                argv = self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD, filter_fd=filter_fd)
+                yield tuple(argv), (filter_fd,)
+                return
+            with self._open_in_workspace(filter_fd) as (argv, descriptors):
+                yield tuple(argv), (filter_fd, *descriptors)
+
+    @contextmanager
+    def _open_in_workspace(self, filter_fd: int) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+        assert self.sandbox.workspace is not None
         root = os.open(self.sandbox.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             top_names, limits = self.sandbox.protected_top_names(), self.limits
@@ -68,10 +77,11 @@ class ServerSandbox:
                     self.argv,
                     cwd=self.cwd,
                     leash_fd=LEASH_FD,
+                    filter_fd=filter_fd,
                     protected=held.entries,
                     unreadable=held.survey.unreadable,
                 )
-                yield tuple(argv), tuple(entry.descriptor for entry in held.entries)
+                yield argv, tuple(entry.descriptor for entry in held.entries)
         finally:
             os.close(root)
 
