@@ -111,12 +111,18 @@ def request_failure(
 
 
 def _status_failure(
-    said: ErrorWords, kind: str, environ: Mapping[str, str], retry_after: object = None, *, unknown_end: bool = False
+    said: ErrorWords,
+    kind: str,
+    environ: Mapping[str, str],
+    retry_after: object = None,
+    *,
+    unknown_end: bool = False,
+    is_in_reply: bool = False,
 ) -> Failure:
-    """Return the failure of an error with its status, whether that is the reply's or stands in the reply."""
+    """Return the failure of an error with its status. `is_in_reply`: the body of a reply of status 200 names it."""
     words, wait = _quote(said, environ), _bound_wait(said.wait_s if retry_after is None else retry_after)
     if said.kind == "overflow":
-        return _overflow_failure(said, kind, environ)
+        return replace(_overflow_failure(said, kind, environ), unknown_end=unknown_end)
     if said.kind == "quota":
         return Failure("provider_error", f"{kind}: the account has nothing left{words}.", unknown_end=unknown_end)
     match said.status:
@@ -124,14 +130,19 @@ def _status_failure(
             return Failure("provider_busy", f"{kind} is busy{words}.", True, wait, unknown_end=unknown_end)
         case int(status) if status >= 500 or status in (408, 409, 425):
             # 504: a gateway gave up waiting; the model behind it may go on.
-            text = f"{kind} failed with status {status}{words}."
+            text = f"{kind} failed with {_name_status(status, is_in_reply=is_in_reply)}{words}."
             return Failure("provider_error", text, True, wait, unknown_end=unknown_end or status == 504)
         case None:
             text = f"{kind} answered with an error{words}. Check KAIROS_MODEL and what it supports."
             return Failure("provider_error", text, retryable=unknown_end, unknown_end=unknown_end)
         case status:
-            text = f"{kind} refused the request with status {status}{words}. {_hint_for(said, kind)}"
+            named = _name_status(status, is_in_reply=is_in_reply)
+            text = f"{kind} refused the request with {named}{words}. {_hint_for(said, kind)}"
             return Failure("provider_error", text, unknown_end=unknown_end)
+
+
+def _name_status(status: int, *, is_in_reply: bool) -> str:
+    return f"error {status} in a reply of status 200" if is_in_reply else f"status {status}"
 
 
 def _overflow_failure(said: ErrorWords, kind: str, environ: Mapping[str, str]) -> Failure:
@@ -154,7 +165,7 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, s
         case UnexpectedRedirect(reason=reason):
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
         case ErrorInReply(body=body, has_begun=has_begun):
-            return _status_failure(read_error(body), kind, environ, unknown_end=has_begun)
+            return _status_failure(read_error(body), kind, environ, unknown_end=has_begun, is_in_reply=True)
         case BadProviderReply(reason=reason, retryable=is_retryable):
             text = f"{kind}: the reply is useless: {redact_keys(reason, environ)}."
             hint = "" if is_retryable else " Check KAIROS_BASE_URL."

@@ -267,6 +267,18 @@ IN_THE_TERMINAL = (
         EVENTS + "an_error_in_a_200_is_that_error[429-whole]",
     ),
     Guard(
+        "models/replies/events.py",
+        "return ErrorInReply(error, has_begun=has_begun or exchange.reports_usage)",
+        "return ErrorInReply(error, has_begun=has_begun)",
+        EVENTS + "an_error_after_a_report_costs_what_is_reported[usage alone-error0]",
+    ),
+    Guard(
+        "models/replies/events.py",
+        "    if not is_covered:\n        exchange.usage = None",
+        "    if False:\n        exchange.usage = None",
+        EVENTS + "an_error_after_a_report_costs_what_is_reported[before its text-error0]",
+    ),
+    Guard(
         "models/replies/border.py",
         "if size > MAX_REPLY_BYTES:",
         "if False:",

@@ -18,7 +18,7 @@ from support.replies import (
 )
 
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.replies.border import CHAT
+from kairos_mcp.models.replies.border import CHAT, RESPONSE, Form
 from kairos_mcp.models.replies.events import MAX_EVENT_LINES, EventDecoder
 from kairos_mcp.models.replies.exchange import BadProviderReply
 
@@ -158,7 +158,8 @@ def test_an_error_in_a_200_is_that_error(place: str, body: Any, code: str, retry
     assert isinstance(failure, Failure)
     assert (failure.code, failure.retryable) == (code, retryable)
     assert "It broke" in failure.message
-    assert failure.unknown_end == ("status 504" in failure.message)
+    assert failure.unknown_end == ("error 504" in failure.message)
+    assert all(f"with status {status}" not in failure.message for status in range(400, 600))  # it was 200
 
 
 @pytest.mark.parametrize("error", [an_error(code=503), {"error": "It broke."}])
@@ -167,6 +168,48 @@ def test_an_error_after_a_part_of_the_answer_costs_what_was_held(error: Any) -> 
     assert isinstance(failure, Failure)
     assert (failure.retryable, failure.unknown_end) == (True, True)
     assert "It broke" in failure.message
+
+
+SPENT = {"prompt_tokens": 50_000, "completion_tokens": 3_000}
+BEGUN = {"type": "message_start", "message": {"id": "m1", "usage": {"input_tokens": 50_000, "output_tokens": 1}}}
+GROWN = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3_000}}
+BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Well"}}
+CREATED = {"type": "response.created", "response": {"usage": {"input_tokens": 50_000, "output_tokens": 3_000}}}
+COSTS: list[tuple[str, Form, list[Any], tuple[int, int] | None]] = [
+    ("usage alone", CHAT, [chunk(usage=SPENT)], (50_000, 3_000)),
+    ("no choice", CHAT, [{"choices": [], "usage": SPENT}], (50_000, 3_000)),
+    ("of Groq", CHAT, [chunk(x_groq={"usage": SPENT})], (50_000, 3_000)),
+    ("the role alone", CHAT, [chunk({"role": "assistant", "content": ""}, usage=SPENT)], (50_000, 3_000)),
+    ("with its text", CHAT, [chunk({"content": "Well"}, usage=SPENT)], (50_000, 3_000)),
+    ("after its text", CHAT, [chunk({"content": "Well"}), {"choices": [], "usage": SPENT}], (50_000, 3_000)),
+    ("before its text", CHAT, [chunk(usage=SPENT), chunk({"content": "Well"})], None),
+    ("unreadable", CHAT, [chunk(usage="plenty")], None),
+    ("start of a message", MESSAGES, [BEGUN], (50_000, 1)),
+    ("end of a message", MESSAGES, [BEGUN, GROWN], (50_000, 3_000)),
+    ("text and its end", MESSAGES, [BEGUN, BLOCK, GROWN], (50_000, 3_000)),
+    ("start and text", MESSAGES, [BEGUN, BLOCK], None),
+    ("response", RESPONSE, [CREATED], (50_000, 3_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [an_error(code=503), an_error(code="context_length_exceeded")])
+@pytest.mark.parametrize(("form", "before", "spent"), [row[1:] for row in COSTS], ids=[row[0] for row in COSTS])
+def test_an_error_after_a_report_costs_what_is_reported(
+    form: Form, before: list[Any], spent: tuple[int, int] | None, error: Any
+) -> None:
+    last = {"type": "error", **error} if form is RESPONSE else error
+    failure = take(events([*before, last], done=False), form)
+    assert isinstance(failure, Failure)
+    reported = failure.usage and (failure.usage.input_tokens, failure.usage.output_tokens)
+    assert (reported, failure.unknown_end) == (spent, spent is None)
+
+
+def test_a_report_beside_an_error_costs_the_same_in_an_event_and_whole() -> None:
+    for parts in (whole({**an_error(code=503), "usage": SPENT}), events([{**an_error(code=503), "usage": SPENT}])):
+        failure = take(parts)
+        assert isinstance(failure, Failure)
+        assert failure.usage is not None
+        assert (failure.usage.input_tokens, failure.usage.output_tokens) == (50_000, 3_000)
 
 
 WHATEVER: list[Any] = [

@@ -11,6 +11,7 @@ from typing import Any
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import request_failure
+from kairos_mcp.models.provider_messages import with_reported_usage
 from kairos_mcp.models.replies.border import CHAT, MESSAGE, Form, encode_reply, read_reply
 from kairos_mcp.models.replies.exchange import BadProviderReply, Exchange
 
@@ -37,7 +38,8 @@ def take(parts: Parts, form: Form = CHAT, kind: str = "application/json") -> Tak
     try:
         reply = asyncio.run(_read(parts, kind, form, exchange))
     except BadProviderReply as error:
-        return request_failure(error, Tariff("openai:small"), {}, None, exchange)
+        tariff = Tariff("openai:small")
+        return with_reported_usage(request_failure(error, tariff, {}, None, exchange), exchange, tariff)
     content, calls = _chat_parts(reply) if form is CHAT else _message_parts(reply)
     usage = exchange.usage
     tokens = None if usage is None else (usage.input_tokens, usage.output_tokens, usage.cached_tokens)

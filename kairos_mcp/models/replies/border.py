@@ -52,7 +52,7 @@ def repair_response(reply: JsonObject, exchange: Exchange) -> JsonObject:
     """Return a response of OpenAI's newer interface with its usage in one form. Raises ErrorInReply."""
     take_usage(exchange, iter((reply.get("usage"),)))
     if (error := error_of(reply)) is not None:
-        raise ErrorInReply(error, has_begun=bool(reply.get("output")) or exchange.usage is not None)
+        raise ErrorInReply(error, has_begun=bool(reply.get("output")) or exchange.reports_usage)
     if not isinstance(reply.get("output"), list):
         raise BadProviderReply("it is no response")
     report = exchange.usage

@@ -76,6 +76,7 @@ def take_usage(exchange: Exchange, usages: Iterator[object], *, cache_is_apart: 
         else:
             reports += [] if report is None else [report]
     exchange.usage = largest_report(reports)
+    exchange.reports_usage = bool(reports or unreadable)
     if exchange.usage is None and unreadable:
         exchange.note(f"The provider's usage can't be read ({unreadable}): the most that a call may cost is charged.")
         return False
@@ -125,7 +126,7 @@ def _find_message(reply: JsonObject, choice: JsonObject, exchange: Exchange) -> 
     """Return the message of the reply. Raises ErrorInReply, and BadProviderReply where there is none."""
     found = next((found for name in ("message", "delta") if isinstance(found := choice.get(name), dict)), None)
     if (error := error_of(choice) or error_of(reply)) is not None:
-        raise ErrorInReply(error, has_begun=bool(found) or exchange.usage is not None)
+        raise ErrorInReply(error, has_begun=bool(found) or exchange.reports_usage)
     if found is not None:
         return found
     if isinstance(choice.get("text"), str):  # of the older form, without messages

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.chat import take_usage
 from kairos_mcp.models.replies.errors import error_of
 from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, refuse_many_values
 
@@ -102,6 +103,26 @@ class Fold(Protocol):
 CUT_OFF = "it is cut off"
 
 
+def _end_in_error(
+    error: object,
+    exchange: Exchange,
+    usages: Iterable[object],
+    *,
+    has_begun: bool,
+    is_covered: bool,
+    cache_is_apart: bool = False,
+) -> ErrorInReply:
+    """Return the error that ends a stream, with what the stream has reported by then in the exchange.
+
+    `is_covered`: no piece came after the last report. Else the report says too little, and the whole reservation is
+    charged.
+    """
+    take_usage(exchange, iter(usages), cache_is_apart=cache_is_apart)
+    if not is_covered:
+        exchange.usage = None
+    return ErrorInReply(error, has_begun=has_begun or exchange.reports_usage)
+
+
 class _Call:
     """A call as its pieces come."""
 
@@ -170,19 +191,23 @@ class ChatFold:
         self._calls: list[_Call] = []
         self._by_index: dict[Any, _Call] = {}
         self._usages: list[object] = []
+        self._is_covered = True  # by the last report, which counts the pieces of its own chunk
         self._finish: object = None
 
     def take(self, event: JsonObject) -> None:
         """Take a chunk. Raises ErrorInReply."""
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        groq = event.get("x_groq")
+        usages = [event.get("usage"), choice.get("usage"), groq.get("usage") if isinstance(groq, dict) else None]
+        self._usages += usages
+        self._is_covered = any(usages) or (self._is_covered and not _has_piece(choice))
         if (error := error_of(event) or error_of(choice)) is not None:
-            raise ErrorInReply(error, has_begun=bool(self._texts or self._calls))
+            has_begun = bool(self._texts or self._calls)
+            raise _end_in_error(error, self._exchange, self._usages, has_begun=has_begun, is_covered=self._is_covered)
         for name in ("id", "model", "created"):
             if event.get(name) and not self._head.get(name):
                 self._head[name] = event[name]
-        groq = event.get("x_groq")
-        self._usages += [event.get("usage"), choice.get("usage"), groq.get("usage") if isinstance(groq, dict) else None]
         self._finish = choice.get("finish_reason") or self._finish
         delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict) and delta:
@@ -254,6 +279,13 @@ class ChatFold:
         call.add(function.get("arguments", function.get("parameters")))
 
 
+def _has_piece(choice: JsonObject) -> bool:
+    """Whether a chunk holds a piece of the answer, and not the role alone."""
+    held = choice.get("delta") or choice.get("message")
+    fields = held.items() if isinstance(held, dict) else ()
+    return bool(choice.get("text")) or any(value for name, value in fields if name != "role")
+
+
 def _begins_another(call: _Call, given_id: object, name: str) -> bool:
     """Whether a piece for this call is one of the next: its id is another, or it has a name after whole arguments.
 
@@ -312,6 +344,7 @@ class MessageFold:
         self._reply: JsonObject = {}
         self._usage: JsonObject = {}
         self._bad_usage: object = None
+        self._is_covered = True  # by the last report
         self._blocks: list[JsonObject] = []
         self._by_index: dict[Any, JsonObject] = {}
         self._has_ended = False
@@ -319,7 +352,15 @@ class MessageFold:
     def take(self, event: JsonObject) -> None:
         """Take an event. Raises ErrorInReply."""
         if (error := error_of(event)) is not None:
-            raise ErrorInReply(error, has_begun=bool(self._blocks))
+            self._take_usage(event.get("usage"))
+            raise _end_in_error(
+                error,
+                self._exchange,
+                (self._usage or None, self._bad_usage),
+                has_begun=bool(self._blocks),
+                is_covered=self._is_covered,
+                cache_is_apart=True,
+            )
         match event:
             case {"type": "message_start", "message": dict(message)}:
                 self._reply = {key: message[key] for key in ("id", "model") if message.get(key)}
@@ -360,12 +401,14 @@ class MessageFold:
         return {**self._reply, "content": self._blocks, "usages": [self._usage or None, self._bad_usage]}
 
     def _begin(self, index: object, block: JsonObject) -> None:
+        self._is_covered = False
         self._blocks.append(block)
         self._by_index[index] = block
         if block.get("type") == "text" and isinstance(block.get("text"), str):
             self._exchange.hear(block["text"])
 
     def _add(self, index: object, delta: JsonObject) -> None:
+        self._is_covered = False
         match delta:
             case {"text": str(text)}:
                 self._block(index, "text").setdefault("pieces", []).append(text)
@@ -395,6 +438,7 @@ class MessageFold:
         if not isinstance(usage, dict):
             self._bad_usage = usage or self._bad_usage
             return
+        self._is_covered = True
         for name, value in usage.items():
             before = self._usage.get(name)
             is_less = isinstance(before, int) and type(value) is int and 0 <= value < before
@@ -408,10 +452,13 @@ class ResponseFold:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._reply: JsonObject | None = None
+        self._usages: list[object] = []
         self._has_begun = False
 
     def take(self, event: JsonObject) -> None:
         """Take an event. Raises ErrorInReply."""
+        response = event.get("response")
+        self._usages += [event.get("usage"), response.get("usage") if isinstance(response, dict) else None]
         match event:
             case {"type": "response.output_text.delta", "delta": str(text)}:
                 self._has_begun = True
@@ -419,7 +466,10 @@ class ResponseFold:
             case {"type": "response.completed" | "response.incomplete" | "response.failed", "response": dict(response)}:
                 self._reply = response
             case {"type": "error"} | {"error": dict() | str()}:
-                raise ErrorInReply(event, has_begun=self._has_begun)
+                is_covered = not self._has_begun  # only the last event has the usage, and there is none
+                raise _end_in_error(
+                    event, self._exchange, self._usages, has_begun=self._has_begun, is_covered=is_covered
+                )
             case _:
                 pass
 

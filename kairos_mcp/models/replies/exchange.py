@@ -86,8 +86,8 @@ class Exchange:
     those that this request has. `details`: the `reasoning_details` to send back, by the id of a turn's first call.
     `keeps_parts`: the library takes a content in parts, thinking among them.
 
-    Found in the reply: `usage` (`has_usage`: it was looked for; then None is no usage or an unreadable one), what its
-    `finish` reason means, and its own `reasoning_details`.
+    Found in the reply: `usage` (`has_usage`: it was looked for; then None is no usage or an unreadable one;
+    `reports_usage`: there is one, readable or not), what its `finish` reason means, and its own `reasoning_details`.
     """
 
     make_id: Callable[[int], str] = "call_{}".format
@@ -98,6 +98,7 @@ class Exchange:
     details: dict[str, list[Any]] = field(default_factory=dict)
     keeps_parts: bool = False
     has_usage: bool = False
+    reports_usage: bool = False
     usage: TokenReport | None = None
     finish: Meaning | None = None
     reasoning_details: list[Any] | None = None

@@ -46,7 +46,7 @@ def _read_blocks(reply: JsonObject, exchange: Exchange) -> Iterator[JsonObject]:
     """Yield the blocks that have a meaning here. Raises ErrorInReply, and BadProviderReply without a content."""
     content = reply.get("content")
     if (error := error_of(reply)) is not None:
-        raise ErrorInReply(error, has_begun=bool(content) or exchange.usage is not None)
+        raise ErrorInReply(error, has_begun=bool(content) or exchange.reports_usage)
     if "content" not in reply:
         is_chat = isinstance(reply.get("choices"), list)
         raise BadProviderReply(
