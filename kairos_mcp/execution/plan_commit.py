@@ -60,9 +60,9 @@ def plan_commit(
         _charge_ended_attempts(state, at) if no_new_steps else _plan_attempts(state, at, is_paused=pause is not None)
     )
     new_steps, some_left = ([], False) if no_new_steps or pause is not None else _plan_new_steps(state, at)
-    run, outcome, notes = state.run, None, ()
+    run, outcome, notes = state.run, None, _failure_notes(state, attempts)
     if state.runner.finished:
-        outcome, notes = encode(state.runner.outcome), state.runner.outcome.notes
+        outcome, notes = encode(state.runner.outcome), (*notes, *state.runner.outcome.notes)
     return RunCommit(
         run.n,
         run.id,
@@ -164,6 +164,12 @@ def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused |
     if others_move:
         return None
     return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)
+
+
+def _failure_notes(state: RunState, attempts: Sequence[NewAttempt]) -> tuple[str, ...]:
+    """Return the notes of the attempts that failed and are repeated: no answer keeps them."""
+    failed = (state.pending[attempt.path].failed_result for attempt in attempts)
+    return tuple(note for result in failed if result is not None for note in result.notes)
 
 
 def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt]:

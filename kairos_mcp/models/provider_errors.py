@@ -80,7 +80,7 @@ def request_failure(
 
     kind = tariff.model.partition(":")[0]
     if (bad := next((cause for cause in cause_chain(error) if isinstance(cause, BadProviderReply)), None)) is not None:
-        return _bad_reply_failure(bad, kind, environ)
+        return _bad_reply_failure(bad, kind, environ, exchange)
     match error:
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
             timed_out = isinstance(error, known.ModelTimeoutError)
@@ -160,11 +160,12 @@ def _refused_field(said: ErrorWords, exchange: Exchange) -> str | None:
     return next((name for name in left if re.search(rf"(?<![a-z_]){name}(?![a-z_])", said.words)), None)
 
 
-def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, str]) -> Failure:
+def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, str], exchange: Exchange) -> Failure:
     match bad:
         case UnexpectedRedirect(reason=reason):
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
         case ErrorInReply(body=body, has_begun=has_begun):
+            exchange.note_repair("an error in a reply of status 200 was taken as that error")
             return _status_failure(read_error(body), kind, environ, unknown_end=has_begun, is_in_reply=True)
         case BadProviderReply(reason=reason, retryable=is_retryable):
             text = f"{kind}: the reply is useless: {redact_keys(reason, environ)}."

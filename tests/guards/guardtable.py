@@ -304,6 +304,18 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "models/provider_errors.py",
+        'exchange.note_repair("an error in a reply of status 200 was taken as that error")',
+        "pass",
+        SERVERS + "an_error_in_a_reply_of_status_200_is_noted_once",
+    ),
+    Guard(
+        "execution/plan_commit.py",
+        "None, _failure_notes(state, attempts)",
+        "None, ()",
+        SERVERS + "an_error_in_a_reply_of_status_200_is_noted_once",
+    ),
+    Guard(
+        "models/provider_errors.py",
         "if any(name in exchange.refused_fields for name in LIMIT_FIELDS):",
         "if False:",
         SERVERS + "a_server_that_knows_neither_name_is_not_asked_for_ever",

@@ -79,6 +79,14 @@ async def test_one_that_can_not_be_shortened_ends_the_run_and_names_the_setting(
     assert any("context_tokens" in note and "4096" in note for note in report.degraded)
 
 
+async def test_an_error_in_a_reply_of_status_200_is_noted_once(place: Place, server: Standin) -> None:
+    busy = {"error": {"message": "overloaded", "code": 503}}
+    server.will(answers(lambda _: busy), answers(lambda _: busy), talks("alpha"))
+    report = await run_on(settings_of(place, server))
+    assert (report.status, report.summary, len(server.heard)) == ("completed", "alpha", 3)
+    assert sum("error in a reply of status 200" in note for note in report.degraded) == 1
+
+
 async def test_what_is_still_too_long_when_it_was_shortened_ends_the_run(place: Place, server: Standin) -> None:
     (place.workspace / "a.txt").write_text("line of text\n" * 6_000)
     server.will(talks(None, calls(("read_file", LOOK)), finish="tool_calls"), *[sends(TOO_LONG, 400)] * 3)
