@@ -25,6 +25,7 @@ from support.app import (
     rests,
     says,
     start_run,
+    use_key_of_tests,
     wait_for_step,
 )
 
@@ -568,11 +569,13 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
     for where, again in ((place, False), (other, True)):
         settings = replace(where.settings(), workspaces=(place.workspace,))
         async with open_checked_app(settings) as app:
+            use_key_of_tests(app)
             run_id = await start_run(app, route="caller", caller_tools=(ASK,))
             answers = iter(({"round-1": turn}, {"round-1/call-2": {"content": "yes"}}, {"round-2": DONE}))
             for answer in answers:
                 if again:
                     async with App.open(settings, via="mcp") as fresh:
+                        use_key_of_tests(fresh)
                         await fresh.answers.submit(run_id, answer, ME)
                         await rests(fresh, run_id)
                 else:

@@ -15,7 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import postgres
-from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place_in, reads, rests, says, start_run
+from support.app import (
+    ASK,
+    ME,
+    PERSON,
+    WITHIN_S,
+    Place,
+    few,
+    finish_run,
+    place_in,
+    reads,
+    rests,
+    says,
+    start_run,
+    use_key_of_tests,
+)
 from support.branches import Team, open_team_app
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
@@ -131,6 +145,7 @@ async def rows_after(root: Path, journey: Journey, turns: Turns, way: Way) -> di
     arrive(place)
     turns.begin(way)
     async with App.open(journey.settings(place), via="mcp") as app:
+        use_key_of_tests(app)
         await gone_through(app, place, journey)
     return rows_of(place)
 
@@ -159,6 +174,7 @@ async def test_a_run_may_change_its_way_at_every_turn(name: Name, posts: Path, t
 async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Turns) -> None:
     turns.begin(always)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        use_key_of_tests(app)
         run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await finish_run(app, run)
     assert turns.short == 8  # all: four completions, three calls, and the end
@@ -195,6 +211,7 @@ async def test_a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_wa
         place = fresh_place(tmp_path)
         turns.begin(way)
         async with App.open(place.settings(*TWO_CYCLES), via="mcp") as app:
+            use_key_of_tests(app)
             await answer_to_the_end(app, await start(app))
         return rows_of(place)
 
@@ -212,6 +229,7 @@ async def test_an_account_that_somebody_else_has_written_is_read_again(place: Pl
 
     turns.begin(meddling)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        use_key_of_tests(app)
         await rests(app, (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=50)), ME)).run_id)
     assert place.rows("select spent_rounds from account where scope = 'run'") == [(4 + 7,)]
 
@@ -225,6 +243,7 @@ async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, tur
 
     turns.begin(take_run_at_second_turn)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        use_key_of_tests(app)
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
         assert place.rows("select count(*) from mark join run on run.n = mark.run where run.id = ?", run_id) == [(2,)]
@@ -274,6 +293,7 @@ DAY = st.builds(
 async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Limits) -> dict[str, list[Any]]:
     place = fresh_place(root)
     async with App.open(place.settings(*script, day=day), via="mcp") as app:
+        use_key_of_tests(app)
         request = PlannerRequest("look", limits=limits, caller_tools=(ASK,))
         await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id)
     return rows_of(place)
@@ -283,6 +303,7 @@ async def rows_of_caller(root: Path, turns: list[Any], limits: Limits, day: Limi
     """The rows of a run whose completions its caller brings."""
     place = fresh_place(root)
     async with App.open(place.settings(day=day), via="mcp") as app:
+        use_key_of_tests(app)
         request = PlannerRequest("look", limits=limits, caller_tools=(ASK,), route="caller")
         await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id, turns)
     return rows_of(place)
@@ -292,6 +313,7 @@ async def rows_of_team(root: Path, turns: list[Any], limits: Limits, day: Limits
     """The rows of a team whose completions its caller brings, one at a time, that of the first task first."""
     place = fresh_place(root)
     async with open_team_app(place.settings(day=day), Team(tasks=3, limits=None)) as app:
+        use_key_of_tests(app)
         await rests(app, await start_run(app, "opens the day", route="caller"))
         request = PlannerRequest("look", limits=limits, route="caller")
         run_id, left = (await app.runs.start_planner(request, ME)).run_id, iter(turns)

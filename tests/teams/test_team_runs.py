@@ -190,7 +190,7 @@ async def test_a_plan_that_was_given_is_refused_with_every_fault_and_starts_noth
 async def test_agents_may_be_chosen_and_an_unknown_or_disabled_one_is_refused(place: Place) -> None:
     folder = place.home / "config" / "agents"
     folder.mkdir(parents=True)
-    (folder / "bad.md").write_text("---\nname: bad\ndescription: Is bad.\ncolour: red\n---\nYou are bad.\n")
+    (folder / "bad.md").write_text("---\nname: bad\ndescription: Is bad.\nmax_rounds: many\n---\nYou are bad.\n")
     lines = (plan_line(task("a", "file_manager")), plan_line(task("a"), path="plan/repair-1"), ENDS[0])
     async with App.open(place.settings(*lines), via="mcp") as app:
         report = await team(app, agents=("code_analyzer",))
