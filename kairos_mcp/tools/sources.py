@@ -231,14 +231,15 @@ class ToolSources:
         return McpServerSource(setting, workspace, self._server_resources)
 
     def _sandbox_limits(self, workspace: Path | None) -> SandboxLimits:
-        from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
+        from kairos_mcp.tools.mcp_servers.server_sandbox import SERVER_CACHES, SandboxLimits
 
         settings = self._settings
+        caches = settings.home / SERVER_CACHES
         hidden = (settings.home, *((settings.config_file,) if settings.config_file is not None else ()))
         if workspace is None:
-            return SandboxLimits(hidden, reads=settings.command_reads)
+            return SandboxLimits(hidden, reads=settings.command_reads, caches=caches)
         rules = ProtectionRules.from_scopes(build_scopes(workspace, settings), settings.command_writes)
-        return SandboxLimits(hidden, rules, settings.command_reads, self._unreadable_test(str(workspace)))
+        return SandboxLimits(hidden, rules, settings.command_reads, self._unreadable_test(str(workspace)), caches)
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
         redacted: JsonObject = self._redactor.redact_json(listed)[0]

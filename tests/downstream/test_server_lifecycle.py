@@ -419,6 +419,30 @@ def test_what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that
     assert "y__echo" in names(opened)
 
 
+def test_what_a_sandboxed_server_writes_into_a_cache_of_launchers_is_its_own_and_outlives_it(
+    downstream: DownstreamServers,
+) -> None:
+    """A person's own `npx` would run what stands in that person's cache, outside of any sandbox."""
+    home = downstream.root / "person"
+    script = home / ".npm/_npx/1/node_modules/x/cli.js"
+    script.parent.mkdir(parents=True)
+    script.write_text("of the person")
+    downstream.environ["HOME"] = str(home)
+    effects = (("*", "read"),)
+    first = downstream.ready_peer(sandbox=True, effects=effects)
+    assert call_server(first, "open", text=str(script)).content == "No such file or directory"
+    made = [home / name / "made" for name in HOME_CACHES]
+    for path in made:
+        assert call_server(first, "write", text=str(path)).content == "written"
+    again, other = (downstream.ready_peer(name=name, sandbox=True, effects=effects) for name in ("x", "y"))
+    for path in made:
+        assert not path.exists()
+        assert json.loads(call_server(again, "look", text=str(path)).content) is True
+        assert json.loads(call_server(other, "look", text=str(path)).content) is False
+    assert [path for path in home.rglob("*") if path.is_file()] == [script]
+    assert script.read_text() == "of the person"
+
+
 def test_a_server_whose_interpreter_lies_in_the_real_home_starts_where_home_names_another_folder(
     downstream: DownstreamServers,
 ) -> None:

@@ -1860,6 +1860,12 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/server_sandbox.py",
+        'yield SandboxMount(place, "writable", cache)',
+        'yield SandboxMount(place, "writable")',
+        SANDBOXED_SERVERS + "what_a_sandboxed_server_writes_into_a_cache_of_launchers_is_its_own_and_outlives_it",
+    ),
+    Guard(
+        "tools/mcp_servers/server_sandbox.py",
         "unreadable=held.survey.unreadable,",
         "",
         SANDBOXED_SERVERS + "a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server",

@@ -74,7 +74,12 @@ class DownstreamServers:
             return read_secret(reference, self.environ)
 
         def limits(folder: Path | None) -> SandboxLimits:
-            return replace(default_limits(folder), hidden=(self.root / "home",), reads=self.reads)
+            return replace(
+                default_limits(folder),
+                hidden=(self.root / "home",),
+                reads=self.reads,
+                caches=self.root / "home/server-caches",
+            )
 
         shared = ServerResources(
             self.loop, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, limits

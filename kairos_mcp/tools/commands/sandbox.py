@@ -68,7 +68,8 @@ class Sandbox:
     is made. `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
     `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` and
     `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise. `caches`
-    stand at the same place below HOME inside, by which programs find them. Without `network` there is only a loopback
+    stand at the same place below HOME inside, by which programs find them. `stand_ins` hide what stands at their paths
+    outside. Without `network` there is only a loopback
     interface of its own.
     """
 
@@ -80,6 +81,7 @@ class Sandbox:
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     caches: tuple[HomeEntry, ...] = ()
+    stand_ins: tuple[SandboxMount, ...] = ()
 
     def wrap(
         self,
@@ -209,6 +211,7 @@ class Sandbox:
         for cache in self.caches:
             yield SandboxMount(Path(HOME) / cache.name, "readable", cache.path)
         yield from _existing_mounts("writable", self.writes)
+        yield from self.stand_ins
         if self.workspace is not None:
             yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
             _refuse_links(self.workspace)
@@ -313,7 +316,7 @@ def _mount_arguments(mount: SandboxMount) -> list[str]:
         case "sealed":
             return ["--ro-bind", path, path]
         case "writable":
-            return ["--bind", path, path]
+            return ["--bind", str(mount.source or path), path]
         case "private":
             return ["--size", str(PRIVATE_BYTES), "--tmpfs", path]
         case "hidden" if not os.path.isdir(mount.path):

@@ -19,11 +19,11 @@ _PASSED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ"
 
 
 def resolve_address(
-    setting: ServerSetting, workspace: Path | None, resources: ServerResources
+    setting: ServerSetting, workspace: Path | None, resources: ServerResources, cache_name: str
 ) -> ChildStart | HttpAddress:
     """Return what is to be started or connected to. Called at each start; resolves secrets and looks at the workspace.
 
-    The secrets live on only in the child and in its connection. Raises ConfigError if a secret or the workspace is
+    `cache_name` names the folder of its caches. The secrets live on only in the child and in its connection. Raises ConfigError if a secret or the workspace is
     missing, or a sandbox can't be made.
     """
 
@@ -41,7 +41,8 @@ def resolve_address(
     if not setting.sandbox:
         return ChildStart(argv, env, cwd)
     limits = resources.limits(workspace)
-    return ChildStart(argv, env, "/", build_server_sandbox(setting.name, argv, env, Path(cwd), workspace, limits))
+    sandbox = build_server_sandbox(setting.name, cache_name, argv, env, Path(cwd), workspace, limits)
+    return ChildStart(argv, env, "/", sandbox)
 
 
 def resolve_references(value: str, resolve_secret: Callable[[str], str]) -> str:

@@ -1,7 +1,8 @@
 """Builds the sandbox of a downstream server: it sees what programs see, may write the workspace, and has the network.
 
-Of the home folder it shows the programs and caches of the usual launchers, so that `npx` and `uvx` work, and read-only
-what the server's own command names. Keys stay hidden.
+Of the home folder it shows, read-only, the programs of the usual launchers and what the server's own command names. The
+caches of `npx` and `uvx` are its own: what it wrote into a person's, that person's next `npx` would run outside of any
+sandbox. Keys stay hidden.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, hold_protected_paths
-from kairos_mcp.tools.commands.sandbox import Sandbox
+from kairos_mcp.tools.commands.sandbox import Sandbox, SandboxMount
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
 
+SERVER_CACHES = "server-caches"  # the folder in the state folder
 HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
 
 
@@ -29,6 +31,7 @@ HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", 
 class SandboxLimits:
     """What no server in a sandbox sees (`hidden`) or writes (`rules`), and what a person opens (`reads`).
 
+    `caches` is the folder for the caches of all servers; None: they are kept in memory, and lost with the server.
     `is_unreadable` says which files of the workspace may not be read unasked; None: all may be.
     """
 
@@ -36,6 +39,7 @@ class SandboxLimits:
     rules: ProtectionRules = field(default_factory=ProtectionRules)
     reads: tuple[Path, ...] = ()
     is_unreadable: IsUnreadable | None = None
+    caches: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +96,57 @@ class ServerSandbox:
 
 def build_server_sandbox(
     server: str,
+    cache_name: str,
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: Path,
     workspace: Path | None,
     limits: SandboxLimits,
 ) -> ServerSandbox:
-    """Build the sandbox that runs `argv`. Raises ConfigError if this machine can't make one."""
+    """Build the sandbox that runs `argv`. `cache_name` names the folder of this server's caches.
+
+    Raises ConfigError if this machine can't make one.
+    """
     home = home_folder(env)
     sandbox = Sandbox(
         workspace,
         network=True,
         hidden=limits.hidden,
         reads=(*find_toolchains(env), *limits.reads, *_folders_in_arguments((*argv[1:], str(cwd)), home)),
-        writes=tuple(home / name for name in HOME_CACHES),
     )
     sandbox = replace(sandbox, reads=(*sandbox.reads, *_program_folders(argv[0], env, sandbox)))
     try:
+        sandbox = replace(sandbox, stand_ins=tuple(_make_caches(cache_name, home, sandbox, limits.caches)))
         problem = sandbox.find_problem()
         if problem is None:
             return ServerSandbox(tuple(argv), sandbox, cwd if sandbox.can_read(cwd) else None, limits, env)
     except CommandDenied as denied:
         problem = denied
+    except OSError as error:
+        problem = CommandDenied(
+            f"the folder for its caches can't be made ({os.strerror(error.errno or 0)}).",
+            "See that the state folder can be written, and has space.",
+        )
     raise ConfigError(
         f"The server {server} can't be started in a sandbox: {problem.message}",
         f"{problem.hint} For this server alone: sandbox = false under [servers.{server}]; "
         "it may then do what you may do.",
     )
+
+
+def _make_caches(cache_name: str, home: Path, sandbox: Sandbox, folder: Path | None) -> Iterator[SandboxMount]:
+    """Make the server's caches if they are absent, and yield where they stand inside. Raises CommandDenied, OSError."""
+    real_home = Path(os.path.realpath(home))
+    for name in HOME_CACHES:
+        place = real_home / name
+        if sandbox.can_read(place) and not place.is_dir():
+            continue  # nothing can be mounted there without making a folder in what is shown
+        if folder is None:
+            yield SandboxMount(place, "private")
+            continue
+        cache = folder / cache_name / name
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield SandboxMount(place, "writable", cache)
 
 
 def _folders_in_arguments(arguments: Sequence[str], home: Path) -> list[Path]:

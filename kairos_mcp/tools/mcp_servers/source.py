@@ -270,7 +270,9 @@ class McpServerSource:
 
         with self._lock:
             if self._client is None:
-                resolve = partial(resolve_address, self._setting, self._workspace, self._resources)
+                resolve = partial(
+                    resolve_address, self._setting, self._workspace, self._resources, pin_source(self._setting)
+                )
                 self._client = ServerClient(
                     self.name, self._setting.tools, resolve, self._on_listing, self._resources.redact
                 )
