@@ -5,7 +5,9 @@ Versions before this one wrote such entries where they found no script of theirs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,9 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import user_home
 
 _COMMAND_KEYS = ("command", "cmd")
+_ADDRESS_KEYS = ("url", "uri", "httpUrl")
+_OWN_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/mcp")
+_SCRIPTS = ("kairos-mcp", "kairos-mcp.exe", "kairos-loop", "kairos-loop.exe")
 _MODULE = b"kairos_mcp"  # a file without it has no such entry, and is not parsed
 
 
@@ -37,6 +42,20 @@ def correct_entry(entry: Any, program: Sequence[str]) -> JsonObject | None:
         return None
     key = next(key for key in _COMMAND_KEYS if key in entry)
     return {**entry, key: corrected[0], "args": corrected[1:]}
+
+
+def is_own_entry(entry: Any) -> bool:
+    """Whether an entry starts this program, or reaches it over HTTP on this machine as `install --http` writes it."""
+    if starts_program(entry):
+        return True
+    address = next((entry[key] for key in _ADDRESS_KEYS if key in entry), None) if isinstance(entry, dict) else None
+    return isinstance(address, str) and _OWN_ADDRESS.fullmatch(address) is not None
+
+
+def starts_program(entry: Any) -> bool:
+    """Whether an entry starts this program, by its script, by uvx or by Python, perhaps behind a wrapper."""
+    words = _read_words(entry) or []
+    return any(Path(word).name in _SCRIPTS for word in words) or ("-m", _MODULE.decode()) in pairwise(words)
 
 
 def find_unsafe_entries(environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[UnsafeEntry]:

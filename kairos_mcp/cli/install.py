@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.host_entries import correct_entry
+from kairos_mcp.cli.host_entries import correct_entry, is_own_entry, starts_program
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HOSTS, Host, HostName
 from kairos_mcp.cli.http_entries import find_token, make_http_entry
@@ -121,7 +121,7 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool, is_s
         if corrected != entry:
             print_note("How it starts is corrected; its options stay as they were. --force replaces them too.")
         entry = corrected
-    elif before is not None and not force:
+    elif before is not None and not force and (starts or not starts_program(before)):
         raise ConfigError(
             f"{file} has another entry {ENTRY!r} under {host.section!r}.",
             "Nothing was changed; --force replaces it and keeps a copy of the file.",
@@ -135,9 +135,15 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool, is_s
 
 def _remove_entry(host: Host, file: Path) -> int:
     found = HostFile.read(file, host.written_as)
-    if found.entry(host.section, ENTRY) is None:
+    entry = found.entry(host.section, ENTRY)
+    if entry is None:
         print_line(f"{file} has no entry {ENTRY!r}; nothing was changed.")
         return COMPLETED
+    if not is_own_entry(entry):
+        raise ConfigError(
+            f"The entry {ENTRY!r} under {host.section!r} in {file} does not start this program.",
+            "Nothing was changed; if you no longer need the entry, remove it by hand.",
+        )
     copy = found.remove_entry(host.section, ENTRY)
     print_line(f"Removed: {ENTRY} from {file}")
     _print_copy(copy)

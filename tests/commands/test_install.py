@@ -135,6 +135,7 @@ def test_another_entry_of_the_name_is_replaced_only_by_force(kairos) -> None:
     before = '{"mcpServers": {"kairos": {"command": "mine"}}}'
     file.write_text(before, encoding="utf-8")
     assert kairos("install", "cursor", "--write").code == 2
+    assert kairos("install", "cursor", "--uninstall").code == 2
     assert file.read_text(encoding="utf-8") == before
     assert kairos("install", "cursor", "--write", "--force").code == 0
     assert entry_in(file, "mcpServers")["args"][0] == "serve"

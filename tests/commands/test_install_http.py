@@ -127,7 +127,11 @@ def test_what_a_host_can_not_have_is_refused(kairos, words: tuple[str, ...]) -> 
 
 def test_another_entry_is_replaced_only_if_that_is_asked_for(kairos) -> None:
     assert kairos("install", "cursor", "--write").code == 0
+    file = kairos.home / ".cursor/mcp.json"
+    assert kairos("install", "cursor", "--http", "--write").code == 0  # ours is replaced by another of ours
+    file.write_text('{"mcpServers": {"kairos": {"url": "https://elsewhere.test/mcp"}}}', encoding="utf-8")
     assert kairos("install", "cursor", "--http", "--write").code == 2
+    assert kairos("install", "cursor", "--uninstall").code == 2
     assert kairos("install", "cursor", "--http", "--write", "--force").code == 0
     assert entry_in(kairos.home / ".cursor/mcp.json", "mcpServers")["url"] == URL
     assert kairos("install", "cursor", "--uninstall").code == 0
