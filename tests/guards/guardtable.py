@@ -1977,6 +1977,12 @@ STARTED_BY_HOSTS = (
         FOREIGN_FOLDERS + "an_entry_of_before_is_corrected_by_the_next_install[codex]",
     ),
     Guard(
+        "cli/install.py",
+        "    if not is_own_entry(entry):",
+        "    if False:",
+        "commands/test_install.py::test_another_entry_of_the_name_is_replaced_only_by_force",
+    ),
+    Guard(
         "cli/doctor_checks.py",
         "yield from _check_hosts(settings, environ)",
         "pass",
@@ -2003,6 +2009,12 @@ OUTSIDE = (
         "if False:",
         NO_KEY_AWAY,
         quick=True,
+    ),
+    Guard(
+        "tools/http/openapi.py",
+        "if value is not None and not isinstance(value, list):",
+        "if False:",
+        "net/test_openapi.py::test_an_odd_value_anywhere_in_a_document_is_taken_or_refused",
     ),
     Guard(
         "tools/http/openapi.py",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -334,6 +337,35 @@ def test_what_can_not_be_a_tool_is_refused_with_a_cure(operation: str, more: dic
         one(pets_with(**more), operation)
     assert refused.value.hint
     assert len(str(refused.value)) < 600
+
+
+ODD: list[Any] = [None, 5, True, "x", -0.5, [], [1], [None], [[1]], {}, {"a": 1}]
+
+
+def parts_of(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where each part of a document lies."""
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*above, key)
+        yield from parts_of(part, (*above, key))
+
+
+def test_an_odd_value_anywhere_in_a_document_is_taken_or_refused() -> None:
+    refused = 0
+    document = pets_with()
+    for where in parts_of(PETS):
+        *above, last = where
+        holder = functools.reduce(operator.getitem, above, document)
+        before = holder[last]
+        for odd in ODD:
+            holder[last] = odd
+            for operation in ("pets.get", "createPet"):
+                try:
+                    make_definitions(document, [operation], server=SERVER, secret="env:PETS")
+                except ConfigError:
+                    refused += 1
+        holder[last] = before
+    assert document == PETS
+    assert refused
 
 
 def test_refs_that_grow_are_refused() -> None:

@@ -250,7 +250,7 @@ def _read_parameters(operation: ApiOperation, inliner: SchemaInliner) -> tuple[l
     """Return the parameters that a tool can send, and the names of optional ones that it can't."""
     found: dict[tuple[str, str], JsonObject] = {}
     for source in (operation.shared, operation.body):  # the operation's own replace those of its path
-        for entry in source.get("parameters") or []:
+        for entry in _list_of(source, "parameters", operation.id):
             parameter = inliner.resolve(entry)
             found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
     parameters_found: list[Parameter] = []
@@ -292,14 +292,14 @@ def _read_body(operation: ApiOperation, inliner: SchemaInliner) -> Iterator[Para
     if operation.body.get("requestBody") is None:
         return
     body = inliner.resolve(operation.body["requestBody"])
-    contents = body.get("content")
-    for kind, content in contents.items() if isinstance(contents, dict) else ():
+    contents = _object_of(body, "content", operation.id)
+    for kind, content in contents.items():
         media = str(kind).partition(";")[0].strip().lower()
         if (media == "application/json" or media.endswith("+json")) and isinstance(content, dict):
             yield Parameter("body", "json", inliner.inline(content.get("schema", {})), body.get("required") is True)
             return
     if body.get("required") is True:
-        kinds = ", ".join(quote_document(str(kind)) for kind in list(contents or ())[:5]) or "nothing"
+        kinds = ", ".join(quote_document(str(kind)) for kind in list(contents)[:5]) or "nothing"
         raise operation_error(operation.id, f"its body is {kinds}, not JSON", "Such tools can't be made.")
 
 
@@ -307,19 +307,37 @@ def _key_headers(
     document: JsonObject, operation: ApiOperation, inliner: SchemaInliner, secret: str | None
 ) -> tuple[tuple[str, str], ...]:
     """Return the header for the key, if the operation needs one."""
-    requirements = operation.body.get("security", document.get("security")) or []
+    requirements = _list_of(operation.body if "security" in operation.body else document, "security", operation.id)
     if not requirements or any(not requirement for requirement in requirements):
         return ()
-    schemes = (document.get("components") or {}).get("securitySchemes") or {}
+    components = _object_of(document, "components", operation.id)
+    schemes = _object_of(components, "securitySchemes", operation.id)
     for requirement in requirements:
         if (
-            len(requirement) == 1
+            isinstance(requirement, dict)
+            and len(requirement) == 1
             and (header := _key_header(inliner.resolve(schemes.get(next(iter(requirement)), {})))) is not None
         ):
             if secret is None:
                 raise operation_error(operation.id, "it requires a key", "Say where it lies: --secret env:NAME.")
             return ((header[0], f"{header[1]}${{{secret}}}"),)
     raise operation_error(operation.id, "it requires a key in a way that is not supported", "Write the tool by hand.")
+
+
+def _list_of(holder: JsonObject, name: str, operation_id: str) -> list[Any]:
+    """Return the list under this name, empty if absent. Raises ConfigError for any other value."""
+    value = holder.get(name)
+    if value is not None and not isinstance(value, list):
+        raise operation_error(operation_id, f"{name!r} is no list", "Correct it in the document.")
+    return value or []
+
+
+def _object_of(holder: JsonObject, name: str, operation_id: str) -> JsonObject:
+    """Return the object under this name, empty if absent. Raises ConfigError for any other value."""
+    value = holder.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise operation_error(operation_id, f"{name!r} is no object", "Correct it in the document.")
+    return value or {}
 
 
 def _key_header(scheme: JsonObject) -> tuple[str, str] | None:

@@ -82,7 +82,9 @@ class SchemaInliner:
             }
             schema["properties"] = {name: self.inline(member, above) for name, member in own.items()}
             if isinstance(required := schema.get("required"), list):
-                schema["required"] = [name for name in required if name in own or name not in properties]
+                schema["required"] = [
+                    name for name in required if isinstance(name, str) and (name in own or name not in properties)
+                ]
         _state_pattern(schema, value.get("pattern"))
         return _modernize(schema, nullable=value.get("nullable") is True)
 
