@@ -23,8 +23,8 @@ def resolve_address(
 ) -> ChildStart | HttpAddress:
     """Return what is to be started or connected to. Called at each start; resolves secrets and looks at the workspace.
 
-    `cache_name` names the folder of its caches. The secrets live on only in the child and in its connection. Raises ConfigError if a secret or the workspace is
-    missing, or a sandbox can't be made.
+    `cache_name` names the folder of the server's caches. The secrets live on only in the child and in its connection.
+    Raises ConfigError if a secret or the workspace is missing, or a sandbox can't be made.
     """
 
     def text(value: str) -> str:
