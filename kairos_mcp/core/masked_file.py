@@ -8,7 +8,6 @@ their numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
@@ -59,16 +58,14 @@ class MaskedFile:
         """Whether every secret of `other`, which has the same content, is one here too."""
         return all(any(start <= left and right <= end for start, end in self.spans) for left, right in other.spans)
 
-    def comparable_text(self, side: str = "") -> str:
-        """Return the text, different secrets with different marks, so that a diff shows which change.
+    def comparable_text(self, names: Sequence[str]) -> str:
+        """Return the text with a mark in place of each secret, of the name that is given for it in order.
 
-        Secrets of another `side` are never equal to these. `unify_marks` then makes all marks equal.
+        `unify_marks` then makes all marks equal. The names say which secrets of two texts are taken for the same: never
+        what they are, else a diff would tell who guesses one whether it is.
         """
-
-        def mark(secret: bytes) -> bytes:
-            return f"{_MARK}{sha256(side.encode() + secret).hexdigest()}{_MARK}".encode()
-
-        return self._replace(mark, 0, len(self.content)).decode()
+        left = iter(names)
+        return self._replace(lambda _secret: f"{_MARK}{next(left)}{_MARK}".encode(), 0, len(self.content)).decode()
 
     def _replace(self, stand_in: Callable[[bytes], bytes], start: int, end: int) -> bytes:
         if not self.spans:

@@ -1325,15 +1325,33 @@ APPROVALS = (
     ),
     Guard(
         "tools/files/diff.py",
-        'before.comparable_text("before" if is_overwritten else "")',
+        'before.comparable_text([f"{n}" for n in range(len(before.spans))])',
         "before.content.decode()",
         ASKED + "an_unasked_plan_returns_no_secret_and_its_match_finds_none[.npmrc]",
     ),
     Guard(
         "tools/files/diff.py",
-        '"before" if is_overwritten else ""',
-        '""',
-        ASKED + "a_whole_text_that_guesses_a_secret_is_answered_like_any_other",
+        'places.get(span, f"new {n}")',
+        'places.get(span, "0")',
+        ASKED + "law_a_plan_answers_a_right_guess_of_a_secret_as_a_wrong_one[the same line before]",
+    ),
+    Guard(
+        "tools/files/diff.py",
+        "    if hashes_last and not has_secrets:\n",
+        "    if hashes_last:\n",
+        ASKED + "law_a_plan_answers_a_right_guess_of_a_secret_as_a_wrong_one[the same line behind]",
+    ),
+    Guard(
+        "tools/files/plans.py",
+        '{"after": None} if rules.holds_secrets(change) else {}',
+        "{}",
+        ASKED + "a_plan_is_applied_and_its_files_edited_on_by_hashes_where_they_hold_secrets",
+    ),
+    Guard(
+        "tools/files/content_hash.py",
+        'path.encode("utf-8", "surrogatepass") + b"\\0" + content',
+        "content",
+        ASKED + "the_hash_of_a_file_is_that_of_no_other_of_the_same_content",
     ),
     Guard(
         "tools/files/edit.py",

@@ -4,12 +4,14 @@ and of any file no edit finds out a secret."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.app import ME, PERSON, Place, rests, says
+from support.interruptions import memory_in
 from support.tools import WorkspaceTools
 
 from kairos_mcp.app.app import App
@@ -19,6 +21,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.approvals import read_waiting_items
 from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.files.content_hash import keyed_hash
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import check_file_tool
 from kairos_mcp.tools.registry import ToolRegistry
@@ -192,6 +195,66 @@ async def test_the_hashes_that_a_model_sees_are_not_those_of_the_content_alone(p
     assert seen in str(planned.output)
 
 
+HELD = f"a: 1\npassword: {SECRET}\nb: 2\n"
+GUESSING: dict[str, Callable[[str], list[tuple[str, str, str]]]] = {
+    "another file comes to hold the same": lambda guess: [
+        ("README.md", "one ", "a: 1\npass"),
+        ("README.md", "two", f"word: {guess}\nb: 2\n"),
+    ],
+    "the same line before": lambda guess: [("c.yaml", "a:", "a: 1\npass"), ("c.yaml", " 1\n", f"word: {guess}\n")],
+    "the same line behind": lambda guess: [("c.yaml", "b:", "pass"), ("c.yaml", " 2\n", f"word: {guess}\nb: 2\n")],
+    "the same line far away": lambda guess: [
+        ("d.yaml", "e: 3", "pass"),
+        ("d.yaml", "\n" + "x: 1\n" * 12, f"word: {guess}\n"),
+    ],
+    "the same line between two": lambda guess: [("e.yaml", "# a\n", f"password: {guess}\n")],
+    "a file of its kind": lambda guess: [("README.md", "one two", f"a: 1\nsecret: {guess}\n")],
+}
+
+
+def keyed_tools(folder: Path) -> WorkspaceTools:
+    """The tools for files as a server has them, whose hashes are keyed."""
+    keyed = keyed_hash(lambda: b"key")
+    tools = WorkspaceTools(folder, ToolRegistry(builtin_tools(folder, read_bytes=1 << 20, hash_content=keyed)))
+    tools.memory = memory_in(folder.parent / "memory")
+    return tools
+
+
+@pytest.mark.parametrize("how", GUESSING)
+def test_law_a_plan_answers_a_right_guess_of_a_secret_as_a_wrong_one(tmp_path: Path, how: str) -> None:
+    """No hash is one that a secret's file has, and no line of a diff is taken for one that holds a secret."""
+    line = f"password: {SECRET}\n"
+    tools = keyed_tools(tmp_path)
+    files = {"README.md": "one two", "c.yaml": HELD, "d.yaml": HELD + "e: 3\n" + "x: 1\n" * 12}
+    tools.write(files | {"e.yaml": f"{line}# a\n{line}"})
+    hashes = {tools.call("read_file", path=path).data["sha256"] for path in (*files, "e.yaml")}
+    said = {}
+    for guess in (SECRET, SECRET[::-1], SECRET[:-1] + "x", SECRET + "x"):
+        edits = [{"path": path, "old_string": old, "new_string": new} for path, old, new in GUESSING[how](guess)]
+        planned = tools.call("plan_edits", edits=edits)
+        assert not planned.is_error, planned
+        known = {file["before"] for file in planned.data["files"]}
+        assert not [each for each in hashes - known if each in str(planned)]
+        plan_id = planned.data["plan_id"]
+        said[guess] = planned.content.replace(plan_id, "").rstrip(), planned.data | {"plan_id": ""}
+        shown = tools.preview("apply_edit_plan", plan_id=plan_id)
+        said[guess] += (shown.text, shown.base_hashes)
+    assert {guess for guess, answer in said.items() if answer != said[SECRET[::-1]]} == set()
+
+
+def test_a_plan_is_applied_and_its_files_edited_on_by_hashes_where_they_hold_secrets(tmp_path: Path) -> None:
+    tools = keyed_tools(tmp_path)
+    tools.write({"c.yaml": HELD})
+    planned = tools.call("plan_edits", edits=[{"path": "c.yaml", "old_string": "b: 2", "new_string": "b: 3"}])
+    applied = tools.call("apply_edit_plan", plan_id=planned.data["plan_id"])
+    seen = tools.call("read_file", path="c.yaml").data["sha256"]
+    assert (planned.data["files"][0]["after"], applied.data["files"][0]["after"]) == (None, seen)
+    for base, code in ((planned.data["files"][0]["before"], "stale_file"), (seen, None)):
+        call = {"path": "c.yaml", "old_string": "b: 3", "new_string": "b: 4", "base": {"c.yaml": base}}
+        assert tools.call("edit_file", **call).code == code
+    assert (tmp_path / "c.yaml").read_text() == HELD.replace("b: 2", "b: 4")
+
+
 async def test_a_change_right_beside_a_secret_is_answered_like_one_of_what_is_not_there(place: Place) -> None:
     """Put before it, a text could make the value one that is shown."""
     (place.workspace / "a.ini").write_text(KEYS["a.ini"])
@@ -224,3 +287,11 @@ def test_of_a_file_that_is_too_large_for_one_call_each_part_is_masked(tmp_path: 
         assert "y = 2" in shown.content
         assert SECRET[:5] not in shown.content
     assert "password = [secret]" in tools.call("read_file", path="a.ini", start_line=1_002).content
+
+
+def test_the_hash_of_a_file_is_that_of_no_other_of_the_same_content(tmp_path: Path) -> None:
+    """A text that a caller writes elsewhere, and of which nothing is masked there, would tell whether it is right."""
+    tools = keyed_tools(tmp_path)
+    tools.write({"c.yaml": HELD, "d.yaml": HELD})
+    hashes = {path: tools.call("read_file", path=path).data["sha256"] for path in ("c.yaml", "d.yaml")}
+    assert hashes["c.yaml"] != hashes["d.yaml"]

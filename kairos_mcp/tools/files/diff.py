@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from kairos_mcp.core.masked_file import MaskedFile, unify_marks
+from kairos_mcp.core.masked_file import MaskedFile, Span, unify_marks
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
@@ -30,19 +30,19 @@ def unified_diff(
     hashes: Hashes,
     *,
     hashes_last: bool = False,
-    is_overwritten: bool = False,
+    kept: Sequence[Span] = (),
 ) -> str:
     """Return the diff of one file. Both sides are UTF-8; `before` is None for a new file.
 
     `hashes_last`: for whoever has to decide, the change comes first, and the hashes are short.
 
-    No secret is shown; one that changes shows only as one line removed and one added. `is_overwritten`: the whole text
-    was given anew, so each secret shows as changed: else a caller could find out whether it has guessed one. All other
-    lines are unchanged: the caller spells out invisible characters. If every line of both sides ends in CRLF, that is
-    stated once instead of shown.
+    No secret is shown, nor whether two are equal: else a caller could find out whether it has guessed one. `kept`:
+    where the secrets of before stand in the file after, in order; every other one shows as new. Where there are
+    secrets, no hash of what the file would hold is shown either. All other lines are unchanged: the caller spells out
+    invisible characters. If every line of both sides ends in CRLF, that is stated once instead of shown.
     """
-    old = "" if before is None else before.comparable_text("before" if is_overwritten else "")
-    new = after.comparable_text()
+    old, new = _comparable_texts(before, after, kept)
+    has_secrets = bool(after.spans or (before is not None and before.spans))
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
@@ -50,13 +50,20 @@ def unified_diff(
     lines = [f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}"]
     old_hash, new_hash = hashes[0] or "no file", hashes[1] or ""
     if not hashes_last:
-        lines += [f"before sha256:{old_hash}", f"after sha256:{new_hash}"]
+        lines += [f"before sha256:{old_hash}", *([] if has_secrets else [f"after sha256:{new_hash}"])]
     lines += ["--- /dev/null" if before is None else f"--- a/{name}", f"+++ b/{name}"]
     for hunk in _group_hunks(changed_blocks(a, b)):
         lines += _format_hunk(a, b, hunk)
-    if hashes_last and not (is_overwritten and before is not None and before.spans):  # equal ones would say it too
+    if hashes_last and not has_secrets:
         lines.append(f"before {old_hash[:SHORT_HASH]}, after {new_hash[:SHORT_HASH]}")
     return unify_marks("\n".join(lines) + "\n")
+
+
+def _comparable_texts(before: MaskedFile | None, after: MaskedFile, kept: Sequence[Span]) -> tuple[str, str]:
+    """Return both texts, with marks that are equal for a secret that was kept, and for no other."""
+    places = {span: f"{n}" for n, span in enumerate(kept)}
+    old = "" if before is None else before.comparable_text([f"{n}" for n in range(len(before.spans))])
+    return old, after.comparable_text([places.get(span, f"new {n}") for n, span in enumerate(after.spans)])
 
 
 def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:

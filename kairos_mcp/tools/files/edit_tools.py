@@ -116,9 +116,9 @@ class EditRules:
             message = f"After this edit, a value of {shorten_path(path)} that is not shown now would be shown."
             raise BadArguments(message, "Leave the name beside it as it is; nothing was changed.")
         self._check_marks(masked, content, path)
-        hashes = (self.hash_content(before), self.hash_content(content))
+        hashes = (self.hash_content(path, before), self.hash_content(path, content))
         notes = (*after.notes, *self._note_names(path))
-        return FileChange(path, before, content, hashes, after.replacements, notes)
+        return FileChange(path, before, content, hashes, after.replacements, notes, tuple(after.masked.spans))
 
     def propose_text(self, path: str, read_content: ReadContent, text: str) -> FileChange:
         """Return the change that gives a file this whole text. Raises what checking the text raises."""
@@ -127,9 +127,9 @@ class EditRules:
         after = overwrite_text(path, masked, text, self.max_bytes)
         content = after.masked.content
         self._check_marks(masked, content, path)
-        hashes = (self.hash_content(before), self.hash_content(content))
+        hashes = (self.hash_content(path, before), self.hash_content(path, content))
         notes = after.notes if before is None else (*after.notes, *self._note_names(path))
-        return FileChange(path, before, content, hashes, 1, notes, is_overwritten=before is not None)
+        return FileChange(path, before, content, hashes, 1, notes)
 
     def format_diffs(self, changes: Sequence[FileChange], *, hashes_last: bool = False) -> str:
         """Return the diffs of all changes; `hashes_last`: as a person who has to decide is shown them."""
@@ -141,10 +141,15 @@ class EditRules:
                 mask(each.path, each.after),
                 each.hashes,
                 hashes_last=hashes_last,
-                is_overwritten=each.is_overwritten,
+                kept=each.kept,
             )
             for each in changes
         )
+
+    def holds_secrets(self, change: FileChange) -> bool:
+        """Whether a file holds secrets before or after a change: then the hash of what it would hold is not shown,
+        since two plans could be found to make the same, and a secret so be guessed."""
+        return any(self.redactor.mask_file(change.path, text or b"").spans for text in (change.before, change.after))
 
     def _note_names(self, path: str) -> tuple[str, ...]:
         """Say that a file has other names, which keep the old text: a change gives its own name a new file."""
@@ -200,7 +205,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
             if seen is not None:
                 seen[path] = None
             content = rules.read_content(path)
-            hashed = rules.hash_content(content)
+            hashed = rules.hash_content(path, content)
             if seen is not None:
                 seen[path] = hashed
             _check_base(path, hashed, ctx.base_hashes, "shown")

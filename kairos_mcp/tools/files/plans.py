@@ -105,7 +105,7 @@ def plan_tools(rules: EditRules) -> list[Tool]:
             raise NotFound("This run has no such plan.", NO_PLAN)
         plan = json.loads(text)
         for file in plan["files"]:
-            if rules.hash_content(read_content(file["path"])) != file["before"]:
+            if rules.hash_content(file["path"], read_content(file["path"])) != file["before"]:
                 raise StaleFile(
                     f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits again."
                 )
@@ -143,7 +143,7 @@ def _memory_name(plan_id: str) -> str:
 
 
 def _plan_result(plan_id: str, count: int, changes: Sequence[FileChange], rules: EditRules) -> ToolResult:
-    files = [change.line() for change in changes]
+    files = [change.line() | ({"after": None} if rules.holds_secrets(change) else {}) for change in changes]
     what = f"{count} edit{'s' * (count != 1)} in {len(files)} file{'s' * (len(files) != 1)}"
     notes = [note for change in changes for note in change.notes]
     data: JsonObject = {"plan_id": plan_id, "files": files} | ({"notes": notes} if notes else {})

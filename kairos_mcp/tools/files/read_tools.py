@@ -80,7 +80,7 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
             if opened.size > read_bytes:
                 return _read_part(opened, head, start, end, stop_time(ctx), redactor, numbered=numbered)
             masked = redactor.mask_file(opened.path, head)
-            return _read_range(opened.path, masked, start, end, hash_content(head), numbered=numbered)
+            return _read_range(opened.path, masked, start, end, hash_content(opened.path, head), numbered=numbered)
 
     def read_at_once(arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
         try:

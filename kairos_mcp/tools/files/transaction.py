@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
+from kairos_mcp.core.masked_file import Span
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.text import adds_hidden_characters
@@ -38,7 +39,7 @@ class UnclearState(Exception):
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """A file and what it holds before and after; `before` is None for one that is created. `hashes`: of both, keyed.
-    `is_overwritten`: its whole text was given anew."""
+    `kept`: where the secrets of before stand in it after, in order; none if its whole text was given anew."""
 
     path: str
     before: bytes | None
@@ -46,7 +47,7 @@ class FileChange:
     hashes: Hashes
     replacements: int = 1
     notes: tuple[str, ...] = ()
-    is_overwritten: bool = False
+    kept: tuple[Span, ...] = ()
 
     @property
     def brings_hidden(self) -> bool:
