@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
 from kairos_mcp.app.context import Operations
+from kairos_mcp.app.redact_aside import count_chars, redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
-from kairos_mcp.core.input_checks import refuse_placeholders
+from kairos_mcp.core.input_checks import REPLY_BYTES, refuse_placeholders
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
@@ -36,18 +38,17 @@ class Answers(Operations):
         """
         await self._context.register_use()
         refuse_placeholders(dict(answers))
+        _refuse_large(answers)
         run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
             found = await self._store.read(lambda session: self._read_answered(session, run, answers))
             open_steps = await self._context.open_steps(run, found.waits)
             recorded = {path: decode_answer(body) for path, body in found.bodies.items()}
-            answers = {
-                # First in the stored form: what a model wrote in a call is redacted less than other texts.
-                key: redact_values.redact_answer(
-                    to_stored_form(value, open_steps.get(key), recorded.get(key)), self._factory.redactor
-                )
-                for key, value in answers.items()
+            # First in the stored form: what a model wrote in a call is redacted less than other texts.
+            stored = {
+                key: to_stored_form(value, open_steps.get(key), recorded.get(key)) for key, value in answers.items()
             }
+            answers = await redact_aside(_redact_answers, stored, self._factory.redactor)
             steps, decided, settled = split_answers(answers, found.approval_keys.__contains__, caller.actor)
             self._check_may_decide(run, decided, settled, caller)
             try:
@@ -69,10 +70,12 @@ class Answers(Operations):
         if new_answers or decided or settled:
             await self._submit_responses(run, new_answers, decided, caller, drive=drive, settled=settled)
 
-    def keys_unmasked(self, answers: Mapping[str, object]) -> frozenset[str]:
-        """Return the keys of the answers that are recorded as they were given, no word of them masked."""
-        redactor = self._factory.redactor
-        return frozenset(key for key, value in answers.items() if redact_values.redact_answer(value, redactor) == value)
+    async def keys_unmasked(self, answers: Mapping[str, object]) -> frozenset[str]:
+        """Return the keys of the answers that are recorded as they were given, no word of them masked. Raises
+        BadArguments for an answer that is too large."""
+        _refuse_large(answers)
+        plain = await redact_aside(_redact_answers, dict(answers), self._factory.redactor)
+        return frozenset(key for key, value in answers.items() if plain[key] == value)
 
     async def decide(
         self,
@@ -95,7 +98,7 @@ class Answers(Operations):
         """
         await self._context.register_use()
         run, found = await self._find_approval(run_id, key, caller)
-        redacted = self._factory.redactor.redact_text(feedback).text if feedback else None
+        redacted = (await redact_aside(self._factory.redactor.redact_text, feedback)).text if feedback else None
         if rule is not None and verdict != "approve":
             raise BadArguments("A denial is not remembered.", "`gate` in the settings denies calls by rules.")
         decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted, rule)
@@ -137,7 +140,7 @@ class Answers(Operations):
         with queries.name_run_in_errors(run):
             current = await self._store.read(lambda session: digest or settlements.current_digest(session, run, path))
             shown_digest = current or ""
-        redacted = note and self._factory.redactor.redact_text(note).text
+        redacted = note and (await redact_aside(self._factory.redactor.redact_text, note)).text
         request = SettlementRequest(path, settlement, redacted, shown_digest)
         await self._submit_responses(run, [], [], caller, drive=drive, settled=[request])
 
@@ -250,3 +253,17 @@ def _describe_waiting(run: RunRow, waits: WaitingItems) -> str:
     more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
     text = f"Waiting now: {', '.join(keys[:MAX_NAMED_KEYS])}{more}." if keys else "Nothing waits for an answer now."
     return f"{text} run_status shows where the run stands."
+
+
+def _redact_answers(answers: Mapping[str, object], redactor: Redactor) -> dict[str, object]:
+    return {key: redact_values.redact_answer(value, redactor) for key, value in answers.items()}
+
+
+def _refuse_large(answers: Mapping[str, object]) -> None:
+    """Raise BadArguments for an answer that is larger than is read, before anything looks for secrets in it."""
+    for key, value in answers.items():
+        if (size := count_chars(value)) > REPLY_BYTES:
+            raise BadArguments(
+                f"The answer for {key[:120]!r} holds {size:,} characters; {REPLY_BYTES:,} are read at most.",
+                "Write the long part into a file, and answer with its path.",
+            )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kairos_mcp.app.client_requests import new_ask
 from kairos_mcp.app.context import Operations
+from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict, may_decide
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
@@ -137,9 +138,9 @@ class Dialogs(Operations):
             match word:
                 case UserDecision() if self._decides_by_dialog("approval", caller):
                     if (row := shown[key]) is not None:
-                        decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
+                        decided.append(Decision(key, word.verdict, row.digest, who, await self._redact(word.feedback)))
                 case UserSettlement() if self._decides_by_dialog("settlement", caller):
-                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
+                    path, note = key.removesuffix(settlements.KEY_SUFFIX), await self._redact(word.note)
                     settled.append(SettlementRequest(path, word.settlement, note, word.digest))
                 case _:
                     pass
@@ -149,8 +150,8 @@ class Dialogs(Operations):
         )
         await self._pool.continue_run(run, mine, fence)
 
-    def _redact(self, text: str | None) -> str | None:
-        return self._factory.redactor.redact_text(text or "").text or None
+    async def _redact(self, text: str | None) -> str | None:
+        return (await redact_aside(self._factory.redactor.redact_text, text or "")).text or None
 
     async def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller, *, too_soon: bool = False) -> None:
         """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks.

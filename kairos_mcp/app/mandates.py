@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import dropwhile
 
 from kairos_mcp.app.context import Operations
+from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
@@ -57,7 +58,7 @@ class Mandates(Operations):
 
         It belongs to the workspace that it names, else to this server's first.
         """
-        mandate, secrets = self._parse_mandate(given)
+        mandate, secrets = await self._parse_mandate(given)
         return await self._save(mandate, secrets, self._factory.find_workspace(mandate.workspace), caller)
 
     async def _save(
@@ -109,7 +110,7 @@ class Mandates(Operations):
                 f"The mandate {row.id} stays in its folder.",
                 f"`kairos-mcp mandate edit {row.id} --workspace DIR` moves it.",
             )
-        mandate, secrets = self._parse_mandate({**given, "id": row.id})
+        mandate, secrets = await self._parse_mandate({**given, "id": row.id})
         return await self._save(mandate, secrets, row.workspace or None, caller, shown)
 
     async def remove(
@@ -189,10 +190,10 @@ class Mandates(Operations):
         elsewhere = mandates.count(session, caller.principal, None) - total
         return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
 
-    def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
+    async def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
         """Parse a mandate from outside; also return how many secrets were redacted in it."""
         checked = parse_mandate(given)
-        plain, secrets = redact_values.redact_arguments(checked.as_json(), self._factory.redactor)
+        plain, secrets = await redact_aside(redact_values.redact_arguments, checked.as_json(), self._factory.redactor)
         return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
     async def save_parsed(
@@ -232,9 +233,9 @@ class Mandates(Operations):
                 row = await self.find_saved(mandate_ref, caller)
                 return mandate_of_row(row), 0, row.workspace or None
             case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
-                mandate, secrets = self._parse_mandate(given)
+                mandate, secrets = await self._parse_mandate(given)
             case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
-                mandate, secrets = self._parse_mandate({"goal": goal})
+                mandate, secrets = await self._parse_mandate({"goal": goal})
             case _:
                 raise BadArguments(
                     "Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal."

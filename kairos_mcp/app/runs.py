@@ -14,6 +14,7 @@ import anyio
 
 from kairos_mcp.app.agents import choose_request_model, find_agent
 from kairos_mcp.app.context import AppContext, Standing, read_run
+from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
 from kairos_mcp.app.start import (
@@ -80,7 +81,7 @@ class Runs(RunReports):
         """
         context = self._context
         await context.register_use()
-        request, secrets = redact_values.redact_request(request, self._factory.redactor)
+        request, secrets = await redact_aside(redact_values.redact_request, request, self._factory.redactor)
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
@@ -124,7 +125,7 @@ class Runs(RunReports):
         """
         context = self._context
         await context.register_use()
-        request, secrets = redact_values.redact_team_request(request, self._factory.redactor)
+        request, secrets = await redact_aside(redact_values.redact_team_request, request, self._factory.redactor)
         encoded = encode(replace(request, workspace=None))
         tool = b"planner_plan" if request.plans_only else b"team_run"
         start_digest = digest_of(tool, caller.principal.encode(), encoded.encode())
@@ -150,7 +151,7 @@ class Runs(RunReports):
         """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
         await self._context.register_use()
         workspace = self._factory.find_workspace(None)
-        given, secrets = redact_values.redact_arguments(arguments, self._factory.redactor)
+        given, secrets = await redact_aside(redact_values.redact_arguments, arguments, self._factory.redactor)
         registry = await self._factory.ready_registry(workspace, (name,))
         built = note_redactions(build.build_call_spec(name, given, self._settings, registry), secrets)
         unique = self._context.new_id().encode()  # a call made twice is two calls

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
+from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent import AgentRecord
 from kairos_mcp.core.decision_rights import Caller
@@ -130,7 +131,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     Stale."""
     built, redactor, tracing = plan.built, context.factory.redactor, context.factory.tracing
     marked = built.spec if tracing is None else tracing.mark_spec(built.spec)
-    spec, texts, secrets = redact_values.redact_spec(marked, built.texts, redactor)
+    spec, texts, secrets = await redact_aside(redact_values.redact_spec, marked, built.texts, redactor)
     built = note_redactions(built, secrets)
     if context.settings.keep_days is not None:
         context.retention.sweep_if_due()

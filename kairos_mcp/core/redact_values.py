@@ -20,6 +20,7 @@ from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
+_LABEL_READ = 2_000  # of it that are looked at
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -106,7 +107,7 @@ def redact_team_request(request: TeamRequest, redactor: Redactor) -> tuple[TeamR
 
 def redact_label(name: str, redactor: Redactor) -> str:
     """Redact a client's name for itself, then cut it: half a secret would not be found."""
-    return redactor.redact_text(name).text.strip()[:LABEL_CHARS]
+    return redactor.redact_text(name[:_LABEL_READ]).text.strip()[:LABEL_CHARS]
 
 
 AS_WRITTEN = (

@@ -146,14 +146,13 @@ def find_quoted(text: bytes, opened: Any, settings: bool) -> Span:
     """Return where a quoted text stands that begins here; where its quote is not closed, the rest of its line."""
     escape, quote = opened.group(1), opened.group(2)
     start = opened.end()
-    limit = ends = line_end(text, start)
-    if len(quote) == 3 or (settings and quote != b"`"):
-        for _ in range(MAX_VALUE_LINES):
-            limit = line_end(text, limit + 1)
-    closed = _closing(escape + quote, quote != b"'" or not settings).match(
-        text, start, min(limit, start + MAX_SECRET_BYTES)
-    )
-    return (start, ends) if closed is None else (start, closed.start(1))
+    ends = line_end(text, start)
+    has_lines = len(quote) == 3 or (settings and quote != b"`")
+    limit = start + MAX_SECRET_BYTES if has_lines else ends
+    closed = _closing(escape + quote, quote != b"'" or not settings).match(text, start, limit)
+    if closed is None or (closed.start(1) > ends and text.count(b"\n", ends, closed.start(1)) > MAX_VALUE_LINES):
+        return start, ends
+    return start, closed.start(1)
 
 
 @cache

@@ -33,7 +33,7 @@ from typing import Any
 
 from kairos_mcp.core.secret_assignments import ASSIGNMENT, PREFIX, find_quoted, judge_assignment
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.secret_keys import BASE64_LINE, PEM, PEM_END, judge_base64, judge_pem, judge_pem_end
+from kairos_mcp.core.secret_keys import BASE64_LINE, PEM, PEM_END, find_key_blocks, judge_base64, judge_pem_end
 from kairos_mcp.core.secret_spans import Span, line_end, merge_spans
 from kairos_mcp.core.secret_values import (
     HEADERS,
@@ -48,7 +48,7 @@ from kairos_mcp.core.secret_values import (
     looks_like_key,
 )
 
-MAX_JUDGED = 50_000  # matches of a form in one text; from there on what follows on their lines is masked unseen
+MAX_JUDGED = 20_000  # matches of a form in one text; from there on what follows on their lines is masked unseen
 _MAX_MEM = 64 << 20
 _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or no ending, counts as settings
     r"pyi?|pyx|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cxx|hpp|hh?|cs|go|rs|java|kts?|scala|rb|php|p[lm]|lua|swift|mm?|r|jl|sql|"
@@ -130,6 +130,7 @@ def find_secrets(text: bytes, *, settings: bool = False) -> list[Span]:
             for span in new:
                 found.append(span)
                 reached = max(reached, span[1])
+    found += find_key_blocks(text, _pem().finditer(text))
     return merge_spans(text, found) if found else []
 
 
@@ -207,10 +208,14 @@ def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], 
         (compile_patterns([_ELEMENT]), _judge_element),
         (compile_patterns([_DOCKER]), _judge_docker),
         (compile_patterns([ASSIGNMENT]), judge_assignment),
-        (compile_patterns([PEM.decode()]), judge_pem),
         (compile_patterns([PEM_END.decode()]), judge_pem_end),
         (compile_patterns([BASE64_LINE]), judge_base64),
     )
+
+
+@cache
+def _pem() -> Any:
+    return compile_patterns([PEM.decode()])
 
 
 @cache

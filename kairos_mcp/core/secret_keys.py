@@ -8,42 +8,62 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_end, line_start
 
+_END = b"-----END "
 PEM = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 PEM_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 BASE64_LINE = r"(?m)^[^A-Za-z0-9+/\r\n]{0,40}([A-Za-z0-9+/]{60,}={0,2})(?:\\n)?[\"',]{0,3}[ \t]*\r?$"
 _KEY_LINE = re.compile(  # base64, the last line of it, a header of the key, or nothing
-    rb"[^A-Za-z0-9+/=\n]{0,40}(?:[A-Za-z0-9+/=\\]{4,}|[A-Z][A-Za-z-]+: [^\n]*|)"
+    rb"[^A-Za-z0-9+/=\n]{0,40}(?:[A-Za-z0-9+/=\\]{4,}|[A-Z][A-Za-z-]{1,40}: [^\n]{0,400}|)"
     rb"(?:\\n)?[\"',;+\\]{0,4}[ \t\r]*"
 )
 _KEY_MATERIAL = re.compile(rb"[A-Za-z0-9+/=]{16,}|^[^A-Za-z0-9+/=\n]{0,40}[A-Za-z0-9+/=]{4,}[ \t\r]*$", re.MULTILINE)
 
 
-def judge_pem(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    """From the BEGIN line to its END, if key material stands between; else as far as that follows."""
-    start, at = match.span()
-    closes = text.find(b"-----END ", at, at + MAX_SECRET_BYTES)
-    if closes >= 0:
-        end = closes + len(b"-----END ")
-        ends = text.find(b"-----", end, end + 60)
-        is_key = _KEY_MATERIAL.search(text, at, closes) is not None
-        return ((start, line_end(text, end) if ends < 0 else ends + 5),) if is_key else ()
-    end = at
-    rest = line_end(text, at)
+def find_key_blocks(text: bytes, begins: Iterable[Any]) -> Iterator[Span]:
+    """Yield each block from its BEGIN line to its END, if key material stands between; else as far as that follows.
+
+    `begins`: matches of PEM. No part of the text is searched twice for an END or for key material, however many BEGIN
+    lines it holds.
+    """
+    closes = reached = 0
+    for match in begins:
+        start, at = match.span()
+        if start < reached:
+            continue
+        if closes < at:
+            found = text.find(_END, at)
+            closes = found if found >= 0 else len(text) + MAX_SECRET_BYTES
+        if closes + len(_END) > at + MAX_SECRET_BYTES:
+            reached = _follow_key_lines(text, at)
+        elif _KEY_MATERIAL.search(text, at, closes) is not None:
+            end = closes + len(_END)
+            ends = text.find(b"-----", end, end + 60)
+            reached = line_end(text, end) if ends < 0 else ends + 5
+        else:
+            reached = closes  # a later BEGIN before this END has no key material either
+            continue
+        if reached:
+            yield start, reached
+
+
+def _follow_key_lines(text: bytes, at: int) -> int:
+    """Return where the key material that follows a BEGIN line ends, 0 where none does."""
+    end = rest = line_end(text, at)
     if not _KEY_LINE.fullmatch(text, at, rest):
-        return ()
-    while rest < len(text) and rest - start < MAX_SECRET_BYTES:
+        return 0
+    while rest < len(text) and rest - at < MAX_SECRET_BYTES:
         following = line_end(text, rest + 1)
         if not _KEY_LINE.fullmatch(text, rest + 1, following):
             break
         if text[rest + 1 : following].strip():
             end = following
         rest = following
-    return ((start, end),) if end > at or rest > at else ()
+    return end if rest > at else 0
 
 
 def judge_pem_end(text: bytes, match: Any, settings: bool) -> Iterable[Span]:

@@ -150,7 +150,9 @@ async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     answers = arguments.answers or {}
     if call.resumed is None:
         await call.app.answers.submit(arguments.run_id, answers, call.caller)
-    answered = call.app.answers.keys_unmasked(answers)  # of a resumed call too: its state is sealed with its arguments
+    answered = await call.app.answers.keys_unmasked(
+        answers
+    )  # of a resumed call too: its state is sealed with its arguments
     return await report_when_at_rest(call, arguments.run_id, arguments.wait, answered=answered)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kairos_mcp.app.redact_aside import SMALL_CHARS
 from kairos_mcp.core import input_checks, json_bounds, json_schema, patterns, safe_patterns, work
+from kairos_mcp.core.secret_grammar import MAX_JUDGED
 from kairos_mcp.models.replies.border import MAX_REPLY_BYTES
 from kairos_mcp.page.guard import BODY_BYTES as ACT_BYTES
 from kairos_mcp.server.framing import LINE_BYTES
@@ -22,6 +24,8 @@ HEAD = """# What an input from outside may cost
 Kairos bounds each input from outside by what it could cost, before it does the work. The bounds are chosen so that one
 input holds the event loop for some 20 ms, for 50 ms at most, and takes less than 100 MB. They are counts, so that the
 same input is taken or refused on every machine and at every replay. What is refused says why.
+A search in a run's record is the exception: it may hold the loop for 200 ms. What runs in a worker thread may take
+longer; the loop goes on meanwhile.
 Why counts: [decisions](decisions.md).
 
 This page is made by `tests/docs/costs.py` of the code's own figures; a test finds each parser that it leaves out.
@@ -141,6 +145,12 @@ ROWS = (
         f"{openapi.DOCUMENT_BYTES:,} bytes, {json_bounds.DOCUMENT_VALUES:,} values, no merges of YAML",
         "tools/http/openapi.py",
         "an error",
+    ),
+    (
+        "secrets in what a client brings",
+        f"{MAX_JUDGED:,} places of each form; in a worker thread beyond {SMALL_CHARS:,} characters",
+        "app/redact_aside.py, core/secret_grammar.py",
+        "the rest of the line is masked, whatever it is",
     ),
     ("the settings file", f"{schema.SETTINGS_BYTES:,} bytes", "settings/schema.py", "an error"),
 )

@@ -43,6 +43,7 @@ GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
 EVERY_FIELD = "secrets/test_every_field.py::test_a_secret_in_any_field_of_"
 FOREIGN_FOLDERS = "commands/test_foreign_folders.py::test_"
+ASIDE = "secrets/test_redacting_aside.py::test_"
 ASKED = "secrets/test_asked_edits.py::test_"
 SPELLED = "tools/test_names_of_files.py::test_"
 HIDING = "approvals/test_hidden_characters.py::test_"
@@ -2744,6 +2745,24 @@ OUTSIDE = (
         "if _SHORT_NAME.fullmatch(name) and",
         "if _SHORT_NAME.match(name) and",
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
+    ),
+    Guard(
+        "core/secret_keys.py",
+        "        if closes < at:",
+        "        if True:",
+        ASIDE + "no_part_of_a_text_is_searched_twice_for_the_end_of_a_key",
+    ),
+    Guard(
+        "app/redact_aside.py",
+        "    return await asyncio.to_thread(redact, *given, **named)",
+        "    return redact(*given, **named)",
+        ASIDE + "a_large_value_is_redacted_in_a_worker_thread",
+    ),
+    Guard(
+        "app/answers.py",
+        "        if (size := count_chars(value)) > REPLY_BYTES:",
+        "        if (size := 0):",
+        ASIDE + "an_answer_that_is_too_large_is_refused_before_it_is_searched",
     ),
     Guard(  # a start of a new kind, a new field of an old one
         "app/start.py",
