@@ -9,6 +9,7 @@ from __future__ import annotations
 from kairos_mcp.core.errors import FenceLost, Stale
 from kairos_mcp.store.rows import Session
 
+_PLAN = "plan "  # the prefix of the names of what single calls share
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
     "select memory.body from run as mine join run as other on other.principal = mine.principal"
@@ -24,6 +25,11 @@ def intent_name(path: str) -> str:
     return f"{_INTENT}{path}"
 
 
+def plan_name(plan_id: str) -> str:
+    """Return the name under which a plan is stored, which another single call may apply."""
+    return f"{_PLAN}{plan_id}"
+
+
 def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
     """Store a text under a name; the same text again is no error.
 
@@ -31,7 +37,7 @@ def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, n
     answer, since nothing would delete it any more.
     """
     check_owner(session, run, run_id, owner, fence)
-    known = recall(session, run, name)
+    known = _recall_own(session, run, name)
     if known is None:
         if name.startswith(_INTENT) and _is_answered(session, run, name.removeprefix(_INTENT)):
             raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
@@ -63,10 +69,16 @@ def check_owner(session: Session, run: int, run_id: str, owner: int, fence: int)
 def recall(session: Session, run: int, name: str) -> str | None:
     """Return the text that this run has stored under the name, or None.
 
-    A single call, which is a run of its own, also finds what other single calls of the same principal and workspace
-    have stored, such as a plan of edits.
+    A single call, which is a run of its own, also finds the plans of edits of other single calls of the same principal
+    and workspace. All else is its run's own: paths of calls are the same in all single calls.
     """
+    own = _recall_own(session, run, name)
+    if own is not None or not name.startswith(_PLAN):
+        return own
+    found = session.row(_RECALL_FROM_CALLS, (run, name))
+    return found[0] if found else None
+
+
+def _recall_own(session: Session, run: int, name: str) -> str | None:
     found = session.row("select body from memory where run = ? and name = ?", (run, name))
-    if found is None and not name.startswith(_INTENT):
-        found = session.row(_RECALL_FROM_CALLS, (run, name))
     return found[0] if found else None

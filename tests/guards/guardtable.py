@@ -57,6 +57,7 @@ KEPT = "tools/test_instructions_protected.py::test_"
 VIEW = "tools/test_small_view.py::test_"
 UNASKED = "tools/test_unasked_reads.py::test_"
 SANDBOXED_SERVERS = "downstream/test_server_lifecycle.py::test_"
+HIDDEN_WRITES = "tools/test_hidden_writes.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
@@ -1900,6 +1901,48 @@ PROGRAMS = (
         "                if new is not None and self.before.has_visited(path):\n",
         "                if False:\n",
         KEPT + "what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed",
+    ),
+    Guard(
+        "tools/commands/protected_paths.py",
+        "return walk.finish(walk.visit_all(skipped))",
+        "return walk.finish(walk.visit_all(skipped, MAX_FOLDERS))",
+        HIDDEN_WRITES + "nothing_hides_behind_how_much_a_program_made",
+    ),
+    Guard(
+        "tools/commands/undo_writes.py",
+        "            if len(undone.changes) == said:\n",
+        "            if True:\n",
+        HIDDEN_WRITES + "what_was_put_aside_since_no_record_takes_it_is_searched_as_well",
+    ),
+    Guard(
+        "tools/commands/protected_paths.py",
+        "        _make_readable(self._root, folder)\n",
+        "",
+        HIDDEN_WRITES + "a_folder_that_a_program_made_unreadable_is_searched_and_named",
+    ),
+    Guard(
+        "tools/commands/protected_paths.py",
+        "    if len(folder) <= _PATH_CHARS:\n",
+        "    if True:\n",
+        HIDDEN_WRITES + "what_lies_beyond_the_longest_path_is_found",
+    ),
+    Guard(
+        "store/tool_memory.py",
+        "select body from memory where run = ? and name = ?",
+        "select body from memory where ? > 0 and name = ?",
+        ENDED + "what_every_single_call_wrote_is_undone",
+    ),
+    Guard(
+        "tools/commands/interrupted_command.py",
+        'aside=kept.get("aside", ".kairos-aside-")',
+        'aside="/"',
+        ENDED + "what_an_undo_had_put_aside_when_it_was_killed_is_undone_by_the_next_server",
+    ),
+    Guard(
+        "tools/commands/undo_writes.py",
+        "        except Exception as error:\n",
+        "        except OSError as error:\n",
+        ENDED + "what_the_record_refuses_is_put_aside_and_the_rest_is_undone_all_the_same",
     ),
     Guard(
         "tools/commands/undo_writes.py",

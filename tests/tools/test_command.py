@@ -26,7 +26,7 @@ from support import sandboxed
 from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS
+from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
@@ -500,13 +500,16 @@ def test_a_nested_git_that_is_a_link_is_left_out_and_leads_nowhere(runner: Comma
     assert not runner.run("true").is_error
 
 
-def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(runner: CommandRunner) -> None:
+def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(
+    runner: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protected_paths, "MAX_FOLDERS", 50)
     (runner.workspace / "near" / ".git").mkdir(parents=True)
-    for number in range(MAX_FOLDERS):
+    for number in range(50):
         (runner.workspace / "many" / str(number)).mkdir(parents=True)
     result = runner.run("sh", "-c", "echo x > near/.git/config")
     assert result.is_error
-    assert "could write a .git" in result.content
+    assert "could write a .git, or instructions: many/" in result.content
 
 
 @pytest.mark.parametrize("name", [".git", ".kairos"])

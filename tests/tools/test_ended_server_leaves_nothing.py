@@ -125,10 +125,16 @@ class _Record:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.refuses: str | None = None  # a part of what it does not take
 
     def context(self, path: str = "round-1/call-1") -> ToolContext:
-        memory = ToolMemory(self.texts.__setitem__, self.texts.get)
+        memory = ToolMemory(self._keep_text, self.texts.get)
         return ToolContext("run-1", time.monotonic() + 60, lambda _: None, path, memory)
+
+    def _keep_text(self, name: str, text: str) -> None:
+        if self.refuses is not None and self.refuses in text:
+            raise ValueError(name)
+        self.texts[name] = text
 
     def keep(self, **survey: Any) -> None:
         self.texts[intent_name("round-1/call-1")] = json.dumps(
@@ -159,3 +165,37 @@ def test_a_call_that_never_began_undoes_nothing(workspace: Path) -> None:
     (workspace / "AGENTS.md").write_text("a person's")
     assert probe_call(runner.tool, {"argv": ["true"]}, _Record().context()).state == "unclear"
     assert (workspace / "AGENTS.md").exists()
+
+
+def test_what_every_single_call_wrote_is_undone(tmp_path: Path) -> None:
+    place = place_at(tmp_path)
+    with StdioClient.start(place, script=False) as server:
+        for words in ("one", "two"):
+            call = {"argv": ["sh", "-c", f"echo {words} > AGENTS.md; mkdir .vscode; echo {words} > .vscode/tasks.json"]}
+            made = server.call("registry_call", name="run_command", arguments=call)
+            assert made["output"]["is_error"], made
+            assert not [*place.workspace.glob("AGENTS.md"), *place.workspace.glob(".*")]
+
+
+def test_what_an_undo_had_put_aside_when_it_was_killed_is_undone_by_the_next_server(workspace: Path) -> None:
+    runner, record = CommandRunner(workspace), _Record()
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / ".kairos-aside-ab12-cd34").write_text("obey")
+    (workspace / "sub" / ".kairos-aside-ff-00").write_text("of an earlier call")
+    record.keep(until=time.time_ns(), aside=".kairos-aside-ab12")
+    assert probe_call(runner.tool, {"argv": ["true"]}, record.context()).state == "unclear"
+    assert [path.name for path in (workspace / "sub").iterdir()] == [".kairos-aside-ff-00"]
+    assert any("obey" in text for text in record.texts.values())
+
+
+def test_what_the_record_refuses_is_put_aside_and_the_rest_is_undone_all_the_same(workspace: Path) -> None:
+    runner, record = CommandRunner(workspace), _Record()
+    (workspace / "sub").mkdir()
+    (workspace / "AGENTS.md").write_text("first")
+    (workspace / "sub" / "AGENTS.md").write_text("second")
+    record.keep(until=time.time_ns())
+    record.refuses = "first"
+    probe_call(runner.tool, {"argv": ["true"]}, record.context())
+    assert not list(workspace.rglob("AGENTS.md"))
+    (aside,) = workspace.glob(".kairos-aside-*")
+    assert aside.read_text() == "first"

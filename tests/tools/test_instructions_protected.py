@@ -16,7 +16,8 @@ from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.store.tool_memory import intent_name
-from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
+from kairos_mcp.tools.commands import protected_paths
+from kairos_mcp.tools.commands.protected_paths import MAX_HELD
 from kairos_mcp.tools.files.content_hash import plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
@@ -162,13 +163,10 @@ def test_a_link_is_put_back_and_what_it_leads_to_is_read_only(runner: CommandRun
         runner, "rm CLAUDE.md && echo obey > CLAUDE.md; rm sub/AGENTS.md; echo obey > made.md"
     )
     assert swapped.code == "path_denied"
-    assert {each["path"] for each in record} == {"CLAUDE.md"}
+    assert {each["path"] for each in record} == {"CLAUDE.md", "made.md"}  # the link that is back leads to it
     assert os.readlink(runner.workspace / "CLAUDE.md") == "docs.md"
     assert os.readlink(runner.workspace / "sub" / "AGENTS.md") == "../made.md"
     assert (runner.workspace / "docs.md").read_text() == "ours"
-    made, record = run_and_record(runner, "echo more > made.md; echo obey > made.md")
-    assert made.is_error
-    (runner.workspace / "made.md").unlink()
     made, record = run_and_record(runner, "echo obey > made.md")
     assert (made.code, [each["path"] for each in record]) == ("path_denied", ["made.md"])
     assert not (runner.workspace / "made.md").exists()
@@ -242,8 +240,11 @@ def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failur
     assert f"sub/{MAX_HELD + 19:03}/AGENTS.md was changed" in changed.content
 
 
-def test_what_was_there_and_was_not_seen_before_is_not_taken_for_new(runner: CommandRunner) -> None:
-    for number in range(MAX_FOLDERS):
+def test_what_was_there_and_was_not_seen_before_is_not_taken_for_new(
+    runner: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protected_paths, "MAX_FOLDERS", 50)
+    for number in range(50):
         (runner.workspace / "many" / str(number)).mkdir(parents=True)
     (runner.workspace / "zeal" / "deep").mkdir(parents=True)
     (runner.workspace / "zeal" / "deep" / "AGENTS.md").write_text("somebody's")

@@ -38,6 +38,7 @@ def keep_survey(watch: WriteWatch, ctx: ToolContext, lasts_s: float) -> None:
             for path, entry in watch.before.entries.items()
         },
         "unvisited": _shorten(watch.before.unvisited),
+        "aside": watch.aside,
         "programs": _encode_programs(watch),
     }
     ctx.memory.keep(name, json.dumps(kept))
@@ -57,7 +58,9 @@ def undo_interrupted(root: int, rules: ProtectionRules, ctx: ToolContext) -> Und
         path: {name: body.encode("latin-1") for name, body in files.items()} for path, files in kept["programs"].items()
     }
     before = ProtectedSurvey(entries, frozenset(kept["unvisited"]))
-    watch = WriteWatch(root, rules, before, kept["skipped"], unheld_programs=programs)
+    watch = WriteWatch(
+        root, rules, before, kept["skipped"], unheld_programs=programs, aside=kept.get("aside", ".kairos-aside-")
+    )
 
     def is_of_program(status: os.stat_result) -> bool:
         return bool(kept["begun"] <= status.st_ctime_ns // 1_000_000 <= kept["until"])

@@ -21,15 +21,13 @@ from kairos_mcp.core.paths import Globs, Scopes
 from kairos_mcp.tools.commands.git_programs import is_repository
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
-MAX_FOLDERS = 5_000  # to look into, those nearest to the top first: this takes some 100 ms
-MAX_REPOSITORIES = 32
-MAX_INSTRUCTIONS = 500
+MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
 MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MAX_UNREADABLE = 500  # files that no program may read: each is a mount
-MAX_LISTED = 300_000  # folders to look for these in, by names alone: 50,000 take half a second
 MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
 # Others' packages: they instruct nobody here.
 DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))
+_PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, of which a character has up to four
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -72,14 +70,16 @@ class ProtectedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedSurvey:
-    """Everything protected that was found, by its plain path. `unvisited` are folders (`a/b/`) beyond MAX_FOLDERS.
+    """Everything protected that was found, by its plain path.
 
-    `unreadable` are files that no program may read, with their inodes.
+    `unvisited` are folders (`a/b/`) beyond MAX_FOLDERS, or that could not be listed. `unreadable` are files that no
+    program may read, with their inodes. `opened_up` are folders that were made readable, to search them.
     """
 
     entries: Mapping[str, ProtectedEntry] = field(default_factory=dict)
     unvisited: frozenset[str] = frozenset()
     unreadable: Mapping[str, int] = field(default_factory=dict)
+    opened_up: Collection[str] = ()
 
     def has_visited(self, path: str) -> bool:
         """Return whether the path's folder was searched, so that `entries` would have it."""
@@ -140,57 +140,112 @@ def survey_protected_paths(
 ) -> ProtectedSurvey:
     """Search a workspace for what is protected: top folders first, dependencies last. Links are not followed.
 
-    Raises CommandDenied if more files are unreadable than a sandbox can cover.
+    Raises CommandDenied if more files are unreadable than a sandbox can cover, or can be looked for.
     """
     walk = _SurveyWalk(root, rules, is_unreadable)
-    near: deque[tuple[str, _FolderKind]] = deque([("", "open")])
-    far: deque[tuple[str, _FolderKind]] = deque()
-    for _ in range(MAX_FOLDERS):
-        if walk.is_full or not (near or far):
-            break
-        folder, kind = (near or far).popleft()
-        for name, subkind in walk.visit_folder(folder, kind, skipped if not folder else ()):
-            (near if subkind in ("open", "within") else far).append((f"{folder}{name}/", subkind))
-    walk.add_link_targets()
-    unvisited = frozenset(folder for folder, kind in (*near, *far) if kind != "covered")
-    if is_unreadable is not None:
-        walk.list_unreadable([folder for folder, _ in (*near, *far)], skipped)
-    return ProtectedSurvey(walk.entries, unvisited, walk.unreadable)
+    left = walk.visit_all(skipped, MAX_FOLDERS)
+    if left and is_unreadable is not None:
+        raise CommandDenied(
+            f"This workspace holds over {MAX_FOLDERS:,} folders; files that may not be read unasked can't be found in "
+            "so many.",
+            "A person names a smaller workspace.",
+        )
+    return walk.finish(left)
+
+
+def survey_again(
+    root: int, rules: ProtectionRules, before: ProtectedSurvey, skipped: Collection[str], aside: str
+) -> ProtectedSurvey:
+    """Search a workspace after a program, to its end: what a bound leaves out, a program could put things into.
+
+    Folders that nobody visited `before` are left out, since nothing there can be told to be new. Folders of ours that
+    can't be searched are made readable. Names that begin with `aside` were given by an undo, and are found too.
+    """
+    walk = _SurveyWalk(root, rules, None, _Afterwards(before.unvisited, aside))
+    return walk.finish(walk.visit_all(skipped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Afterwards:
+    """What a search after a program does otherwise: folders that it leaves out, and a beginning of names to find."""
+
+    left_out: Collection[str]
+    aside: str
 
 
 class _SurveyWalk:
     """One search of a workspace, and what it has found so far."""
 
-    def __init__(self, root: int, rules: ProtectionRules, is_unreadable: IsUnreadable | None) -> None:
+    def __init__(
+        self,
+        root: int,
+        rules: ProtectionRules,
+        is_unreadable: IsUnreadable | None,
+        afterwards: _Afterwards | None = None,
+    ) -> None:
         self.entries: dict[str, ProtectedEntry] = {}
         self.unreadable: dict[str, int] = {}
+        self._failed: list[str] = []
+        self._opened_up: list[str] = []
         self._root = root
         self._rules = rules
         self._is_unreadable = is_unreadable
-        self._repositories = 0
+        self._afterwards = afterwards
 
-    @property
-    def is_full(self) -> bool:
-        return self._repositories >= MAX_REPOSITORIES or len(self.entries) >= MAX_INSTRUCTIONS
+    def visit_all(self, skipped: Collection[str], bound: int | None = None) -> list[str]:
+        """Visit the top and all that lies below it; return the folders that were left beyond the bound."""
+        near: deque[tuple[str, _FolderKind]] = deque([("", "open")])
+        far: deque[tuple[str, _FolderKind]] = deque()
+        visited = 0
+        while (near or far) and visited != bound:
+            visited += 1
+            folder, kind = (near or far).popleft()
+            for name, subkind in self.visit_folder(folder, kind, skipped if not folder else ()):
+                path = f"{folder}{name}/"
+                if self._afterwards is None or path not in self._afterwards.left_out:
+                    (near if subkind in ("open", "within") else far).append((path, subkind))
+        return [folder for folder, _ in (*near, *far)]
+
+    def finish(self, left: Collection[str]) -> ProtectedSurvey:
+        self._add_link_targets()
+        return ProtectedSurvey(self.entries, frozenset((*left, *self._failed)), self.unreadable, self._opened_up)
 
     def visit_folder(self, folder: str, kind: _FolderKind, skipped: Collection[str]) -> list[tuple[str, _FolderKind]]:
         """Record what is protected in a folder (`a/b/`, or empty for the top); return its subfolders to search."""
         subfolders: list[tuple[str, _FolderKind]] = []
-        with contextlib.suppress(OSError):  # it is gone, or may not be read: then no program can write it
+        try:
             # Opened by its path: a folder that was swapped for a link is at most looked into, never held.
-            folder_fd = os.open(folder or ".", _FOLDER_FLAGS, dir_fd=self._root)
+            folder_fd = self._open_to_search(folder)
             try:
                 with os.scandir(folder_fd) as scan:
                     entries = sorted(scan, key=lambda entry: entry.name)
                 if kind != "covered" and is_repository({entry.name for entry in entries}):
                     self._record_bare(folder, folder_fd)
-                    kind = "covered" if folder else kind
                 for entry in entries:
                     if entry.name not in skipped and (subkind := self._visit_entry(entry, folder, folder_fd, kind)):
                         subfolders.append((entry.name, subkind))
             finally:
                 os.close(folder_fd)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it is gone
+        except OSError:
+            # Not to be listed is no protection: who owns a folder may make it so, and may write there all the same.
+            self._failed += [] if kind == "covered" else [folder]
         return subfolders
+
+    def _open_to_search(self, folder: str) -> int:
+        """Open a folder; one that a program has left, and that can't be searched, is made readable. Raises OSError."""
+        try:
+            folder_fd = open_long_path(self._root, folder)
+            if self._afterwards is None or os.access(".", os.X_OK, dir_fd=folder_fd, effective_ids=True):
+                return folder_fd
+            os.close(folder_fd)
+        except PermissionError:
+            if self._afterwards is None:
+                raise
+        _make_readable(self._root, folder)
+        self._opened_up.append(folder)
+        return open_long_path(self._root, folder)
 
     def _visit_entry(
         self, entry: os.DirEntry[str], folder: str, folder_fd: int, kind: _FolderKind
@@ -200,11 +255,13 @@ class _SurveyWalk:
         self._note_unreadable(entry, path)
         inside: _FolderKind | None = "covered" if is_folder and self._is_unreadable is not None else None
         if kind == "covered":
-            return inside
+            return inside if entry.name != ".git" else None
         if entry.name == ".git":
             self._record(path, folder_fd, is_repository=True)
-            self._repositories += 1
             return None
+        if self._afterwards is not None and entry.name.startswith(self._afterwards.aside):
+            self._record(path, folder_fd, is_repository=False)
+            return "open" if is_folder else None  # what was too large for the record may hold more
         if not folder and entry.name in RESERVED_NAMES:
             self._record(path, folder_fd, is_repository=False)  # like an instruction: no program may make it
             return None
@@ -230,23 +287,10 @@ class _SurveyWalk:
                 "A person allows read_file for some of them by a rule of the gate, or names a smaller workspace.",
             )
 
-    def list_unreadable(self, folders: list[str], skipped: Collection[str]) -> None:
-        """Search these folders, and all below them, for unreadable files alone; at most MAX_LISTED."""
-        for folder in folders:
-            if len(folders) > MAX_LISTED:
-                raise CommandDenied(
-                    f"This workspace holds over {MAX_LISTED:,} folders; files that may not be read unasked can't be "
-                    "found in so many.",
-                    "A person names a smaller workspace.",
-                )
-            inner = self.visit_folder(folder, "covered", skipped if not folder else ())
-            folders += [f"{folder}{name}/" for name, _ in inner if name != ".git"]
-
     def _record_bare(self, folder: str, folder_fd: int) -> None:
         with contextlib.suppress(OSError):  # it is gone
             entry = ProtectedEntry(True, None, _fingerprint(os.fstat(folder_fd)), is_bare=True)
             self.entries[folder.rstrip("/") or "."] = entry
-            self._repositories += 1
 
     def _record(self, path: str, folder_fd: int, *, is_repository: bool) -> None:
         name = path.rpartition("/")[2]
@@ -255,7 +299,7 @@ class _SurveyWalk:
             link_target = os.readlink(name, dir_fd=folder_fd) if stat.S_ISLNK(status.st_mode) else None
             self.entries[path] = ProtectedEntry(is_repository, link_target, _fingerprint(status))
 
-    def add_link_targets(self) -> None:
+    def _add_link_targets(self) -> None:
         """Record what protected links lead to inside the workspace, since writing that changes what they show."""
         top = os.path.realpath(f"/proc/self/fd/{self._root}")
         for path in [path for path, entry in self.entries.items() if entry.link_target is not None]:
@@ -266,6 +310,44 @@ class _SurveyWalk:
             if not any(target == known or target.startswith(f"{known}/") for known in self.entries):
                 with contextlib.suppress(OSError):
                     self.entries[target] = ProtectedEntry(False, None, _fingerprint(os.lstat(real)))
+
+
+def open_long_path(root: int, folder: str) -> int:
+    """Open a folder by its path (`a/b/`, or empty for the top), however long that is. Raises OSError."""
+    if len(folder) <= _PATH_CHARS:
+        return os.open(folder.rstrip("/") or ".", _FOLDER_FLAGS, dir_fd=root)
+    return open_without_links(root, folder.rstrip("/").split("/"))
+
+
+def open_up_below(root: int, name: str) -> None:
+    """Make all folders in this one readable and writable to their owner. Raises OSError."""
+    folders = [name]
+    for folder in folders:
+        with contextlib.suppress(NotADirectoryError):  # a file, or a link
+            _make_readable(root, folder)
+            folder_fd = open_long_path(root, folder)
+            try:
+                with os.scandir(folder_fd) as scan:
+                    folders += [f"{folder}/{entry.name}" for entry in scan if entry.is_dir(follow_symlinks=False)]
+            finally:
+                os.close(folder_fd)
+
+
+def _make_readable(root: int, folder: str) -> None:
+    """Give a folder's owner, who has to be this process, all rights to it. Raises OSError."""
+    above, _, name = folder.rstrip("/").rpartition("/")
+    above_fd = open_long_path(root, above)
+    try:
+        fd = os.open(name or ".", _ENTRY_FLAGS | os.O_DIRECTORY, dir_fd=above_fd)
+    finally:
+        os.close(above_fd)
+    try:
+        status = os.fstat(fd)
+        # By the descriptor, which follows no link: without a right to read, there is no other kind of descriptor.
+        if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+    finally:
+        os.close(fd)
 
 
 def _fingerprint(status: os.stat_result) -> tuple[int, ...]:

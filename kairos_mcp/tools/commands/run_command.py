@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import Scopes, shorten_path
+from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
@@ -344,7 +344,11 @@ class _CommandRunner:
 
 def _describe_uncovered(held: HeldPaths) -> str | None:
     if held.survey.unvisited:
-        return f"beyond the first {MAX_FOLDERS:,} folders of the workspace it could write a .git, or instructions"
+        named = ", ".join(shorten_path(printable_name(folder)) for folder in sorted(held.survey.unvisited)[:3])
+        return (
+            f"beyond the first {MAX_FOLDERS:,} folders of the workspace, or in those that can't be listed, it could "
+            f"write a .git, or instructions: {named}"
+        )
     if unheld := held.list_unheld():
         return f"it could write {len(unheld)} .git folders or instruction files that lie deep in the workspace"
     return None

@@ -25,7 +25,7 @@ from kairos_mcp.tools.commands.protected_paths import DEPENDENCIES, ProtectedEnt
 from kairos_mcp.tools.files.walk import is_in_ignored_folder
 from kairos_mcp.tools.files.workspace import Workspace
 
-SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
+KeepText = Callable[[str], None]  # returns once the text survives a crash; raises OSError
 BUILD_FOLDERS = DEPENDENCIES | {
     *("build", "_build", "cmake-build-debug", "cmake-build-release", "dist", "out", "target", "Pods", ".build"),
     *(".tox", ".nox", ".cache", ".gradle", ".terraform", ".pre-commit", "deps", "_deps", "venv"),
@@ -58,7 +58,7 @@ def read_repository(root: int, path: str) -> dict[str, bytes] | None:
         os.close(git_fd)
 
 
-def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: SaveText, key: str) -> RepositoryChange:
+def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: KeepText) -> RepositoryChange:
     """Take out of a new repository what starts programs. `keeps` is False if it has to be moved away as a whole."""
     in_build = is_build_place(root, path)
     if not entry.is_bare and (not in_build or entry.link_target is not None):
@@ -79,7 +79,7 @@ def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: SaveT
     wanted = without_programs(found)
     if wanted == found:
         return RepositoryChange(None)
-    _write(root, path, found, wanted, save, key)
+    _write(root, path, found, wanted, save)
     taken = ", ".join(sorted(name for name in found if found[name] != wanted.get(name))[:5])
     return RepositoryChange(
         f"{name} is a new repository; what makes git start programs was taken out of it and into the record: {taken}.",
@@ -93,7 +93,7 @@ def disable_repository(folder_fd: int, name: str) -> None:
         os.rename(f"{name}/HEAD", f"{name}/HEAD.kairos-aside", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
 
 
-def restore_repository(root: int, path: str, before: FileTexts, save: SaveText, key: str) -> str | None:
+def restore_repository(root: int, path: str, before: FileTexts, save: KeepText) -> str | None:
     """Give an old repository back what it had that makes git start programs; return a sentence if it had changed."""
     found = read_repository(root, path)
     if found == before:
@@ -101,7 +101,7 @@ def restore_repository(root: int, path: str, before: FileTexts, save: SaveText, 
     name = shorten_path(printable_name(path))
     if found is None:
         return f"{name} was changed, and can't be read; look at its hooks and its config before you use git there."
-    _write(root, path, found, before, save, key)
+    _write(root, path, found, before, save)
     return f"{name} was changed in what makes git start programs; that was undone, and moved into the record."
 
 
@@ -133,10 +133,10 @@ def _leads_into_repository(root: int, path: str) -> bool:
     return bool(is_pointer) and real.startswith(f"{top}/") and ".git" in real.removeprefix(f"{top}/").split("/")
 
 
-def _write(root: int, path: str, found: FileTexts, wanted: FileTexts, save: SaveText, key: str) -> None:
+def _write(root: int, path: str, found: FileTexts, wanted: FileTexts, save: KeepText) -> None:
     """Write what is wanted, once the record holds what was found. Raises OSError."""
     taken = {name: found[name].decode("utf-8", "backslashreplace") for name in found if found[name] != wanted.get(name)}
-    save(key, json.dumps({"path": path, "texts": taken}))
+    save(json.dumps({"path": path, "texts": taken}))
     git_fd = open_without_links(root, [] if path == "." else path.split("/"))
     try:
         write_program_files(git_fd, found, wanted)

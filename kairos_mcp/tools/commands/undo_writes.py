@@ -9,6 +9,7 @@ that the next server can undo what a killed one could not.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -16,6 +17,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
@@ -28,11 +30,13 @@ from kairos_mcp.tools.commands.protected_paths import (
     ProtectedSurvey,
     ProtectionRules,
     list_unheld,
+    open_up_below,
     open_without_links,
-    survey_protected_paths,
+    survey_again,
 )
 from kairos_mcp.tools.commands.undo_repositories import (
-    SaveText,
+    KeepText,
+    RepositoryChange,
     disable_repository,
     read_repository,
     restore_repository,
@@ -43,12 +47,15 @@ MAX_FILES = 64  # in a folder that is moved into the record
 MAX_TEXT_BYTES = 256 * 1024  # of all their texts; what is larger, or no text, is only renamed
 _MAX_DEPTH = 8
 _MAX_ENTRIES = 500  # compared in a folder to find out whether it changed
+MAX_ROUNDS = 20  # of searching again: what was too large for the record, and was put aside, may hold more
+MAX_NAMED = 20  # folders, in a sentence
 SHOWN_CHARS = 4_000  # of each text, in the result; the record holds all of it
 
 UNDONE_REASON = (
     "Programs must not write repositories, or files from which agents or their hosts take instructions or start "
     "programs. What appeared there meanwhile is undone; a person can allow paths by command_writes."
 )
+SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
 IsOfProgram = Callable[[os.stat_result], bool]
 
 
@@ -66,7 +73,7 @@ class WriteWatch:
 
     `root` is a descriptor of the workspace, which must stay open. `skipped` are names at its top that are protected
     otherwise. `unheld_states` tells what was in protected folders that the sandbox does not cover, `unheld_programs`
-    what made git start programs in such repositories.
+    what made git start programs in such repositories. Names that an undo gives begin with `aside`.
     """
 
     root: int
@@ -75,6 +82,7 @@ class WriteWatch:
     skipped: Collection[str]
     unheld_states: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     unheld_programs: Mapping[str, FileTexts] = field(default_factory=dict)
+    aside: str = field(default_factory=lambda: f".kairos-aside-{secrets.token_hex(4)}")
 
     @staticmethod
     def start(root: int, rules: ProtectionRules, held: HeldPaths, skipped: Collection[str] = ()) -> WriteWatch:
@@ -96,56 +104,90 @@ class WriteWatch:
 
         What is removed is given to `save`, under keys that begin with `key_prefix`. `covered_inodes`, by path, are
         those that the program could not write: if they changed, somebody else did it, and that is not reported.
-        `is_of_program` tells of what is new whether the program may have made it.
+        `is_of_program` tells of what is new whether the program may have made it. What could not be searched, and so
+        may hold more, is a change too.
         """
-        after = survey_protected_paths(self.root, self.rules, self.skipped)
         undone = UndoneWrites()
-        for number, path in enumerate(sorted({*after.entries, *self.before.entries})):
-            old, new, key = self.before.entries.get(path), after.entries.get(path), f"{key_prefix}/{number}"
+        keep = _keep_by_content(save, key_prefix)
+        handled: set[tuple[str, bool]] = set()
+        opened_up: list[str] = []
+        for _ in range(MAX_ROUNDS):
+            after = survey_again(self.root, self.rules, self.before, self.skipped, self.aside)
+            opened_up += after.opened_up
+            said = len(undone.changes)
+            self._undo_found(after, keep, covered_inodes, is_of_program, handled, undone)
+            if len(undone.changes) == said:
+                break
+        if opened_up:
+            undone.remarks.append(f"To search them, these folders were made readable: {_name_folders(opened_up)}.")
+        if missed := after.unvisited - self.before.unvisited:
+            undone.changes.append(
+                f"These folders could not be searched, and may hold more: {_name_folders(missed)}. Look into them, or "
+                "remove them."
+            )
+        return undone
+
+    def _undo_found(
+        self,
+        after: ProtectedSurvey,
+        save: KeepText,
+        covered_inodes: Mapping[str, int],
+        is_of_program: IsOfProgram,
+        handled: set[tuple[str, bool]],
+        undone: UndoneWrites,
+    ) -> None:
+        """Undo what one search found, but for what an earlier one of this undo has `handled`."""
+        gone: set[str] = set()
+        for path in sorted({*after.entries, *self.before.entries}):
+            old, new = self.before.entries.get(path), after.entries.get(path)
+            if (kind := (path, new is not None and new.is_repository)) in handled or _lies_below(path, gone):
+                continue
+            handled.add(kind)
             if old is None or _is_another_repository(old, new):
                 if new is not None and self.before.has_visited(path):
-                    self._undo_creation(path, new, save, key, is_of_program, undone)
+                    gone |= {path} if self._undo_creation(path, new, save, is_of_program, handled, undone) else set()
             elif old.link_target is not None:
                 if new is None or new.link_target != old.link_target:
-                    undone.changes.append(self._restore_link(path, old, new, save, key))
-            elif not _is_covered(old, covered_inodes.get(path)) and (said := self._compare(path, old, new, save, key)):
+                    undone.changes.append(self._restore_link(path, old, new, save, handled))
+            elif not _is_covered(old, covered_inodes.get(path)) and (said := self._compare(path, old, new, save)):
                 undone.changes.append(said)
-        return undone
 
     def _undo_creation(
         self,
         path: str,
         new: ProtectedEntry,
-        save: SaveText,
-        key: str,
+        save: KeepText,
         is_of_program: IsOfProgram,
+        handled: set[tuple[str, bool]],
         undone: UndoneWrites,
-    ) -> None:
+    ) -> bool:
+        """Undo what is new at a path; return whether it was taken away as a whole."""
         with contextlib.suppress(OSError):  # it is gone again
             if not is_of_program(os.stat(path, dir_fd=self.root, follow_symlinks=False)):
                 undone.remarks.append(
                     f"{_format_path(path)} is new, and stays: it was changed after the program ended."
                 )
-                return
+                return False
         if new.is_repository:
             try:
-                change = undo_new_repository(self.root, path, new, save, key)
+                change = undo_new_repository(self.root, path, new, save)
             except OSError as error:
-                undone.changes.append(_undo_failed(path, error))
-                return
+                if path == ".":
+                    undone.changes.append(_undo_failed(path, error))
+                    return False
+                change = RepositoryChange(None, is_failure=True, keeps=False)
             if change.sentence is not None:
                 (undone.changes if change.is_failure else undone.remarks).append(change.sentence)
             if change.keeps:
-                return
-        undone.changes.append(self._move_to_record(path, save, key))
+                return False
+        undone.changes.append(self._move_to_record(path, save, handled))
+        return True
 
-    def _compare(
-        self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: SaveText, key: str
-    ) -> str | None:
+    def _compare(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: KeepText) -> str | None:
         """Return a sentence on what was changed in something that the sandbox does not cover, if anything was."""
         if new is not None and new.is_repository and (programs := self.unheld_programs.get(path)) is not None:
             try:
-                return restore_repository(self.root, path, programs, save, key)
+                return restore_repository(self.root, path, programs, save)
             except OSError as error:
                 return _undo_failed(path, error)
         if not self._is_changed(path, old, new):
@@ -162,10 +204,15 @@ class WriteWatch:
         )
 
     def _restore_link(
-        self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: SaveText, key: str
+        self,
+        path: str,
+        old: ProtectedEntry,
+        new: ProtectedEntry | None,
+        save: KeepText,
+        handled: set[tuple[str, bool]],
     ) -> str:
         *folders, name = path.split("/")
-        outcome = self._move_to_record(path, save, key) if new is not None else f"{_format_path(path)} was removed."
+        outcome = self._move_to_record(path, save, handled) if new is not None else f"{_format_path(path)} was removed."
         with contextlib.suppress(OSError):
             folder_fd = open_without_links(self.root, folders)
             try:
@@ -175,27 +222,45 @@ class WriteWatch:
             return f"{outcome} The link that stood there was restored."
         return f"{outcome} The link that stood there, to {_format_path(old.link_target or '')}, could not be restored."
 
-    def _move_to_record(self, path: str, save: SaveText, key: str) -> str:
+    def _move_to_record(self, path: str, save: KeepText, handled: set[tuple[str, bool]]) -> str:
         """Take a path away in one step, by renaming it; then move it into the record if it fits. Returns a sentence."""
         *folders, name = path.split("/")
-        aside = f".kairos-aside-{secrets.token_hex(4)}"
+        aside = f"{self.aside}-{secrets.token_hex(4)}"
         try:
             folder_fd = open_without_links(self.root, folders)
-        except OSError:
+        except FileNotFoundError:
             return f"{_format_path(path)} was created, and is gone again."
-        try:
-            os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-            texts = _read_texts(folder_fd, aside)
-            if texts is None:
-                disable_repository(folder_fd, aside)
-                new_path = _format_path("/".join((*folders, aside)))
-                return f"{_format_path(path)} was created; it is too large or not text, and was renamed to {new_path}."
-            save(key, json.dumps({"path": path, "texts": texts}))
-            # Of a repository its settings alone: nobody wants to read what git itself puts into each.
-            shown = texts if name != ".git" else {part: text for part, text in texts.items() if part in ("", "config")}
-            _remove_entry(folder_fd, aside)
         except OSError as error:
-            return f"{_format_path(path)} was created, and could not be removed ({os.strerror(error.errno or 0)})."
+            return _undo_failed(path, error)
+        new_path = "/".join((*folders, aside))
+        is_renamed = False
+        try:
+            with _writable(folder_fd):
+                os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+                is_renamed = True
+                handled.add((new_path, False))
+                open_up_below(folder_fd, aside)
+                texts = _read_texts(folder_fd, aside)
+                if texts is None:
+                    disable_repository(folder_fd, aside)
+                    return (
+                        f"{_format_path(path)} was created; it is too large or not text, and was renamed to "
+                        f"{_format_path(new_path)}."
+                    )
+                save(json.dumps({"path": path, "texts": texts}))
+                # Of a repository its settings alone: nobody wants to read what git itself puts into each.
+                shown = (
+                    texts if name != ".git" else {part: text for part, text in texts.items() if part in ("", "config")}
+                )
+                _remove_entry(folder_fd, aside)
+        except OSError as error:
+            if not is_renamed:
+                return f"{_format_path(path)} was created, and could not be removed ({os.strerror(error.errno or 0)})."
+            disable_repository(folder_fd, aside)
+            return (
+                f"{_format_path(path)} was created, and could not be moved into the record "
+                f"({os.strerror(error.errno or 0)}); it was renamed to {_format_path(new_path)}."
+            )
         finally:
             os.close(folder_fd)
         return f"{_format_path(path)} was created, and was moved into the record.{''.join(_quote_texts(shown))}"
@@ -214,6 +279,44 @@ def mark_failed(result: ToolResult, undone: UndoneWrites) -> ToolResult:
 def _is_covered(old: ProtectedEntry, covered_inode: int | None) -> bool:
     """Whether no program could write this entry. An entry of an interrupted call has no fingerprint to know it by."""
     return bool(old.fingerprint) and covered_inode == old.fingerprint[0]
+
+
+def _keep_by_content(save: SaveText, key_prefix: str) -> KeepText:
+    """Return a `save` whose keys follow from the texts, so that an undo that was killed can be made again.
+
+    Raises OSError, whatever the record raises: what can't be kept is put aside, and the next is undone all the same.
+    """
+
+    def keep(text: str) -> None:
+        try:
+            save(f"{key_prefix}/{sha256(text.encode()).hexdigest()[:32]}", text)
+        except Exception as error:
+            raise OSError(errno.EIO, "the record does not take it") from error
+
+    return keep
+
+
+def _lies_below(path: str, folders: Collection[str]) -> bool:
+    return any(path[:at] in folders for at, char in enumerate(path) if char == "/")
+
+
+def _name_folders(folders: Collection[str]) -> str:
+    named = ", ".join(_format_path(folder) for folder in sorted(folders)[:MAX_NAMED])
+    return f"{named} and {len(folders) - MAX_NAMED:,} more" if len(folders) > MAX_NAMED else named
+
+
+@contextlib.contextmanager
+def _writable(folder_fd: int) -> Iterator[None]:
+    """Let names in the folder be changed inside the block, though a program has made it read-only. Raises OSError."""
+    mode = stat.S_IMODE(os.fstat(folder_fd).st_mode)
+    is_writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder_fd, effective_ids=True)
+    if not is_writable:
+        os.fchmod(folder_fd, mode | stat.S_IRWXU)
+    try:
+        yield
+    finally:
+        if not is_writable:
+            os.fchmod(folder_fd, mode)
 
 
 def _is_another_repository(old: ProtectedEntry, new: ProtectedEntry | None) -> bool:

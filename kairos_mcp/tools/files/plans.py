@@ -14,6 +14,7 @@ from hashlib import sha256
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.store.tool_memory import plan_name
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import (
     BASE,
@@ -96,11 +97,11 @@ def plan_tools(rules: EditRules) -> list[Tool]:
         changes = _plan_changes(edits, rules.read_content, rules)
         text = canonical_json({"edits": edits, "files": [change.line() for change in changes]})
         plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
-        ctx.memory.keep(_memory_name(plan_id), text)
+        ctx.memory.keep(plan_name(plan_id), text)
         return _plan_result(plan_id, len(edits), changes, rules)
 
     def apply_edit_plan(arguments: JsonObject, ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
-        text = ctx.memory.recall(_memory_name(arguments["plan_id"]))
+        text = ctx.memory.recall(plan_name(arguments["plan_id"]))
         if text is None:
             raise NotFound("This run has no such plan.", NO_PLAN)
         plan = json.loads(text)
@@ -136,10 +137,6 @@ def _plan_changes(edits: Sequence[JsonObject], read_content: ReadContent, rules:
         if size > PLAN_BYTES:
             raise TooLarge(f"The files of this plan have more than {PLAN_BYTES:,} bytes.", "Plan fewer files at once.")
     return changes
-
-
-def _memory_name(plan_id: str) -> str:
-    return f"plan {plan_id}"
 
 
 def _plan_result(plan_id: str, count: int, changes: Sequence[FileChange], rules: EditRules) -> ToolResult:

@@ -1,0 +1,114 @@
+"""What a program hides from the search after it: behind much else, in folders that can't be listed, in deep ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_command import CommandRunner
+from test_instructions_protected import files, run_and_record
+
+from kairos_mcp.tools.commands import protected_paths
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (tmp_path / "W").mkdir()
+    return tmp_path / "W"
+
+
+@pytest.fixture
+def runner(workspace: Path) -> CommandRunner:
+    return CommandRunner(workspace)
+
+
+def test_nothing_hides_behind_how_much_a_program_made(runner: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protected_paths, "MAX_FOLDERS", 50)  # of the search before, which a person's workspace may need
+    made, _ = run_and_record(
+        runner,
+        "seq -f a%03g 60 | xargs mkdir; for i in $(seq 100 139); do git init -q b$i; echo obey > b$i/AGENTS.md; done; "
+        "mkdir zz zz/.vscode; echo {} > zz/.vscode/tasks.json; git init -q zz",
+    )
+    assert made.code == "path_denied"
+    left = {path.rpartition("/")[2] for path in files(runner.workspace)}
+    assert not left & {".git", "AGENTS.md", "tasks.json"}
+    assert not [name for name in left if name.startswith(".kairos-aside-")]
+
+
+def test_instructions_inside_a_repository_of_any_name_are_found_too(runner: CommandRunner) -> None:
+    made, record = run_and_record(runner, "git init -q --bare data; echo obey > data/objects/AGENTS.md")
+    assert (made.code, [each["path"] for each in record]) == ("path_denied", ["data/objects/AGENTS.md"])
+
+
+def test_what_was_put_aside_since_no_record_takes_it_is_searched_as_well(runner: CommandRunner) -> None:
+    large = "mkdir -p .vscode/x .git/modules/y; head -c 400000 /dev/zero > .vscode/large; cp .vscode/large .git/large"
+    made, _ = run_and_record(
+        runner,
+        f"{large}; echo obey > .vscode/x/AGENTS.md; git init -q --bare .git/modules/y; chmod -R 555 .vscode .git",
+    )
+    assert made.code == "path_denied"
+    assert not list(runner.workspace.rglob("AGENTS.md"))
+    assert not list(runner.workspace.rglob("y/hooks/evil"))
+
+
+_AS_PLAIN_USER = """
+import ctypes, json, os, pathspec, re2, subprocess, sys
+from kairos_mcp.core.paths import Scopes
+from kairos_mcp.tools.commands.protected_paths import HeldPaths, ProtectionRules, survey_protected_paths
+from kairos_mcp.tools.commands.undo_repositories import is_build_place
+from kairos_mcp.tools.commands.undo_writes import WriteWatch
+root, rules, record = os.open(".", os.O_RDONLY), ProtectionRules.from_scopes(Scopes((), ("AGENTS.md",))), []
+is_build_place(root, "d/.git")  # imports what this user may have no right to read
+if os.geteuid() == 0:
+    os.fchown(root, 65534, 65534)
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: else /proc/self stays root's
+watch = WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
+subprocess.run(["sh", "-c", sys.argv[1]], check=True)
+undone = watch.undo(lambda _, text: record.append(json.loads(text)["path"]), "taken-out")
+print(json.dumps([undone.changes, undone.remarks, record]))
+"""
+
+
+def _undo_as_plain_user(folder: Path, script: str) -> tuple[list[str], list[str], list[str]]:
+    """Watch a script in a process that is not root, which may list any folder; returns changes, remarks, paths kept."""
+    folder.mkdir()
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", _AS_PLAIN_USER, script],
+        cwd=folder,
+        env=environ,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    changes, remarks, record = json.loads(ended.stdout)
+    return changes, remarks, record
+
+
+@pytest.mark.parametrize("mode", ["311", "000", "400", "555"])
+def test_a_folder_that_a_program_made_unreadable_is_searched_and_named(tmp_path: Path, mode: str) -> None:
+    made = "mkdir -p d/e/.git; echo x > d/e/.git/config; echo obey > d/AGENTS.md; echo obey > d/e/AGENTS.md"
+    script = f"{made}; chmod {mode} d/e d"
+    changes, remarks, record = _undo_as_plain_user(tmp_path / "place", script)
+    assert sorted(record) == ["d/AGENTS.md", "d/e/.git", "d/e/AGENTS.md"]
+    assert len(changes) == 3
+    assert ("d/" in str(remarks)) == (mode != "555")
+    assert not (tmp_path / "place/d/AGENTS.md").exists()
+    assert not (tmp_path / "place/d/e/.git").exists()
+
+
+def test_what_lies_beyond_the_longest_path_is_found(tmp_path: Path) -> None:
+    deep = "for i in $(seq 25); do mkdir $(printf %0200d 0) && cd -P $(printf %0200d 0); done"
+    changes, _, record = _undo_as_plain_user(tmp_path / "place", f"{deep}; echo obey > AGENTS.md")
+    assert (len(changes), len(record)) == (1, 1)
+    assert record[0].count("/") == 25
+    shutil.rmtree(tmp_path / "place")
