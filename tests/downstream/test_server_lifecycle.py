@@ -451,6 +451,26 @@ def test_a_server_whose_interpreter_lies_in_the_real_home_starts_where_home_name
     assert "x__echo" in names(server)
 
 
+def test_what_is_replaced_or_made_while_a_sandboxed_server_runs_is_covered_before_its_next_call(
+    downstream: DownstreamServers,
+) -> None:
+    secret, late, instructions = (downstream.workspace / name for name in (".env", ".env.late", "AGENTS.md"))
+    secret.write_text("KEY=secret")
+    instructions.write_text("ours")
+    log = downstream.workspace / "log"
+    server = downstream.ready_peer(f"log={log}", sandbox=True, effects=(("*", "read"),))
+    for path in (secret, late, instructions):  # as editors write
+        starts = log.read_text().count("start")
+        new = downstream.workspace / "new"
+        new.write_text("KEY=another")
+        new.rename(path)
+        found = call_server(server, "open", text=str(path)).content
+        assert not found.startswith("opened"), path
+        assert call_server(server, "echo", text="same").content == "same"
+        assert log.read_text().count("start") == starts + 1
+    assert instructions.read_text() == "KEY=another"
+
+
 def test_a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server(downstream: DownstreamServers) -> None:
     (downstream.workspace / ".env").write_text("KEY=secret")
     (downstream.workspace / "plain").write_text("text")

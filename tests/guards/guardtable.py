@@ -1885,6 +1885,12 @@ PROGRAMS = (
         SANDBOXED_SERVERS + "what_a_sandboxed_server_writes_into_a_cache_of_launchers_is_its_own_and_outlives_it",
     ),
     Guard(
+        "tools/mcp_servers/client.py",
+        "is_renewed = await self._close_if_uncovered()",
+        "is_renewed = False",
+        SANDBOXED_SERVERS + "what_is_replaced_or_made_while_a_sandboxed_server_runs_is_covered_before_its_next_call",
+    ),
+    Guard(
         "tools/mcp_servers/server_sandbox.py",
         "unreadable=held.survey.unreadable,",
         "",

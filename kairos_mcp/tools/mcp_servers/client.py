@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
 MAX_PAUSE_S = 60  # between two tries
+RENEWED_NOTE = "was started anew before this call: files that its sandbox has to cover were made or replaced"
 MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server is restarted
 
 
@@ -117,6 +118,7 @@ class ServerClient:
         connection: ServerConnection | None = None
         try:
             async with asyncio.timeout_at(call.deadline) as limit:
+                is_renewed = await self._close_if_uncovered()
                 connection = await self._get_connection()
                 self._check_definition(call.definition)
                 call.recheck()  # here in the loop: made in a thread, the check could be outdated on return
@@ -125,7 +127,8 @@ class ServerClient:
                 with self._counted_call(connection):
                     answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck)
                     self._unanswered = 0
-            return self._add_refusals(convert_answer(answer), connection.watch.refused - refused_before)
+            result = self._add_refusals(convert_answer(answer), connection.watch.refused - refused_before)
+            return self._add_note(result, RENEWED_NOTE) if is_renewed else result
         except TimeoutError:
             if answer_deadline is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
@@ -181,6 +184,27 @@ class ServerClient:
             opening = self._opening = asyncio.create_task(self._open())
             opening.add_done_callback(_retrieve_exception)
         return await asyncio.shield(opening)  # a caller that gives up must not cancel the start for others
+
+    async def _close_if_uncovered(self) -> bool:
+        """End a server whose sandbox has lost a cover, so that it is started anew; return whether it was one.
+
+        Waits for the calls under way. Raises CommandDenied.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_alive or not isinstance(connection.address, ChildStart):
+            return False
+        sandbox = connection.address.sandbox
+        if sandbox is None or not await asyncio.to_thread(sandbox.has_lost_covers):
+            return False
+        while self._active_calls:
+            await self._idle.wait()
+        if self._connection is connection:  # else another call did so
+            connection.close()
+            if self._serving is not None:
+                await asyncio.wait([self._serving], timeout=10)
+            if self._connection is connection:
+                self._connection = None  # no failure: it is started again without a pause
+        return True
 
     async def _open(self) -> ServerConnection:
         await self._record_lost_connection()
@@ -355,8 +379,11 @@ class ServerClient:
         things = ", ".join(
             f"{REFUSED_METHODS[method]}{f' ({n} times)' * (n > 1)}" for method, n in sorted(refused.items())
         )
-        note = f"[{self.name} asked for {things} meanwhile; refused]"
-        return replace(answer, result=replace(answer.result, content=f"{answer.result.content}\n{note}"))
+        return self._add_note(answer, f"asked for {things} meanwhile; refused")
+
+    def _add_note(self, answer: ServerResult, note: str) -> ServerResult:
+        content = f"{answer.result.content}\n[{self.name} {note}]"
+        return replace(answer, result=replace(answer.result, content=content))
 
 
 def _is_answer(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,12 @@ from kairos_mcp.core.errors import CommandDenied, ConfigError
 from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
-from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, hold_protected_paths
+from kairos_mcp.tools.commands.protected_paths import (
+    IsUnreadable,
+    ProtectionRules,
+    hold_protected_paths,
+    survey_protected_paths,
+)
 from kairos_mcp.tools.commands.sandbox import Sandbox, SandboxMount
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
@@ -46,7 +51,8 @@ class SandboxLimits:
 class ServerSandbox:
     """A sandbox for one start of `argv`.
 
-    `covered_inodes` is filled in when it is built: the protected paths of the workspace that can't be written in it.
+    Filled in when it is built: `covered_inodes`, the protected paths of the workspace that can't be written in it, and
+    `unreadable_inodes`, the files there that can't be read.
     """
 
     argv: tuple[str, ...]
@@ -55,6 +61,7 @@ class ServerSandbox:
     limits: SandboxLimits
     env: Mapping[str, str]
     covered_inodes: dict[str, int] = field(default_factory=dict)
+    unreadable_inodes: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
     def open_arguments(self) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
@@ -77,6 +84,7 @@ class ServerSandbox:
                 self.covered_inodes.update(
                     {entry.path: os.fstat(entry.descriptor).st_ino for entry in held.entries if entry.is_protected}
                 )
+                self.unreadable_inodes.update(held.survey.unreadable)
                 argv = self.sandbox.wrap(
                     self.argv,
                     cwd=self.cwd,
@@ -86,6 +94,28 @@ class ServerSandbox:
                     unreadable=held.survey.unreadable,
                 )
                 yield argv, tuple(entry.descriptor for entry in held.entries)
+        finally:
+            os.close(root)
+
+    def has_lost_covers(self) -> bool:
+        """Return whether a file stands open that the sandbox should cover.
+
+        A cover goes with its file where that is replaced, as editors do, and a file made later has none. Raises
+        CommandDenied if there are more files than a sandbox can cover.
+        """
+        if self.sandbox.workspace is None:
+            return False
+        root = os.open(self.sandbox.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for path, inode in self.covered_inodes.items():
+                with suppress(OSError):  # what was removed needs no cover, and is undone if the server makes it
+                    if os.stat(path, dir_fd=root, follow_symlinks=False).st_ino != inode:
+                        return True
+            if self.limits.is_unreadable is None:
+                return False
+            top_names, limits = self.sandbox.protected_top_names(), self.limits
+            found = survey_protected_paths(root, limits.rules, top_names, limits.is_unreadable).unreadable
+            return any(self.unreadable_inodes.get(path) != inode for path, inode in found.items())
         finally:
             os.close(root)
 
