@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kairos_mcp.cli import jsonc
+from kairos_mcp.core import jsonc
 from kairos_mcp.core.messages import JsonObject
 
 

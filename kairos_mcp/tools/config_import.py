@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from kairos_mcp.core import jsonc
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.text import spell_out_hidden, truncate
@@ -81,7 +82,7 @@ def read_claude_desktop(text: str) -> ImportedServers:
 def read_vscode(text: str) -> ImportedServers:
     """Read VS Code's `.vscode/mcp.json`: JSON with comments; `servers`, with `${env:VAR}`, `${input:ID}` and
     `${workspaceFolder}`. Raises BadArguments."""
-    return _read_servers(_strip_comments(text), ("servers",), _translate_vscode)
+    return _read_servers(jsonc.blank_extras(text), ("servers",), _translate_vscode)
 
 
 _IN_ARGUMENT = "an argument names a variable; secrets are not put into arguments: move it to env"
@@ -240,12 +241,6 @@ def _variable_name(name: str) -> str:
 
 def _quote(text: str) -> str:
     return repr(truncate(text, 60))
-
-
-def _strip_comments(text: str) -> str:
-    """Remove comments and trailing commas, as editors allow them, from JSON; strings stay unchanged."""
-    tokens = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?=\s*(?:(?://[^\n]*|/\*(?s:.*?)\*/)\s*)*[}\]])')
-    return tokens.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
 def _describe_start(server: ServerSetting, wanted: list[WantedSecret]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.cli import jsonc
+from kairos_mcp.core import jsonc
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.sampled_from(
     ["servers", "kairos", "//", ",}"]

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.counted_calls import count_calls
 
-from kairos_mcp.cli import jsonc
+from kairos_mcp.core import jsonc
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.input_checks import Undecodable, decode_object, parse_strict_json
 from kairos_mcp.core.json_bounds import MAX_VALUES, MESSAGE_VALUES, ValueCounter, has_more_values

@@ -136,7 +136,7 @@ ROWS = (
     (
         "a file that a command reads, in a process of its own: of a host, a mandate, an answer, servers to import",
         f"{bounded_files.FILE_BYTES:,} bytes, of servers to import {json_bounds.DOCUMENT_VALUES:,} values",
-        "settings/bounded_files.py, cli/tools_import.py, cli/host_formats.py, cli/jsonc.py, cli/mandates.py, "
+        "settings/bounded_files.py, cli/tools_import.py, cli/host_formats.py, core/jsonc.py, cli/mandates.py, "
         "tools/config_import.py",
         "an error",
     ),

@@ -199,3 +199,11 @@ def test_whatever_names_and_values_there_are_the_result_loads(
         file = tmp_path_factory.mktemp("toml") / "k.toml"
         file.write_text(imported.format_toml(), encoding="utf-8", newline="")
         assert read_settings_file(file).get("servers", ()) == imported.servers
+
+
+@pytest.mark.parametrize("extra", ["//" * 40, "/**/" * 40, "//\n" * 40, " " * 40])
+def test_a_comma_before_many_comments_is_read_in_linear_time(extra: str) -> None:
+    text = '{"servers": {"a": {"command": "x",' + extra + '\n"args": []}}}'
+    assert [server.command for server in read_vscode(text).servers] == [("x",)]
+    with pytest.raises(BadArguments):
+        read_vscode(text[:-1] + "," + extra + "x")

@@ -2145,13 +2145,13 @@ OUTSIDE = (
         COSTS + "a_file_without_end_is_read_up_to_its_bound",
     ),
     Guard(
-        "cli/jsonc.py",
+        "core/jsonc.py",
         "*+\"?'",
         "*+\"'",
         "commands/test_jsonc.py::test_what_is_never_closed_is_refused_in_linear_time",
     ),
     Guard(
-        "cli/jsonc.py",
+        "core/jsonc.py",
         r'/\*.*?(?:\*/|\Z)"',
         r'/\*.*?\*/"',
         "commands/test_jsonc.py::test_what_is_never_closed_is_refused_in_linear_time",

@@ -31,7 +31,7 @@ class _Member(NamedTuple):
 def parse(text: str) -> JsonObject:
     """Parse a JSON object with comments and trailing commas; an empty text is an empty object. Raises ValueError, also
     for a key that is given twice: which one counts would be a guess."""
-    plain = _plain(text).strip() or "{}"
+    plain = blank_extras(text).strip() or "{}"
     if not plain.startswith("{"):
         raise ValueError("it holds no JSON object")
     content: JsonObject = json.loads(plain, object_pairs_hook=_refuse_duplicate_keys)
@@ -40,7 +40,7 @@ def parse(text: str) -> JsonObject:
 
 def set_entry(text: str, section: str, name: str, value: JsonObject) -> str:
     """Return the text with this entry in the object `section`; both are added where they are missing."""
-    text = text if _plain(text).strip() else text + "{}\n"
+    text = text if blank_extras(text).strip() else text + "{}\n"
     root = _members(text, _start(text))
     if section not in root:
         return _add(text, _start(text), section, {name: value})
@@ -88,7 +88,7 @@ def _add(text: str, start: int, name: str, value: Any) -> str:
     if not members:
         indent = _indent_at(text, start)
         inner = indent + _unit(text)
-        closing = "" if _plain(text)[start + 1 :].lstrip(" \t").startswith(("\n", "\r")) else newline + indent
+        closing = "" if blank_extras(text)[start + 1 :].lstrip(" \t").startswith(("\n", "\r")) else newline + indent
         return f"{text[: start + 1]}{newline}{inner}{_member(text, name, value, inner)}{closing}{text[start + 1 :]}"
     last = list(members.values())[-1]
     comma, indent = _comma_after(text, last.end), _indent_at(text, last.name)
@@ -115,8 +115,8 @@ def _encode(text: str, value: Any, indent: str) -> str:
     return encoded.replace("\n", newline + indent)
 
 
-def _plain(text: str) -> str:
-    """The text as plain JSON, of the same length: spaces in place of comments and trailing commas."""
+def blank_extras(text: str) -> str:
+    """Return the text as plain JSON, of the same length: spaces in place of comments and trailing commas."""
     return _blank(_without_comments(text), _STRING_OR_TRAILING_COMMA)
 
 
@@ -136,12 +136,12 @@ def _blank(text: str, string_or_other: re.Pattern[str]) -> str:
 
 
 def _start(text: str) -> int:
-    return _plain(text).index("{")
+    return blank_extras(text).index("{")
 
 
 def _members(text: str, start: int) -> Mapping[str, _Member]:
     """The members of the object at `start`. Raises ValueError where there is none."""
-    plain, found = _plain(text), dict[str, _Member]()
+    plain, found = blank_extras(text), dict[str, _Member]()
     if plain[start] != "{":
         raise ValueError("it holds no JSON object")
     at = _skip_space(plain, start + 1)
