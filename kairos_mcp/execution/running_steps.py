@@ -171,4 +171,4 @@ def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> Too
         with store.read_session() as session:
             tool_memory.check_owner(session, run, run_id, owner, fence)
 
-    return ToolMemory(keep, recall, check)
+    return ToolMemory(keep, recall, check, state.executor.tool_caller.resources.redactor)

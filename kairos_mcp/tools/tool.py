@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, Literal, TypeVar
 
 from kairos_mcp.core import redact_values
@@ -27,12 +28,27 @@ class ToolMemory:
 
     A name is kept once: keeping the same text again does nothing, keeping another one raises ValueError. `check_owner`
     raises FenceLost if another server has taken over the run, as `keep` does. All three are called in a worker
-    thread.
+    thread. `redactor` masks what is kept to be read alone.
     """
 
     keep: Callable[[str, str], None]
     recall: Callable[[str], str | None]
     check_owner: Callable[[], None] = lambda: None
+    redactor: Redactor = Redactor()
+
+    def keep_taken(self, prefix: str, path: str, texts: Mapping[str, str]) -> dict[str, str]:
+        """Keep the texts that were taken out of the workspace at a path, and return them as they are kept: masked as
+        those of files are, since a person reads them, and nothing puts them back.
+
+        The name begins with `prefix` and follows from what is kept, so that an undo that was killed can be made again.
+        """
+        masked = {
+            part: self.redactor.mask_file(f"{path}/{part}" if part else path, text.encode()).shown.decode()
+            for part, text in texts.items()
+        }
+        text = json.dumps({"path": path, "texts": masked})
+        self.keep(f"{prefix}/{sha256(text.encode()).hexdigest()[:32]}", text)
+        return masked
 
     @staticmethod
     def in_process() -> ToolMemory:

@@ -72,7 +72,7 @@ if os.geteuid() == 0:
     ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: else /proc/self stays root's
 watch = WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
 subprocess.run(["sh", "-c", sys.argv[1]], check=True)
-undone = watch.undo(lambda _, text: record.append(json.loads(text)["path"]), "taken-out")
+undone = watch.undo(lambda _, path, texts: record.append(path) or texts, "taken-out")
 print(json.dumps([undone.changes, undone.remarks, record]))
 """
 

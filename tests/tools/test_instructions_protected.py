@@ -43,10 +43,10 @@ def files(workspace: Path) -> set[str]:
     return {path.relative_to(workspace).as_posix() for path in workspace.rglob("*")}
 
 
-def run_and_record(runner: CommandRunner, script: str) -> tuple[ToolResult, list[dict[str, object]]]:
-    """Run a shell's script; returns the result, and what was moved into the record."""
+def run_and_record(runner: CommandRunner, script: str, *known: str) -> tuple[ToolResult, list[dict[str, object]]]:
+    """Run a shell's script; returns the result, and what was moved into the record, where these secrets are known."""
     kept: dict[str, str] = {}
-    memory = ToolMemory(kept.__setitem__, kept.get)
+    memory = ToolMemory(kept.__setitem__, kept.get, redactor=Redactor(known))
     ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
     result = call_tool(runner.tool, {"argv": ["sh", "-c", script]}, ctx)
     assert kept.pop(intent_name("round-1/call-1"))
@@ -119,6 +119,23 @@ def test_what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed(ru
     ]
     assert files(runner.workspace) == {"sub", "sub/a"}
     assert not run_and_record(runner, "echo x > sub/a/code")[0].is_error
+
+
+def test_the_record_has_no_secret_of_what_is_moved_into_it(runner: CommandRunner) -> None:
+    (runner.workspace / "settings.yaml").write_text("db_password: okapi-plainword\nhost: here\n")
+    (runner.workspace / "key.txt").write_text("zebra-quagga-5577\n")
+    made, record = run_and_record(
+        runner,
+        "cp settings.yaml AGENTS.md; (echo NAME=plainword; cat key.txt) > .envrc; mkdir -p x/.git/hooks; cd x/.git; "
+        "echo ref: refs/heads/main > HEAD; mkdir objects refs; cp ../../key.txt hooks/pre-commit",
+        "zebra-quagga-5577",
+    )
+    assert made.code == "path_denied"
+    texts = {(each["path"], part): text for each in record for part, text in {**each["texts"]}.items()}  # type: ignore[arg-type,dict-item]
+    assert texts["AGENTS.md", ""] == "db_password: [secret]\nhost: here\n"
+    assert texts[".envrc", ""].startswith("NAME=[secret]\n")
+    assert not [value for value in ("plainword", "zebra-quagga") if value in str(record) + made.content]
+    assert "x/.git" in str(record)
 
 
 def test_skills_that_were_not_there_are_moved_as_well(runner: CommandRunner) -> None:

@@ -66,7 +66,7 @@ def undo_interrupted(root: int, rules: ProtectionRules, ctx: ToolContext) -> Und
         return bool(kept["begun"] <= status.st_ctime_ns // 1_000_000 <= kept["until"])
 
     ctx.memory.check_owner()
-    return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", is_of_program=is_of_program)
+    return watch.undo(ctx.memory.keep_taken, f"{ctx.path}/taken-out", is_of_program=is_of_program)
 
 
 def _encode_programs(watch: WriteWatch) -> dict[str, dict[str, str]]:

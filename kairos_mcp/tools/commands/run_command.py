@@ -272,7 +272,7 @@ class _CommandRunner:
             undone = UndoneWrites()
             if prepared.watch is not None and prepared.held is not None:
                 remove_mount_points(root, prepared.held)
-                undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out")
+                undone = prepared.watch.undo(ctx.memory.keep_taken, f"{ctx.path}/taken-out")
         return _FinishedCommand(result, "without a sandbox" if self._bare else prepared.warning, undone)
 
     def _sandbox_for(self, root: int, arguments: JsonObject) -> Sandbox:

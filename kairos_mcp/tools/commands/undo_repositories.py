@@ -7,10 +7,9 @@ stays without anything that makes git start programs. An old one gets back what 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,9 @@ from kairos_mcp.tools.commands.protected_paths import DEPENDENCIES, ProtectedEnt
 from kairos_mcp.tools.files.walk import is_in_ignored_folder
 from kairos_mcp.tools.files.workspace import Workspace
 
-KeepText = Callable[[str], None]  # returns once the text survives a crash; raises OSError
+KeepTexts = Callable[[str, Mapping[str, str]], dict[str, str]]
+"""Keeps the texts that were taken from a path; returns them as they are kept, once they survive a crash. Raises
+OSError."""
 BUILD_FOLDERS = DEPENDENCIES | {
     *("build", "_build", "cmake-build-debug", "cmake-build-release", "dist", "out", "target", "Pods", ".build"),
     *(".tox", ".nox", ".cache", ".gradle", ".terraform", ".pre-commit", "deps", "_deps", "venv"),
@@ -58,7 +59,7 @@ def read_repository(root: int, path: str) -> dict[str, bytes] | None:
         os.close(git_fd)
 
 
-def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: KeepText) -> RepositoryChange:
+def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: KeepTexts) -> RepositoryChange:
     """Take out of a new repository what starts programs. `keeps` is False if it has to be moved away as a whole."""
     in_build = is_build_place(root, path)
     if not entry.is_bare and (not in_build or entry.link_target is not None):
@@ -93,7 +94,7 @@ def disable_repository(folder_fd: int, name: str) -> None:
         os.rename(f"{name}/HEAD", f"{name}/HEAD.kairos-aside", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
 
 
-def restore_repository(root: int, path: str, before: FileTexts, save: KeepText) -> str | None:
+def restore_repository(root: int, path: str, before: FileTexts, save: KeepTexts) -> str | None:
     """Give an old repository back what it had that makes git start programs; return a sentence if it had changed."""
     found = read_repository(root, path)
     if found == before:
@@ -133,10 +134,10 @@ def _leads_into_repository(root: int, path: str) -> bool:
     return bool(is_pointer) and real.startswith(f"{top}/") and ".git" in real.removeprefix(f"{top}/").split("/")
 
 
-def _write(root: int, path: str, found: FileTexts, wanted: FileTexts, save: KeepText) -> None:
+def _write(root: int, path: str, found: FileTexts, wanted: FileTexts, save: KeepTexts) -> None:
     """Write what is wanted, once the record holds what was found. Raises OSError."""
     taken = {name: found[name].decode("utf-8", "backslashreplace") for name in found if found[name] != wanted.get(name)}
-    save(json.dumps({"path": path, "texts": taken}))
+    save(path, taken)
     git_fd = open_without_links(root, [] if path == "." else path.split("/"))
     try:
         write_program_files(git_fd, found, wanted)

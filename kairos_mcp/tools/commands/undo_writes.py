@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
@@ -35,7 +33,7 @@ from kairos_mcp.tools.commands.protected_paths import (
     survey_again,
 )
 from kairos_mcp.tools.commands.undo_repositories import (
-    KeepText,
+    KeepTexts,
     RepositoryChange,
     disable_repository,
     read_repository,
@@ -55,7 +53,7 @@ UNDONE_REASON = (
     "Programs must not write repositories, or files from which agents or their hosts take instructions or start "
     "programs. What appeared there meanwhile is undone; a person can allow paths by command_writes."
 )
-SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
+SaveTexts = Callable[[str, str, Mapping[str, str]], dict[str, str]]  # as ToolMemory.keep_taken
 IsOfProgram = Callable[[os.stat_result], bool]
 
 
@@ -95,7 +93,7 @@ class WriteWatch:
 
     def undo(
         self,
-        save: SaveText,
+        save: SaveTexts,
         key_prefix: str,
         covered_inodes: Mapping[str, int] = MappingProxyType({}),
         is_of_program: IsOfProgram = lambda status: True,
@@ -108,7 +106,7 @@ class WriteWatch:
         may hold more, is a change too.
         """
         undone = UndoneWrites()
-        keep = _keep_by_content(save, key_prefix)
+        keep = _keep_or_raise(save, key_prefix)
         handled: set[tuple[str, bool]] = set()
         opened_up: list[str] = []
         for _ in range(MAX_ROUNDS):
@@ -130,7 +128,7 @@ class WriteWatch:
     def _undo_found(
         self,
         after: ProtectedSurvey,
-        save: KeepText,
+        save: KeepTexts,
         covered_inodes: Mapping[str, int],
         is_of_program: IsOfProgram,
         handled: set[tuple[str, bool]],
@@ -156,7 +154,7 @@ class WriteWatch:
         self,
         path: str,
         new: ProtectedEntry,
-        save: KeepText,
+        save: KeepTexts,
         is_of_program: IsOfProgram,
         handled: set[tuple[str, bool]],
         undone: UndoneWrites,
@@ -183,7 +181,7 @@ class WriteWatch:
         undone.changes.append(self._move_to_record(path, save, handled))
         return True
 
-    def _compare(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: KeepText) -> str | None:
+    def _compare(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: KeepTexts) -> str | None:
         """Return a sentence on what was changed in something that the sandbox does not cover, if anything was."""
         if new is not None and new.is_repository and (programs := self.unheld_programs.get(path)) is not None:
             try:
@@ -208,7 +206,7 @@ class WriteWatch:
         path: str,
         old: ProtectedEntry,
         new: ProtectedEntry | None,
-        save: KeepText,
+        save: KeepTexts,
         handled: set[tuple[str, bool]],
     ) -> str:
         *folders, name = path.split("/")
@@ -222,7 +220,7 @@ class WriteWatch:
             return f"{outcome} The link that stood there was restored."
         return f"{outcome} The link that stood there, to {_format_path(old.link_target or '')}, could not be restored."
 
-    def _move_to_record(self, path: str, save: KeepText, handled: set[tuple[str, bool]]) -> str:
+    def _move_to_record(self, path: str, save: KeepTexts, handled: set[tuple[str, bool]]) -> str:
         """Take a path away in one step, by renaming it; then move it into the record if it fits. Returns a sentence."""
         *folders, name = path.split("/")
         aside = f"{self.aside}-{secrets.token_hex(4)}"
@@ -247,10 +245,10 @@ class WriteWatch:
                         f"{_format_path(path)} was created; it is too large or not text, and was renamed to "
                         f"{_format_path(new_path)}."
                     )
-                save(json.dumps({"path": path, "texts": texts}))
+                kept = save(path, texts)
                 # Of a repository its settings alone: nobody wants to read what git itself puts into each.
                 shown = (
-                    texts if name != ".git" else {part: text for part, text in texts.items() if part in ("", "config")}
+                    kept if name != ".git" else {part: text for part, text in kept.items() if part in ("", "config")}
                 )
                 _remove_entry(folder_fd, aside)
         except OSError as error:
@@ -281,15 +279,13 @@ def _is_covered(old: ProtectedEntry, covered_inode: int | None) -> bool:
     return bool(old.fingerprint) and covered_inode == old.fingerprint[0]
 
 
-def _keep_by_content(save: SaveText, key_prefix: str) -> KeepText:
-    """Return a `save` whose keys follow from the texts, so that an undo that was killed can be made again.
+def _keep_or_raise(save: SaveTexts, key_prefix: str) -> KeepTexts:
+    """Return a `save` that raises OSError, whatever the record raises: what can't be kept is put aside, and the next is
+    undone all the same."""
 
-    Raises OSError, whatever the record raises: what can't be kept is put aside, and the next is undone all the same.
-    """
-
-    def keep(text: str) -> None:
+    def keep(path: str, texts: Mapping[str, str]) -> dict[str, str]:
         try:
-            save(f"{key_prefix}/{sha256(text.encode()).hexdigest()[:32]}", text)
+            return save(key_prefix, path, texts)
         except Exception as error:
             raise OSError(errno.EIO, "the record does not take it") from error
 

@@ -238,7 +238,9 @@ class McpServerSource:
 
     def _undo_writes(self, watch: WriteWatch | None, ctx: ToolContext) -> UndoneWrites:
         covered = self._client.covered_inodes if self._client is not None else {}
-        return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else UndoneWrites()
+        return (
+            watch.undo(ctx.memory.keep_taken, f"{ctx.path}/taken-out", covered) if watch is not None else UndoneWrites()
+        )
 
     def _send(self, call: ServerToolCall, ctx: ToolContext) -> ServerResult:
         try:
