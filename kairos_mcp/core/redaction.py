@@ -26,6 +26,7 @@ from kairos_mcp.core.secret_spans import merge_spans
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
 CACHED_WINDOWS = 8  # of masked files that are remembered
+CACHED_BYTES = 1 << 20  # a larger window is masked anew each time: with its spans it may take many times its length
 _FileKind = Literal["env", "settings", "source"]
 
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
@@ -102,7 +103,8 @@ class Redactor:
     def mask_window(self, path: str, content: bytes) -> MaskedFile:
         """Return what a window of a file holds, with where its secrets stand. The last ones are remembered."""
         kind: _FileKind = "env" if is_env_file(path) else "source" if is_source(path) else "settings"
-        return self._mask_window(content, kind, self._forms if self._known else None)
+        mask = self._mask_window if len(content) <= CACHED_BYTES else _mask_window
+        return mask(content, kind, self._forms if self._known else None)
 
     def _known_spans(self, content: bytes) -> list[Span]:
         return _known_spans(content, self._forms if self._known else None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.app import law
 
 import kairos_mcp
-from kairos_mcp.core.redaction import MASK, Redactor, find_secret_values
+from kairos_mcp.core.redaction import CACHED_BYTES, MASK, Redactor, find_secret_values
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
@@ -225,3 +225,10 @@ def test_012_masking_takes_time_in_proportion(what: str) -> None:
         mask.redact_text(text)
         took.append(time.process_time() - began)
     assert took[1] < max(0.2, took[0] * 25)  # ten times the text; a square would be a hundred times
+
+
+def test_no_large_masked_file_is_kept_in_memory() -> None:
+    mask, small = Redactor(), b"password=b1\n" * 10
+    large = small * (CACHED_BYTES // len(small) + 1)
+    assert mask.mask_window("a.conf", small) is mask.mask_window("a.conf", small)
+    assert mask.mask_window("a.conf", large) is not mask.mask_window("a.conf", large)
