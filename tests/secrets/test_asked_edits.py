@@ -295,3 +295,15 @@ def test_the_hash_of_a_file_is_that_of_no_other_of_the_same_content(tmp_path: Pa
     tools.write({"c.yaml": HELD, "d.yaml": HELD})
     hashes = {path: tools.call("read_file", path=path).data["sha256"] for path in ("c.yaml", "d.yaml")}
     assert hashes["c.yaml"] != hashes["d.yaml"]
+
+
+@pytest.mark.parametrize("content", [HELD, "a: 1\nb: 2\n"], ids=["with a secret", "without"])
+def test_an_edit_of_the_mark_is_told_what_it_stands_for_whatever_the_file_holds(tmp_path: Path, content: str) -> None:
+    tools = keyed_tools(tmp_path)
+    tools.write({"c.yaml": content})
+    edit = {"path": "c.yaml", "old_string": "password: [secret]", "new_string": "password: x"}
+    for name, given in (("edit_file", edit), ("plan_edits", {"edits": [edit]})):
+        answer = tools.call(name, **given)
+        assert answer.code == "match_none"
+        assert "stands for a value that is not shown. Edit around it" in answer.content
+        assert "own text" not in answer.content

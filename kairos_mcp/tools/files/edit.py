@@ -14,6 +14,7 @@ from itertools import pairwise
 from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNone, NoChange, OverlappingEdits, TooLarge
 from kairos_mcp.core.masked_file import STAND_IN, MaskedFile
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.files.lookalikes import describe_lookalike
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 
@@ -244,6 +245,11 @@ def _no_match_error(path: str, text: str, edit: TextEdit, others: Sequence[_Matc
         return MatchNone(problem, "It has CRLF line ends and the file has LF.")
     if STAND_IN not in edit.old and (described := describe_lookalike(text, edit.old)) is not None:
         return MatchNone(problem, f"{described} Write these characters, or replace a part without them.")
+    if MASK in edit.old:
+        return MatchNone(
+            problem,
+            f"{MASK} stands for a value that is not shown. Edit around it, by an old_string that leaves it out.",
+        )
     return MatchNone(problem, "It has to be the file's own text, every space of it; read_file shows it.")
 
 
