@@ -350,6 +350,8 @@ class Gate:
         touched = call.touched or self._paths.find(tool, call.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *call.preview_paths)))
         scopes = self._scopes_of(tool, inside)
+        if _writes_files(tool) and self._paths.writes_repository(inside):
+            scopes = (*scopes, "L1")  # git starts there what its settings name, as for instructions
         has_instructions = "L1" in scopes
         if tool is not None and tool.source != "caller":
             unknown_scopes: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
@@ -428,6 +430,11 @@ class Gate:
             return None if self._scope_of is None else self._scope_of(plain_path(path))
         except KairosError:
             return None
+
+
+def _writes_files(tool: ToolSpec | None) -> bool:
+    """Whether the paths of a call are written, if any: a program names the folder that it is started in."""
+    return tool is not None and tool.effect != "read" and tool.source != "caller" and not is_command(tool)
 
 
 def _own_file_reason(facts: CallFacts) -> str:

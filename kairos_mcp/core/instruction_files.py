@@ -213,6 +213,10 @@ GIT = (
     InstructionFiles("git", "https://git-scm.com/docs/gitmodules", (".gitmodules",)),
     InstructionFiles("git", "https://git-scm.com/docs/githooks", (".githooks", ".git-hooks")),
     InstructionFiles("git", "https://git-scm.com/docs/git-config#_includes", (".gitconfig",)),
+    InstructionFiles("Mercurial", "https://www.mercurial-scm.org/doc/hgrc.5.html", (".hg/hgrc*", "*/.hg/hgrc*")),
+    InstructionFiles(
+        "Jujutsu", "https://docs.jj-vcs.dev/latest/config", (".jj/repo/config.toml", "*/.jj/repo/config.toml")
+    ),
     InstructionFiles(
         "pre-commit", "https://pre-commit.com", (".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml")
     ),

@@ -41,6 +41,7 @@ from kairos_mcp.core.paths import PATH_BYTES, Scopes, plain_path, plain_path_or_
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.tools.commands.git_programs import REPOSITORY_NAMES, is_repository
 from kairos_mcp.tools.skills import READ_SKILL
 
 MAX_TEXTS = 2_000  # of one call that may name files; a call with more counts as unresolved
@@ -146,6 +147,24 @@ class TouchedPaths:
         if not walk.real_paths and not walk.unresolved and tool.effect == "read" and _takes_paths(tool):
             walk.add_path(self._root, ".")  # without a path it reads the workspace itself
         return walk.build_result(writes=tool.effect != "read" and tool.source != "caller")
+
+    def writes_repository(self, paths: Iterable[str]) -> bool:
+        """Return whether a folder above one of these paths is a repository for git, or is one with what they add."""
+        added: dict[str, set[str]] = {}
+        for path in paths:
+            parts = path.split("/")
+            for depth, part in enumerate(parts):
+                added.setdefault("/".join(parts[:depth]), set()).add(part.casefold())
+        return any(
+            is_repository(
+                {
+                    name
+                    for name in REPOSITORY_NAMES
+                    if name.casefold() in names or os.path.lexists(f"{self._root}/{folder}/{name}")
+                }
+            )
+            for folder, names in added.items()
+        )
 
     def _bases_of(self, tool: ToolSpec) -> tuple[str, ...]:
         if tool.source.startswith("python:"):

@@ -300,3 +300,22 @@ def test_law_any_arguments_are_looked_at_and_none_raise(arguments: dict[str, Any
     found = TouchedPaths(Path("/usr"), Scopes()).find(theirs(), arguments)
     assert all(path == "." or not path.startswith(("/", "../")) for path in found.inside)
     assert all(path.startswith("/") for path in found.outside)
+
+
+def test_a_write_that_makes_a_repository_of_any_name_or_goes_into_one_asks_though_a_rule_allows_it(
+    tmp_path: Path,
+) -> None:
+    gate = Gate((GateRule("write_file", "allow"),), Scopes().scope_of, paths=TouchedPaths(tmp_path, Scopes()))
+    write = ToolSpec("write_file", "", {"type": "object"}, effect="checked", source="builtin")
+
+    def judge(path: str, *more: str) -> str:
+        return gate.judge(GatedCall(write, {"path": path}, preview_paths=more)).decision
+
+    (tmp_path / "evil" / "objects").mkdir(parents=True)
+    assert [judge(path) for path in ("evil/HEAD", "evil/config", "evil/refs/x")] == ["allow"] * 3
+    assert judge("new/HEAD", "new/objects/x", "new/refs/x") == "ask"
+    (tmp_path / "evil" / "HEAD").write_text("ref: refs/heads/main\n")
+    assert judge("evil/refs/x") == "ask"
+    (tmp_path / "evil" / "refs").mkdir()
+    assert [judge(path) for path in ("evil/config", "evil/a/b/c")] == ["ask"] * 2
+    assert judge("good/config") == "allow"

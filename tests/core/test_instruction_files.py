@@ -26,6 +26,7 @@ READ_UNASKED = [
     *(".pre-commit-config.yaml", ".aider.conf.yml", "QWEN.md", "lefthook.yml", ".config/lefthook.json", ".envrc"),
     *(".github/copilot-instructions.md", ".devcontainer.json", ".husky/pre-commit", ".gitattributes", ".gitmodules"),
     *(".vscode/tasks.json", "sub/.vscode/mcp.json", "sub/.cursor/mcp.json", "CRUSH.md", ".kilocode/mcp.json"),
+    *(".hg/hgrc", "sub/.hg/hgrc", ".jj/repo/config.toml", "sub/.jj/repo/config.toml"),
     *(".nvim.lua", ".dir-locals.el", "x.sublime-project", ".tool-versions", ".Idea/workspace.xml", "LEFTHOOK.YML"),
 ]
 BUILT_AND_TESTED = [

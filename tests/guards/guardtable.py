@@ -1452,6 +1452,13 @@ APPROVALS = (
         HIDING + "a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it",
     ),
     Guard(
+        "gate.py",
+        "        if _writes_files(tool) and self._paths.writes_repository(inside):\n",
+        "        if False:\n",
+        "approvals/test_touched_paths.py::test_"
+        "a_write_that_makes_a_repository_of_any_name_or_goes_into_one_asks_though_a_rule_allows_it",
+    ),
+    Guard(
         "store/tool_memory.py",
         "other.principal = mine.principal",
         "other.principal is not null",

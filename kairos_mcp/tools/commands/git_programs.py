@@ -24,6 +24,7 @@ _SETTINGS_FILES = frozenset(("config", "config.worktree"))
 _POINTERS = frozenset(("commondir",))  # where git finds the settings of a linked worktree
 _OWN_POINTER = b"../.."  # of a linked worktree to the repository that it lies in
 _REPOSITORY_ENTRIES = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
+REPOSITORY_NAMES = frozenset(name for entries in _REPOSITORY_ENTRIES for name in entries)
 _SAFE_SETTINGS: Mapping[str, Collection[str]] = {
     "branch": ("merge", "rebase", "remote"),
     "core": (
