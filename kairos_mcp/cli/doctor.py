@@ -19,10 +19,12 @@ from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.text import count_of
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import HttpDefinition
+from kairos_mcp.settings.masked_servers import mask_address, mask_server
 from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Settings
 
 if TYPE_CHECKING:
@@ -76,19 +78,21 @@ def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJs
         here = _with_current_folder(settings)
         found = [
             *check_environment(settings, os.environ),
-            *check_interpreters(here),
+            *([] if offline else check_interpreters(here)),
             *_check_store(here),
-            *check_servers(here),
+            *([] if offline else check_servers(here)),
             *([] if offline else check_provider_answer(here)),
         ]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
     shown = {} if settings is None else _shown_settings(settings)
     complete = command_line_for(flags).complete_all
-    found = [
-        replace(finding, text=complete(strip_passwords(finding.text)), cure=complete(strip_passwords(finding.cure)))
-        for finding in found
-    ]
+    redactor = Redactor.from_environ(os.environ)
+
+    def show(text: str) -> str:
+        return complete(redactor.redact_text(strip_passwords(text)).text)
+
+    found = [replace(finding, text=show(finding.text), cure=show(finding.cure)) for finding in found]
     value = [{"matter": f.matter, "state": f.state, "text": f.text, "cure": f.cure} for f in found]
     emit({"findings": value, "settings": shown}, _lines(found, shown, show_all=show_all), as_json=as_json)
     return FAILED if any(finding.state == "bad" for finding in found) else COMPLETED
@@ -212,11 +216,12 @@ def _shown_value(value: Any) -> Any:
         case GateRule():
             return {name: _shown_value(part) for name, part in asdict(value).items() if part not in (None, ())}
         case ServerSetting():
-            address = strip_passwords(value.url or " ".join(value.command))
+            masked = mask_server(value)
+            address = masked.url or " ".join(masked.command)
             names = [name for name, _ in (*value.env, *value.headers)]
             return {"name": value.name, "at": address, "sandbox": value.sandbox, "given": names}
         case HttpDefinition():
-            return {"name": value.name, "at": strip_passwords(f"{value.method} {value.url}"), "effect": value.effect}
+            return {"name": value.name, "at": f"{value.method} {mask_address(value.url)}", "effect": value.effect}
         case _:
             return value
 

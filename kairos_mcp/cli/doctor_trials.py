@@ -15,6 +15,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
+from kairos_mcp.settings.masked_servers import mask_address, mask_command
 from kairos_mcp.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
         elif server is None:
             cure = f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
         elif server.command:
-            cure = f"Try it in a terminal: `{shlex.join(server.command)}`; then correct [servers.{trial.name}]."
+            shown = shlex.join(mask_command(server.command))
+            cure = f"Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
         else:
-            cure = f"Look whether {server.url} answers; then correct [servers.{trial.name}]."
+            cure = f"Look whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
         yield Finding("servers", "note", f"{trial.problem}{wrote}", cure)
 
 

@@ -48,7 +48,7 @@ RouteOption = Annotated[
 ]
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Also what is ok, and settings that are defaults.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Ask the provider nothing.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Start and ask nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]

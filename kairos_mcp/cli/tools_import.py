@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FETCH_S = 30.0
 DESKTOP, CLAUDE_CODE = "claude_desktop_config.json", ".mcp.json"
+_MASKED = "Secrets are masked in these lines; --write writes them in full. Better: env:NAME in their place."
 _BY_HAND = "Nothing was written; leave out --write and put the lines in by hand."
 
 
@@ -49,13 +50,15 @@ class OpenApiOptions:
 class SettingsLines:
     """Lines for the settings file: their text, the names that they define, and what a person should know of them.
 
-    `starts`: what servers would start or connect to, and the secrets that they want.
+    `starts`: what servers would start or connect to, and the secrets that they want. `masked_toml`: the text as people
+    see it, without secrets; None if it holds none.
     """
 
     toml: str
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
+    masked_toml: str | None = None
 
 
 def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_json: bool) -> int:
@@ -65,7 +68,7 @@ def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_
     comments. Raises BadArguments where nobody is there to look at what would be started.
     """
     found = _read_servers(source)
-    starts = tuple(found.describe_starts())
+    starts = tuple(found.without_secrets().describe_starts())
     suggested: Mapping[str, Mapping[str, Effect]] = {}
     notes: tuple[str, ...] = ()
     if effects and found.servers:
@@ -74,7 +77,10 @@ def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_
             return CANCELLED
         suggested, notes = _suggested_effects(flags, found.servers)
     names = tuple(server.name for server in found.servers)
-    lines = SettingsLines(found.format_toml(suggested), names, (*found.notes, *notes), () if effects else starts)
+    toml, shown = found.format_toml(suggested), found.without_secrets().format_toml(suggested)
+    masked = () if write or shown == toml else (_MASKED,)
+    notes = (*found.notes, *notes, *masked)
+    lines = SettingsLines(toml, names, notes, () if effects else starts, shown)
     return _print_or_append(flags, lines, write=write, as_json=as_json)
 
 
@@ -114,10 +120,11 @@ def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json
     if not lines.names:
         raise BadArguments("There is nothing in it to import.", " ".join(lines.notes))
     written = _append(flags, lines) if write else None
+    shown = lines.toml if lines.masked_toml is None else lines.masked_toml
     if as_json:
         value = {
             "names": list(lines.names),
-            "toml": lines.toml,
+            "toml": shown,
             "notes": list(lines.notes),
             "starts": list(lines.starts),
         }
@@ -126,7 +133,7 @@ def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json
     for line in (*lines.starts, *(f"note: {note}" for note in lines.notes)):
         print_note(line)
     if written is None:
-        print_line(lines.toml)
+        print_line(shown)
         print_note(
             "Put these lines into kairos.toml, or add --write. A server's tool without an effect is irreversible."
         )

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ from kairos_mcp.core import jsonc
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.text import spell_out_hidden, truncate
+from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_server, mask_value
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
 
@@ -50,6 +51,10 @@ class ImportedServers:
     servers: tuple[ServerSetting, ...]
     notes: tuple[str, ...] = ()
     wanted: tuple[WantedSecret, ...] = ()
+
+    def without_secrets(self) -> ImportedServers:
+        """Return them as a person is shown them, with their secrets masked."""
+        return replace(self, servers=tuple(map(mask_server, self.servers)))
 
     def format_toml(self, suggested: Mapping[str, Mapping[str, Effect]] = MappingProxyType({})) -> str:
         """Write the servers as tables of kairos.toml.
@@ -107,17 +112,21 @@ class _ServerReader:
         if kind == "sse":
             self.notes.append("it speaks the old HTTP+SSE; its address is taken as one for Streamable HTTP")
         if isinstance(url, str) and re.fullmatch(r"https?://[^\s/?#@]+[^\s#]*", url):
-            return ServerSetting(self.name, url=url, headers=self._read_pairs(entry, "headers", secret=True))
+            if mask_address(url) != url:
+                self.notes.append("its url holds a secret in plain text; better: a header, as env:NAME")
+            return ServerSetting(self.name, url=url, headers=self._read_pairs(entry, "headers"))
         command, args = entry.get("command"), entry.get("args", [])
         if not isinstance(command, str) or not command or not _is_texts(args):
             self.notes.append("not taken: it has neither a command with a list of texts, nor a plain url")
             return None
         command_line = tuple(self._translate_text("command", part) for part in (command, *args))
+        if mask_command(command_line) != command_line:
+            self.notes.append("an argument holds a secret in plain text; better: a variable in env, as env:NAME")
         cwd = entry.get("cwd")
         cwd_text = self._translate_text("cwd", cwd) if isinstance(cwd, str) else None
-        return ServerSetting(self.name, command_line, env=self._read_pairs(entry, "env", secret=False), cwd=cwd_text)
+        return ServerSetting(self.name, command_line, env=self._read_pairs(entry, "env"), cwd=cwd_text)
 
-    def _read_pairs(self, entry: Mapping[str, Any], key: str, *, secret: bool) -> tuple[tuple[str, str], ...]:
+    def _read_pairs(self, entry: Mapping[str, Any], key: str) -> tuple[tuple[str, str], ...]:
         pairs = entry.get(key) or {}
         if not isinstance(pairs, dict):
             self.notes.append(f"left out: {key}, which is not an object")
@@ -132,7 +141,7 @@ class _ServerReader:
             if is_reference(translated) or EMBEDDED_REFERENCE.search(translated):
                 self.wanted.append(WantedSecret(self.name, name, translated, translated != value))
                 continue
-            if translated == value and (secret or _is_secret_name(name)):
+            if translated == value and (_is_secret_name(name) or mask_value(name, value) != value):
                 self.notes.append(
                     f"{key}.{_quote(name)} is written there in plain text; better: env:{_variable_name(name)}"
                 )

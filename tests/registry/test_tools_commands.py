@@ -169,6 +169,28 @@ def test_servers_of_another_program_are_printed_and_written_only_on_request(inst
     assert sorted(path.name for path in installation.config.parent.iterdir() if path.name.startswith(".kairos")) == []
 
 
+KEYS = ("ghp_" + "a1B2" * 9, "hunter2plain", "pgword77", "k3yInQuery", "h3aderValue9")
+HELD = {
+    "a": {"command": "npx", "args": ["--token", KEYS[0], "--password", KEYS[1], "-e", f"PGPASSWORD={KEYS[2]}"]},
+    "b": {"url": f"https://x.test/mcp?api_key={KEYS[3]}", "headers": {"X-Org": "acme", "X-Api-Key": KEYS[4]}},
+}
+
+
+def test_no_key_of_a_server_is_printed_by_import_or_doctor(installation: Installation) -> None:
+    theirs = installation.place.workspace / ".mcp.json"
+    theirs.write_text(json.dumps({"mcpServers": HELD}))
+    printed = installation("tools", "import", ".mcp.json")
+    assert [key for key in KEYS if key in printed.out + printed.err] == []
+    assert tomllib.loads(printed.out)["servers"]["b"]["headers"]["X-Org"] == "acme"
+    assert "X-Org" not in printed.err.partition("note:")[2]
+    written = installation("tools", "import", ".mcp.json", "--write", "--json")
+    assert [key for key in KEYS if key in written.out + written.err] == []
+    assert [key for key in KEYS if key not in installation.config.read_text()] == []
+    for words in ((), ("--all",), ("--json",)):
+        shown = installation("doctor", "--offline", *words)
+        assert [key for key in KEYS if key in shown.out + shown.err] == []
+
+
 @pytest.mark.parametrize(
     ("path", "content"),
     [
