@@ -1946,12 +1946,6 @@ PROGRAMS = (
         HIDDEN_WRITES + "what_lies_beyond_the_longest_path_is_found",
     ),
     Guard(
-        "store/tool_memory.py",
-        "select body from memory where run = ? and name = ?",
-        "select body from memory where ? > 0 and name = ?",
-        ENDED + "what_every_single_call_wrote_is_undone",
-    ),
-    Guard(
         "tools/commands/interrupted_command.py",
         'aside=kept.get("aside", ".kairos-aside-")',
         'aside="/"',
@@ -1962,12 +1956,6 @@ PROGRAMS = (
         "        except Exception as error:\n",
         "        except OSError as error:\n",
         ENDED + "what_the_record_refuses_is_put_aside_and_the_rest_is_undone_all_the_same",
-    ),
-    Guard(
-        "tools/commands/undo_writes.py",
-        " and self.before.has_visited(path):",
-        ":",
-        KEPT + "what_was_there_and_was_not_seen_before_is_not_taken_for_new",
     ),
     Guard(
         "tools/files/edit_tools.py",

@@ -13,6 +13,7 @@ import pytest
 from test_command import CommandRunner
 from test_instructions_protected import files, run_and_record
 
+import kairos_mcp
 from kairos_mcp.tools.commands import protected_paths
 
 pytestmark = pytest.mark.sandbox
@@ -80,7 +81,8 @@ print(json.dumps([undone.changes, undone.remarks, record]))
 def _undo_as_plain_user(folder: Path, script: str) -> tuple[list[str], list[str], list[str]]:
     """Watch a script in a process that is not root, which may list any folder; returns changes, remarks, paths kept."""
     folder.mkdir()
-    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    package = str(Path(kairos_mcp.__file__).parent.parent)
+    environ = {"PYTHONPATH": package, "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
     ended = subprocess.run(
         [sys.executable, "-c", _AS_PLAIN_USER, script],
         cwd=folder,
