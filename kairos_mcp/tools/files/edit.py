@@ -16,7 +16,7 @@ from kairos_mcp.core.masked_file import STAND_IN, MaskedFile
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.files.lookalikes import describe_lookalike
-from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
+from kairos_mcp.tools.files.read_tools import is_binary
 
 BYTE_ORDER_MARK = "\ufeff"
 MAX_NAMED_LINES = 10  # line numbers that an error for an ambiguous text names
@@ -116,7 +116,7 @@ def overwrite_text(path: str, before: MaskedFile | None, text: str, max_bytes: i
 
 def check_editable(path: str, content: bytes) -> None:
     """Raise BinaryFile unless the content is text in UTF-8."""
-    if b"\0" in content[:SNIFF_BYTES]:
+    if is_binary(content):
         raise BinaryFile(f"{shorten_path(path)} is not text ({len(content):,} bytes).", "Only text files are edited.")
     try:
         content.decode()

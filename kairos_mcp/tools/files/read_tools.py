@@ -21,7 +21,6 @@ from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
 SCAN_BYTES = 256 << 20  # how much of a large file is read to find the line that was asked for
 SCAN_STEP = 1 << 20
 BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
@@ -69,10 +68,7 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
             raise BlockingIOError  # its folder may have to be read
         with workspace.open_file(workspace.find_spelling(arguments["path"]), at_once=at_once) as opened:
             head = opened.read(min(opened.size, read_bytes))
-            if b"\0" in head[:SNIFF_BYTES]:
-                raise BinaryFile(
-                    f"{shorten_path(opened.path)} is not text ({opened.size:,} bytes).", "Read another file."
-                )
+            _check_text(opened, head)
             if is_env_file(opened.path) and opened.size > read_bytes:
                 raise TooLarge(
                     f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
@@ -91,6 +87,17 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
     examples = {"path": "README.md"}, {"path": "a.py", "start_line": 40}
     at_once = read_at_once if workspace.at_once else None
     return Tool(READ_SPEC, read_file, examples=examples, at_once=at_once, masks_content=True)
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether there is a NUL anywhere. One behind much text may begin a part in UTF-16, as a shell of Windows appends
+    it, in which no secret would be found."""
+    return b"\0" in content
+
+
+def _check_text(opened: OpenedFile, content: bytes) -> None:
+    if is_binary(content):
+        raise BinaryFile(f"{shorten_path(opened.path)} is not text ({opened.size:,} bytes).", "Read another file.")
 
 
 def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
@@ -146,6 +153,7 @@ def _read_part(
     """Read lines of a file that is larger than what one call reads; its number of lines stays unknown."""
     offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
+    _check_text(opened, body)
     cut_in_line = b"\n" not in body and offset + len(body) < opened.size
     if not cut_in_line and offset + len(body) < opened.size:
         body = body[: body.rfind(b"\n") + 1]

@@ -16,7 +16,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
-from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
+from kairos_mcp.tools.files.read_tools import is_binary
 from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -120,7 +120,7 @@ def _search_file(workspace: Workspace, path: str, search: _Search, redactor: Red
     except KairosError:
         search.omitted.unreadable += 1
         return
-    if content.find(b"\0", 0, SNIFF_BYTES) >= 0:
+    if is_binary(content):
         search.binary += 1
         return
     search.files += 1

@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.text import spell_hidden as seen
 from kairos_mcp.tools.http.connection import ReplyHead
 
-SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as in a file
+SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as git has it
 META_BYTES = 1024  # where HTML states its charset
 ENCODINGS = {"": 0, "identity": 0, "gzip": 1, "x-gzip": 1, "deflate": 1}
 STEP_BYTES = 64 * 1024
