@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.app.stored_specs import StoredSpecs
-from kairos_mcp.core.errors import BadArguments, KairosError, Stale
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.messages import SEARCH
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
@@ -37,7 +37,7 @@ from kairos_mcp.specs import build
 from kairos_mcp.specs.load import VERSIONS, LoadedSpec
 from kairos_mcp.store import mandates, rules
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
@@ -308,8 +308,18 @@ class RunFactory:
             )
 
     async def read_content_key(self) -> None:
-        """Read the store's key, with which contents of files are hashed for whoever sees the hashes: before a run."""
-        self._content_key = self._content_key or await self._store.sealing_key()
+        """Read the store's key, with which contents of files are hashed for whoever sees the hashes: before a run.
+        Raises KairosError where the state folder can't be read."""
+        if not self._content_key:
+            try:
+                self._content_key = await self._store.sealing_key()
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    raise disk_is_full() from error
+                text = f"The key of the state folder can't be read: {error.strerror}."
+                raise StoreUnavailable(
+                    text, "Call again; if it stays, `kairos-mcp doctor` says what is wrong."
+                ) from error
 
     async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""

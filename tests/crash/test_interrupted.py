@@ -22,6 +22,7 @@ from support.app import (
     place_in,
     reads,
     says,
+    use_key_of_tests,
 )
 
 from kairos_mcp.app.app import App
@@ -40,6 +41,7 @@ async def gone_through(app: App) -> str:
 async def left_after(place: Place, commits: int) -> None:
     """Close an app, as politely as it may be, when it has made so many commits."""
     async with App.open(place.settings(*LINES), via="mcp") as app:
+        use_key_of_tests(app)
         going = asyncio.create_task(gone_through(app))
         writer = app._store.writer
         while writer.commits < commits and not going.done():  # noqa: ASYNC110 - another's file or count has no event
@@ -56,11 +58,13 @@ async def test_a_run_left_again_and_again_comes_out_the_same(
     root = tmp_path_factory.mktemp("interrupted")
     reference, place = place_in(root / "reference"), place_in(root / "place")
     async with open_checked_app(reference.settings(*LINES)) as app:
+        use_key_of_tests(app)
         run_id = await gone_through(app)
         expected = asked_digests(reference, run_id), outcome_of(reference, run_id), bodies(reference)
     for commits in cuts:
         await left_after(place, commits)
     async with open_checked_app(place.settings(*LINES)) as app:
+        use_key_of_tests(app)
         run_id = await gone_through(app)
         assert (asked_digests(place, run_id), outcome_of(place, run_id), bodies(place)) == expected
         await assert_all_lawful(app)

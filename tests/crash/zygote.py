@@ -19,6 +19,7 @@ from support.journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.steps import Outcome
+from kairos_mcp.store.key_file import KEY_BYTES, KEY_FILE
 
 
 async def count_commits(place: Place, journey: Journey) -> int:
@@ -137,6 +138,9 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
 def make_place(root: Path) -> Place:
     place = place_in(root)
     arrive(place)
+    place.home.mkdir(mode=0o700, exist_ok=True)
+    # One key for all, by which contents of files are hashed: what runs of two folders came to is compared.
+    (place.home / KEY_FILE).write_bytes(bytes(KEY_BYTES))
     return place
 
 

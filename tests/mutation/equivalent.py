@@ -13,7 +13,7 @@ NO_NAME = 'rename({}, "", "", EXCHANGE) # with empty names: if the call exists, 
 TRIES = "_TRIES = {} # EAGAIN: a rename elsewhere raced with the resolution"
 OWNER = "return waiting_flow if waiting_flow is not None else"
 PREFIXES = (
-    'prefixes = [re.split(r"[*?\\[{{]", text.removeprefix("./"), maxsplit={})[0].casefold() for text in rule.paths]'
+    'prefixes = [fold_path(re.split(r"[*?\\[{{]", text.removeprefix("./"), maxsplit={})[0]) for text in rule.paths]'
 )
 ELSEWHERE = "stands for systems that are not this one, where the flag is not there; nothing here comes to it"
 NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
