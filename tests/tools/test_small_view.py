@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -63,6 +65,8 @@ def look_inside(sandbox: Sandbox, paths: tuple[str, ...], user: int | None) -> s
 def test_of_the_machine_it_sees_what_programs_need_and_nothing_else(user: int | None, network: bool) -> None:
     if user is not None and os.geteuid() != 0:
         pytest.skip("only root can become another user")
+    if user is not None and not all(folder.stat().st_mode & stat.S_IXOTH for folder in Path(sys.prefix).parents):
+        pytest.skip("this environment, and bubblewrap in it, lies where no other user may go")
     assert look_inside(Sandbox(None, network=network), SEEN, user) == {path for path in SEEN if Path(path).exists()}
     assert look_inside(Sandbox(None, network=network), UNSEEN, user) == set()
 
