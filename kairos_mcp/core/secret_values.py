@@ -51,7 +51,9 @@ _CODE = re.compile(
 )
 _PATH = re.compile(r"(?:~|\.{1,2}|)(?:/[\w.@%+-]+)+/?|(?:~|\.{1,2})/[^:\n]*|[A-Za-z]:\\.*")
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
-_WORDS = re.compile(r"[A-Za-z]+\d{0,3}(?:[-_/. ]+[A-Za-z]*\d{0,3})*")  # as "round-3/call-2", "next-page"
+_WORDS = re.compile(  # as "round-3/call-2", "next-page"; one separator a turn, so that a text matches in one way alone
+    r"[A-Za-z]+\d{0,3}(?:[-_/. ][A-Za-z]*\d{0,3})*"
+)
 
 
 def looks_like_key(value: str, *, quoted: bool) -> bool:

@@ -227,6 +227,13 @@ def test_012_masking_takes_time_in_proportion(what: str) -> None:
     assert took[1] < max(0.2, took[0] * 25)  # ten times the text; a square would be a hundred times
 
 
+def test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged() -> None:
+    """Of a pattern that could split it in many ways, 25 dashes alone take seconds."""
+    began = time.process_time()
+    assert Redactor().redact_text(f'api_key = "a{"-" * 25}!1"').count == 1
+    assert time.process_time() - began < 0.5
+
+
 def test_no_large_masked_file_is_kept_in_memory() -> None:
     mask, small = Redactor(), b"password=b1\n" * 10
     large = small * (CACHED_BYTES // len(small) + 1)
