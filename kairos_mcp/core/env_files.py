@@ -7,6 +7,7 @@ made to be shown. Names, comments and the number of lines stay as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from kairos_mcp.core.secret_forms import MASK
 
@@ -26,25 +27,33 @@ def is_env_file(path: str) -> bool:
     return name.startswith(".env") and name != _EXAMPLE
 
 
-def find_env_values(content: bytes) -> list[Span]:
-    """Return where the values of a file like `.env` stand, in bytes; each lies within one line."""
-    spans: list[Span] = []
-    at, open_with = 0, b""  # the quote, or the backslash, by which a value goes on in the next line
-    for line in content.split(b"\n"):
-        body = line.removesuffix(b"\r")
+def find_env_values(content: bytes) -> Iterator[Span]:
+    """Yield where the values of a file like `.env` stand, in bytes and in order; each lies within one line."""
+    open_with = b""  # the quote, or the backslash, by which a value goes on in the next line
+    for at, line in _list_lines(content):
+        body, value_at = line.removesuffix(b"\r"), None
         if open_with:
-            if body.strip():
-                spans.append((at, at + len(body)))
+            value_at = 0 if body.strip() else None
             open_with = _open_quote(body, open_with)
         elif body.strip() and not body.lstrip().startswith(b"#"):
             found = _SETTING.fullmatch(body)
             if found is not None:
-                spans.append((at + found.start("value"), at + len(body)))
+                value_at = found.start("value")
                 open_with = _open_quote(found["value"], b"")
             elif not _BARE_NAME.fullmatch(body):  # not a setting: it may be part of a value
-                spans.append((at, at + len(body)))
-        at += len(line) + 1
-    return [span for span in spans if content[slice(*span)].strip() != MASK.encode()]
+                value_at = 0
+        if value_at is not None and body[value_at:].strip() != MASK.encode():
+            yield at + value_at, at + len(body)
+
+
+def _list_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with the byte at which it begins, without a list of all of them."""
+    at = 0
+    while at < len(content):
+        newline = content.find(b"\n", at)
+        end = len(content) if newline < 0 else newline
+        yield at, content[at:end]
+        at = end + 1
 
 
 def _open_quote(text: bytes, quote: bytes) -> bytes:

@@ -7,12 +7,13 @@ time is linear in the length of the text, whatever it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from heapq import merge
 from typing import Any, Literal
 
 from kairos_mcp.core.env_files import find_env_values, is_env_file
-from kairos_mcp.core.masked_file import MaskedFile, Span, mask_in_windows
+from kairos_mcp.core.masked_file import PIECE_BYTES, MaskedFile, mask_in_pieces
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import (
     MASK,
@@ -21,12 +22,12 @@ from kairos_mcp.core.secret_forms import (
     encoded_beginnings,
     encoded_patterns,
 )
-from kairos_mcp.core.secret_grammar import compile_patterns, find_secrets, is_source
-from kairos_mcp.core.secret_spans import merge_spans
+from kairos_mcp.core.secret_grammar import JudgedMatches, compile_patterns, find_secrets, is_source
+from kairos_mcp.core.secret_spans import Span, Spans, merge_spans, spans_between
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
-CACHED_WINDOWS = 8  # of masked files that are remembered
-CACHED_BYTES = 1 << 20  # a larger window is masked anew each time: with its spans it may take many times its length
+CACHED_FILES = 8  # masked files that are remembered
+CACHED_BYTES = 16 << 20  # of all of them, with the spans of their secrets; a larger one is masked anew each time
 _FileKind = Literal["env", "settings", "source"]
 
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
@@ -68,7 +69,7 @@ class Redactor:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = frozenset(value for value in known if is_maskable(value))
-        self._mask_window = lru_cache(CACHED_WINDOWS)(_mask_window)
+        self._masked: tuple[_CachedFile, ...] = ()  # the last one first; replaced as a whole, since threads share it
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Redactor:
@@ -83,8 +84,8 @@ class Redactor:
 
     def redact_text(self, text: str) -> Redacted:
         """Replace every secret in a text by `[secret]`; what is masked already stays as it is."""
-        content = _encode(text)
-        return _mask(text, content, merge_spans(content, (*self._known_spans(content), *find_secrets(content))))
+        masked = _mask_content(_encode(text), "source", self._known_forms)
+        return _as_text(text, masked)
 
     def redact_known(self, text: str) -> Redacted:
         """Replace known values alone.
@@ -94,20 +95,26 @@ class Redactor:
         if not self._known:
             return Redacted(text, 0)
         content = _encode(text)
-        return _mask(text, content, self._known_spans(content))
+        return _as_text(text, MaskedFile(content, Spans(_find_known(content, self._known_forms))))
 
-    def mask_file(self, path: str, content: bytes) -> MaskedFile:
-        """Return a file's whole content with where its secrets stand."""
-        return mask_in_windows(content, lambda window: self.mask_window(path, window).spans)
+    def mask_file(self, path: str, content: bytes, is_over: Callable[[], bool] = lambda: False) -> MaskedFile:
+        """Return what a file, or a window of it, holds, with where its secrets stand. The last ones are remembered.
 
-    def mask_window(self, path: str, content: bytes) -> MaskedFile:
-        """Return what a window of a file holds, with where its secrets stand. The last ones are remembered."""
+        Once `is_over`, what was masked by then is returned: the beginning of the content.
+        """
         kind: _FileKind = "env" if is_env_file(path) else "source" if is_source(path) else "settings"
-        mask = self._mask_window if len(content) <= CACHED_BYTES else _mask_window
-        return mask(content, kind, self._forms if self._known else None)
+        known = self._known_forms
+        for cached in self._masked:
+            if cached.kind == kind and cached.known is known and cached.masked.content == content:
+                return cached.masked
+        masked = _mask_content(content, kind, known, is_over)
+        if len(masked.content) == len(content):
+            self._masked = _keep_last(_CachedFile(masked, kind, known), self._masked)
+        return masked
 
-    def _known_spans(self, content: bytes) -> list[Span]:
-        return _known_spans(content, self._forms if self._known else None)
+    @property
+    def _known_forms(self) -> Any:
+        return self._forms if self._known else None
 
     def open_stream(self) -> RedactedStream:
         """Return a redactor of a text that comes in pieces; it replaces what `redact_known` does."""
@@ -116,7 +123,7 @@ class Redactor:
     def find_known(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where known values stand in a text, each as (start, end)."""
         content = _encode(text)
-        for start, end in self._known_spans(content):
+        for start, end in _find_known(content, self._known_forms):
             at = len(content[:start].decode("utf-8", "surrogatepass"))
             yield at, at + len(content[start:end].decode("utf-8", "surrogatepass"))
 
@@ -192,21 +199,70 @@ class RedactedStream:
         return any(form.startswith(rest) for form in self._by_first.get(rest[0], ()))
 
 
-def _mask_window(content: bytes, kind: _FileKind, known: Any) -> MaskedFile:
-    """Mask a window of a file. `known`: a pattern of the values that are known, or None."""
-    found = find_secrets(content, settings=kind != "source")
-    more = _known_spans(content, known) + (find_env_values(content) if kind == "env" else [])
-    return MaskedFile(content, merge_spans(content, (*found, *more)) if more else found)
+@dataclass(frozen=True, slots=True)
+class _CachedFile:
+    """A masked file, with what its secrets depend on besides its content."""
+
+    masked: MaskedFile
+    kind: _FileKind
+    known: Any
 
 
-def _known_spans(content: bytes, known: Any) -> list[Span]:
-    return [] if known is None else [match.span() for match in known.finditer(content)]
+def _keep_last(newest: _CachedFile, others: Iterable[_CachedFile]) -> tuple[_CachedFile, ...]:
+    """Return the newest masked file and those before it, as many as the bounds of the cache allow."""
+    kept, size = list[_CachedFile](), 0
+    for cached in (newest, *others):
+        size += cached.masked.size
+        if size > CACHED_BYTES or len(kept) == CACHED_FILES:
+            break
+        kept.append(cached)
+    return tuple(kept)
 
 
-def _mask(text: str, content: bytes, spans: Sequence[Span]) -> Redacted:
-    if not spans:
+def _mask_content(
+    content: bytes, kind: _FileKind, known: Any, is_over: Callable[[], bool] = lambda: False
+) -> MaskedFile:
+    """Mask a content. `known`: a pattern of the values that are known, or None."""
+    if len(content) <= PIECE_BYTES:
+        found = _find_in_piece(content, 0, kind, _find_values(content, kind, known))
+        return MaskedFile(content, Spans(found) if found else ())
+    values, drawn, judged = _find_values(content, kind, known), Spans(), JudgedMatches()
+
+    def find(start: int, end: int) -> list[Span]:
+        for span in values:  # drawn no further than they are needed, so that the time is heeded
+            drawn.append(span)
+            if span[0] >= end:
+                break
+        return _find_in_piece(content[start:end], start, kind, spans_between(drawn, start, end), judged)
+
+    return mask_in_pieces(content, find, is_over)
+
+
+def _find_in_piece(
+    piece: bytes, start: int, kind: _FileKind, values: Iterable[Span], judged: JudgedMatches | None = None
+) -> list[Span]:
+    """Return where secrets stand in a piece, which begins at byte `start`, and `values` that were found before."""
+    found = find_secrets(piece, settings=kind != "source", judged=judged)
+    more = [(max(left - start, 0), min(right - start, len(piece))) for left, right in values]
+    spans = merge_spans(piece, (*found, *more)) if more else found
+    return [(left + start, right + start) for left, right in spans] if start else spans
+
+
+def _find_values(content: bytes, kind: _FileKind, known: Any) -> Iterator[Span]:
+    """Yield where known values and the values of a file like `.env` stand, in order."""
+    if kind != "env":
+        return _find_known(content, known)
+    return merge(_find_known(content, known), find_env_values(content))
+
+
+def _find_known(content: bytes, known: Any) -> Iterator[Span]:
+    return iter(()) if known is None else (match.span() for match in known.finditer(content))
+
+
+def _as_text(text: str, masked: MaskedFile) -> Redacted:
+    if not masked.spans:
         return Redacted(text, 0)
-    return Redacted(MaskedFile(content, spans).shown.decode("utf-8", "surrogatepass"), len(spans))
+    return Redacted(masked.shown.decode("utf-8", "surrogatepass"), len(masked.spans))
 
 
 def _encode(text: str) -> bytes:

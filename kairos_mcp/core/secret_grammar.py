@@ -49,6 +49,7 @@ from kairos_mcp.core.secret_values import (
 )
 
 MAX_JUDGED = 20_000  # matches of a form in one text; from there on what follows on their lines is masked unseen
+JudgedMatches = dict[int, int]  # how many, by the number of their form
 _MAX_MEM = 64 << 20
 _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or no ending, counts as settings
     r"pyi?|pyx|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cxx|hpp|hh?|cs|go|rs|java|kts?|scala|rb|php|p[lm]|lua|swift|mm?|r|jl|sql|"
@@ -112,16 +113,18 @@ def is_source(path: str) -> bool:
     return bool(name) and _SOURCE_ENDINGS.fullmatch(ending.casefold()) is not None
 
 
-def find_secrets(text: bytes, *, settings: bool = False) -> list[Span]:
+def find_secrets(text: bytes, *, settings: bool = False, judged: JudgedMatches | None = None) -> list[Span]:
     """Return where secrets stand in a text, in order, apart from each other and each within one line.
 
-    `settings`: it is a file of settings, in which every value beside the name of a secret is one.
+    `settings`: it is a file of settings, in which every value beside the name of a secret is one. `judged` counts on
+    through the pieces of one text.
     """
     if _trigger().search(text) is None:
         return []
     found: list[Span] = []
-    for pattern, judge in _forms():
-        reached = count = 0  # what stands within a secret is none by itself
+    judged = {} if judged is None else judged
+    for number, (pattern, judge) in enumerate(_forms()):
+        reached, count = 0, judged.get(number, 0)  # what stands within a secret is none by itself
         for match in pattern.finditer(text):
             if match.start() < reached:
                 continue
@@ -130,6 +133,7 @@ def find_secrets(text: bytes, *, settings: bool = False) -> list[Span]:
             for span in new:
                 found.append(span)
                 reached = max(reached, span[1])
+        judged[number] = count
     found += find_key_blocks(text, _pem().finditer(text))
     return merge_spans(text, found) if found else []
 

@@ -5,10 +5,57 @@ Lines are looked at as far as the longest secret: so a text of one line takes no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
+from operator import itemgetter
+from typing import overload
 
 Span = tuple[int, int]  # in bytes: from, to (excluded)
+SPAN_BYTES = 16  # that a span takes in `Spans`
 MAX_SECRET_BYTES = 16 << 10  # a private key with its lines is shorter; of a longer line, so much is looked at
+
+
+class Spans(Sequence[Span]):
+    """Spans in order, apart from each other, each in SPAN_BYTES: a window of 8 MiB may hold a million of them."""
+
+    __slots__ = ("_edges",)
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self._edges = array("q")
+        for span in spans:
+            self.append(span)
+
+    def append(self, span: Span) -> None:
+        """Add a span that begins behind all others; one that meets the last one is joined with it."""
+        if self._edges and span[0] <= self._edges[-1]:
+            self._edges[-1] = max(self._edges[-1], span[1])
+        else:
+            self._edges.extend(span)
+
+    def __len__(self) -> int:
+        return len(self._edges) // 2
+
+    def __iter__(self) -> Iterator[Span]:
+        edges = iter(self._edges)
+        return zip(edges, edges, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Span]: ...
+    def __getitem__(self, index: int | slice) -> Span | list[Span]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        at = range(0, len(self._edges), 2)[index]
+        return self._edges[at], self._edges[at + 1]
+
+
+def spans_between(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]:
+    """Yield those of spans in order that have a byte from `start` to `end`, as a whole."""
+    first = bisect_right(spans, start, key=itemgetter(1))
+    return takewhile(lambda span: span[0] < end, islice(spans, first, None))
 
 
 def merge_spans(text: bytes, spans: Iterable[Span]) -> list[Span]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from kairos_mcp.app.redact_aside import SMALL_CHARS
-from kairos_mcp.core import input_checks, json_bounds, json_schema, patterns, safe_patterns, work
+from kairos_mcp.core import (
+    input_checks,
+    json_bounds,
+    json_schema,
+    masked_file,
+    patterns,
+    redaction,
+    safe_patterns,
+    work,
+)
 from kairos_mcp.core.secret_grammar import MAX_JUDGED
 from kairos_mcp.models.replies.border import MAX_REPLY_BYTES
 from kairos_mcp.page.guard import BODY_BYTES as ACT_BYTES
@@ -151,6 +160,13 @@ ROWS = (
         f"{MAX_JUDGED:,} places of each form; in a worker thread beyond {SMALL_CHARS:,} characters",
         "app/redact_aside.py, core/secret_grammar.py",
         "the rest of the line is masked, whatever it is",
+    ),
+    (
+        "secrets in a file that is read or searched, in a worker thread",
+        f"{MAX_JUDGED:,} places of each form; {masked_file.PIECE_BYTES:,} bytes at once, each followed by a look at "
+        f"the time that a search has; {redaction.CACHED_BYTES:,} bytes of masked files remembered",
+        "core/masked_file.py, core/redaction.py, core/secret_spans.py",
+        "a search shows what it found by then, and says so",
     ),
     ("the settings file", f"{schema.SETTINGS_BYTES:,} bytes", "settings/schema.py", "an error"),
 )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import time
+import tracemalloc
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +17,9 @@ from hypothesis import strategies as st
 from support.app import law
 
 import kairos_mcp
+from kairos_mcp.core.masked_file import PIECE_BYTES, WINDOW_BYTES
 from kairos_mcp.core.redaction import CACHED_BYTES, MASK, Redactor, find_secret_values
+from kairos_mcp.core.secret_grammar import MAX_JUDGED
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
@@ -234,8 +239,80 @@ def test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged() -> None
     assert time.process_time() - began < 0.5
 
 
-def test_no_large_masked_file_is_kept_in_memory() -> None:
+def test_masked_files_are_remembered_within_a_bound_of_bytes() -> None:
     mask, small = Redactor(), b"password=b1\n" * 10
-    large = small * (CACHED_BYTES // len(small) + 1)
-    assert mask.mask_window("a.conf", small) is mask.mask_window("a.conf", small)
-    assert mask.mask_window("a.conf", large) is not mask.mask_window("a.conf", large)
+    large = small + b"x\n" * (CACHED_BYTES // 4)
+    assert mask.mask_file("a.conf", small) is mask.mask_file("a.conf", small)
+    first = mask.mask_file("a.conf", large)
+    assert mask.mask_file("a.conf", large) is first
+    mask.mask_file("b.conf", large + b"y")
+    mask.mask_file("c.conf", large + b"z")
+    assert mask.mask_file("a.conf", large) is not first
+
+
+FILLER = b"x\n" * (PIECE_BYTES // 2)
+
+
+def test_the_secrets_of_a_large_file_take_little_memory() -> None:
+    content = FILLER + b"pwd=a1\n" * 5_000
+    Redactor().mask_file("a.conf", content[:-1])  # what is compiled once
+    tracemalloc.start()
+    try:
+        masked = Redactor().mask_file("a.conf", content)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert masked.shown[PIECE_BYTES:] == b"pwd=[secret]\n" * 5_000
+    assert kept < 60 * 5_000  # as a list of pairs they take 128 bytes each
+
+
+def test_places_are_counted_through_all_pieces_of_a_file() -> None:
+    begun = b"pwd=a1\n" * MAX_JUDGED
+    content = (begun + FILLER)[: 2 * PIECE_BYTES] + b"pwd=true\n"
+    assert Redactor().mask_file("a.conf", content).shown.endswith(b"\npwd=[secret]\n")
+    assert Redactor().mask_file("a.conf", content[7:]).shown.endswith(b"\npwd=true\n")
+
+
+def test_masking_ends_with_a_piece_once_its_time_is_over() -> None:
+    answers, content = iter((False, True)), b"pwd=a1\n" + 3 * FILLER
+    masked = Redactor().mask_file("a.conf", content, lambda: next(answers))
+    assert masked.content == content[: 2 * PIECE_BYTES]
+    assert masked.shown.startswith(b"pwd=[secret]\nx\n")
+    mask = Redactor()
+    assert len(mask.mask_file("a.conf", content, lambda: True).content) == PIECE_BYTES
+    assert len(mask.mask_file("a.conf", content).content) == len(content)  # what was cut off is not remembered
+
+
+@pytest.mark.parametrize("shift", [-40, -9, -3, 0])
+@pytest.mark.parametrize("kind", ["a.conf", "a.py", ".env"])
+def test_a_secret_that_crosses_the_end_of_a_piece_is_masked_once(kind: str, shift: int) -> None:
+    secret = f"{KEY}-{'a1B2' * 9}"
+    before = "x\n" * ((PIECE_BYTES + shift) // 2)
+    masked = Redactor([KEY]).mask_file(kind, f"{before}API_PASSWORD={secret}\nx\n".encode())
+    assert masked.shown.decode().replace(MASK, "x").endswith("x\nAPI_PASSWORD=x\nx\n")
+
+
+@pytest.mark.slow
+def test_three_files_of_secrets_are_searched_in_time_and_memory(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.conf").write_bytes(b"pwd=a1\n" * (WINDOW_BYTES // 7))
+    script = """
+import resource, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.tools.files.search_tool import file_search_tool
+from kairos_mcp.tools.files.workspace import Workspace
+tool = file_search_tool(Workspace(Path(sys.argv[1])), Redactor())
+for seconds in 2, 60:
+    ctx = SimpleNamespace(deadline=time.monotonic() + seconds, is_hidden=None)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    data = tool.run({"pattern": "zzzz"}, ctx).data
+    late = time.monotonic() - ctx.deadline
+    print(data["partial"], round(late, 1), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
+    (cut, late, _), (_, _, megabytes) = (line.split() for line in done.stdout.splitlines())
+    assert cut == "True"
+    assert float(late) < 2
+    assert int(megabytes) < 100

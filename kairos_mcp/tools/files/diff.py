@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from kairos_mcp.core.masked_file import MaskedFile, Span, unify_marks
+from kairos_mcp.core.masked_file import MaskedFile, unify_marks
 from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.secret_spans import Span
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
 CONTEXT_LINES = 3  # lines around a change

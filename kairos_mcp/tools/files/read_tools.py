@@ -186,7 +186,7 @@ def read_masked(opened: OpenedFile, start: int, end: int, redactor: Redactor) ->
     for window in range(start // WINDOW_BYTES * WINDOW_BYTES, end, WINDOW_BYTES):
         first = max(0, window - OVERLAP_BYTES)
         content = opened.read(window + WINDOW_BYTES + OVERLAP_BYTES - first, first)
-        masked = redactor.mask_window(opened.path, content)
+        masked = redactor.mask_file(opened.path, content)
         pieces.append(masked.cut(max(start, window) - first, min(end, window + WINDOW_BYTES) - first))
     return b"".join(pieces)
 
