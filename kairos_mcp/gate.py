@@ -25,8 +25,17 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 
-from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames
-from kairos_mcp.core.env_files import NAME_LISTING_TOOLS, is_env_file
+from kairos_mcp.core.builtin_tools import (
+    MULTI_FILE_EDITS,
+    NAME_LISTING_TOOLS,
+    READ_SKILL,
+    REQUEST_MORE_ROUNDS,
+    RUN_COMMAND,
+    WORKSPACE_TOOLS,
+    names_where,
+)
+from kairos_mcp.core.command_patterns import ProgramNames
+from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, plain_path, raise_risk, table_risk
@@ -36,18 +45,9 @@ from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.files.read_tools import READ_SPEC
-from kairos_mcp.tools.selection import asks_more_rounds
-from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
-DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
-MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
-
-WORKSPACE_TOOLS = (
-    NAME_LISTING_TOOLS | MULTI_FILE_EDITS | {"read_file", "search_files", "edit_file", "write_file", RUN_COMMAND}
-)
-"""The built-in tools that are there only with a workspace: rules that name them draw no warning where there is none."""
-
+DENIED_BY_DEFAULT = frozenset(names_where(lambda tool: tool.is_denied))
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
 
@@ -108,7 +108,7 @@ def unused_rules(
     all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS), tuple(unlisted_prefixes)
     notes = []
     for rule in rules:
-        names = (RUN_COMMAND,) if rule.argv else all_names
+        names = (RUN_COMMAND.name,) if rule.argv else all_names
         is_coming = not rule.argv and any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)
         coming = [f"mcp:{prefix.removesuffix('__')}" for prefix in prefixes]
         lacks = [
@@ -453,7 +453,7 @@ def _read_call(path: str, agent: str | None, mandate: str | None) -> GatedCall:
 
 def is_command(tool: ToolSpec | None) -> bool:
     """Return whether a call of this tool starts a program."""
-    return tool is not None and (tool.name, tool.source) == (RUN_COMMAND, "builtin")
+    return RUN_COMMAND.is_tool(tool)
 
 
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
@@ -491,7 +491,7 @@ def _command_of(call: GatedCall) -> Command | None:
 
 def _reads_at_paths(tool: ToolSpec) -> bool:
     """Return whether a built-in tool reads files that its arguments name."""
-    if tool.source != "builtin" or tool.name in NAME_LISTING_TOOLS or tool.name == READ_SKILL:
+    if tool.source != "builtin" or tool.name in NAME_LISTING_TOOLS or READ_SKILL.is_tool(tool):
         return False
     properties = tool.input_schema.get("properties", {})
     return "path" in properties or "edits" in properties
@@ -517,7 +517,7 @@ def _default_verdict(tool: ToolSpec) -> GateRuling:
             return GateRuling("deny", f"{name} is off until a rule of the gate allows it or asks")
         case ToolSpec(effect="read"):
             return GateRuling("allow", "it only reads")
-        case _ if asks_more_rounds(tool):
+        case _ if REQUEST_MORE_ROUNDS.is_tool(tool):
             return GateRuling("allow", "the run's own limits decide about it")
         case ToolSpec(effect=effect):
             return GateRuling("ask", f"tools that are {effect} ask a person")

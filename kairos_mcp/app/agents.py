@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.agent import Agent
+from kairos_mcp.core.builtin_tools import READ_FILE
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
@@ -93,12 +94,12 @@ async def find_agent(factory: RunFactory, workspace: str | None, request: Planne
 def _read_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
     # Imported at the first use: most runs are of no agent.
     from kairos_mcp.settings.agents import load_agents
-    from kairos_mcp.tools.agent_files import READ_FILE, check_tools, read_claude_agents
+    from kairos_mcp.tools.agent_files import check_tools, read_claude_agents
     from kairos_mcp.tools.files.workspace import Workspace
 
     settings, resources = factory.settings, factory.resources(workspace)
     ours = check_tools(load_agents(settings), resources.registry)
-    reading = resources.registry.find(READ_FILE)
+    reading = resources.registry.find(READ_FILE.name)
     if not settings.claude_agents or workspace is None or reading is None:
         return ours
 

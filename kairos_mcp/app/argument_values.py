@@ -7,6 +7,7 @@ import time
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.run_resources import LISTED_RUNS
+from kairos_mcp.core.builtin_tools import LIST_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.gate import GatedCall
@@ -69,7 +70,7 @@ class ArgumentValues(Operations):
         await self._factory.registry(workspace)
         resources = self._factory.resources(workspace)
         arguments: JsonObject = {"path": folder or ".", "limit": LISTED_NAMES}
-        tool = resources.registry.find("list_files")
+        tool = resources.registry.find(LIST_FILES.name)
         if tool is None or resources.gate.judge(call := GatedCall(tool.spec, arguments)).decision != "allow":
             return []
         is_hidden = resources.gate.hidden_path_test(call)

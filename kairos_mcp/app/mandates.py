@@ -12,6 +12,7 @@ from itertools import dropwhile
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
 from kairos_mcp.core.mandate import Mandate, parse_mandate
@@ -20,7 +21,6 @@ from kairos_mcp.core.run_spec import CYCLES_FLOW
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.accounting import day_to_charge
-from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
@@ -353,7 +353,7 @@ def _cursor_after(row: MandateRow) -> str:
 
 def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
     """Yield a note for each tool that the mandate names and that is missing now: it may still come."""
-    reads = {spec.name for spec in registry.select(None)} - TOOLS_CLOSED_TO_MANDATES
+    reads = {spec.name for spec in registry.select(None)} - EDIT_TOOLS
     for name in dict.fromkeys(look.tool for look in mandate.observe):
         if name not in reads and not registry.must_wait_for((name,)):
             yield f"observe: no tool that only reads is called {name!r} now, so it would be skipped."

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from functools import cache
+from pathlib import Path
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.settings.proposal import Proposal
 from kairos_mcp.store.tool_pins import REGISTERED
@@ -11,27 +15,17 @@ from kairos_mcp.store.tool_pins import REGISTERED
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 _FIRST_LISTING = "what it lists when it is first used is taken as it is, unless another server has had its name."
 
-RESERVED_TOOL_NAMES = frozenset(
-    (
-        *("planner_run", "planner_plan", "team_run", "agents_list", "agent_info"),
-        *("ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"),
-        *("mandate_save", "mandate_list", "run_status", "run_continue", "run_control", "run_trace"),
-        *("registry_search", "registry_call", "registry_register", "budget_status"),
-        *(
-            "request_more_rounds",
-            "report_plan_problem",
-            "read_result",
-            "read_mandate",
-            "check_file",
-            "apply_edits",
-            "http_fetch",
-            "run_command",
-        ),
-        *("list_files", "file_tree", "read_file", "search_files", "edit_file", "write_file"),
-        *("plan_edits", "apply_edit_plan", "read_skill"),
-    )
-)
-"""Names of our own tools, offered at this moment or not: no other tool may be mistaken for one of these."""
+LISTING = Path(__file__).parents[1] / "server" / "listing.json"  # a file alone: the modules of the server import ours
+
+
+@cache
+def reserved_tool_names() -> frozenset[str]:
+    """Return the names of our own tools, offered at this moment or not: no other tool may be mistaken for one of them.
+
+    They are the built-in tools and the tools that the server lists.
+    """
+    listed = json.loads(LISTING.read_bytes())["tools"]
+    return frozenset(BUILTIN) | {tool["name"] for tool in listed}
 
 
 def proposal_command(verb: str, name: str, pin: str | None = None) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.app.stored_specs import StoredSpecs
+from kairos_mcp.core.builtin_tools import HTTP_FETCH
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.messages import SEARCH
 from kairos_mcp.core.paths import Scopes
@@ -456,7 +457,7 @@ class RunFactory:
         ports = partial(find_page_ports, settings.home)
         client = HttpClient(settings.http_hosts, settings.private_hosts, page_ports=ports)
         tools = network_tools(client, settings.http_tools, self._read_key, with_fetch=settings.http_fetch)
-        return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, client)}
+        return tools, {HTTP_FETCH.name: lambda arguments: classify_fetch(arguments, client)}
 
     async def _find_tools(self, run: RunRow) -> tuple[str | None, ToolRegistry]:
         """Return a run's folder, if it is served here, and the tools that there are in it."""

@@ -12,6 +12,7 @@ from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent import AgentRecord
+from kairos_mcp.core.builtin_tools import FILE_TREE, LIST_FILES, SEARCH_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.messages import JsonObject, digest_of
@@ -193,7 +194,7 @@ async def read_file_names(context: AppContext, workspace: str | None) -> FileNam
     `file_tree` shows them; none where a rule forbids that, or where it would take long."""
     resources = context.factory.resources(workspace)
     gate, calls = resources.gate, list[tuple[Tool, JsonObject, GatedCall]]()
-    for name, arguments in (("list_files", ALL_FILES), ("file_tree", {})):
+    for name, arguments in ((LIST_FILES.name, ALL_FILES), (FILE_TREE.name, {})):
         tool = resources.registry.find(name)
         if tool is None or gate.judge(call := GatedCall(tool.spec, arguments)).decision != "allow":
             return FileNames()
@@ -220,7 +221,7 @@ async def read_goal_lines(context: AppContext, workspace: str | None, goal: str)
     """Return the lines of a workspace that hold the rarer words of a goal, found by `search_files` through the gate;
     none where a rule forbids that. Where the time ends the search, it is what was found until then."""
     resources, words = context.factory.resources(workspace), goal_words(goal)
-    tool = resources.registry.find("search_files")
+    tool = resources.registry.find(SEARCH_FILES.name)
     if tool is None or not words:
         return GoalLines()
     call = GatedCall(tool.spec, search_arguments(words))

@@ -245,7 +245,7 @@ class Tools(Operations):
         """Check that a proposal's name is free, and that its address is allowed. Raises BadArguments, EgressDenied."""
         registry = await self._factory.registry(self._factory.find_workspace(None))
         taken = {spec.name for spec in registry.specs_without(REGISTERED)}
-        taken |= proposals.RESERVED_TOOL_NAMES | {server.name for server in self._settings.servers}
+        taken |= proposals.reserved_tool_names() | {server.name for server in self._settings.servers}
         if made.kind == "server":  # its tools are called NAME__TOOL
             taken |= {name.partition("__")[0] for name in taken if "__" in name}
         if made.name in taken:

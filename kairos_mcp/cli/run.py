@@ -20,6 +20,7 @@ from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command, usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
 from kairos_mcp.cli.terminal import Prose, print_json, print_line, print_note
+from kairos_mcp.core.builtin_tools import names_where
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, canonical_json
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 DEMO_GOAL = "Look around in this folder and say what is there."
 DEMO_NOTE = "kairos-demo.md"  # what `demo --slow` asks to write
-DEMO_TOOLS = ("list_files", "file_tree", "read_file", "search_files", "write_file")
+DEMO_TOOLS = names_where(lambda tool: tool.in_demo)
 SLOW_S = 3.0  # that each turn of `demo --slow` takes
 SMALL_BYTES = 200_000  # of a file that the demo reads
 

@@ -17,7 +17,6 @@ from fnmatch import fnmatchcase
 
 from kairos_mcp.core.errors import BadArguments
 
-RUN_COMMAND = "run_command"  # the tool whose calls are commands
 OPEN_END = "..."
 MAX_GLOBS = 100  # of one pattern
 GLOB_CHARS = 1_000  # of one of its globs

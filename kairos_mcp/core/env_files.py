@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from kairos_mcp.core.secret_forms import MASK
 
-NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names of files and no text of them
-
 Span = tuple[int, int]
 
 _EXAMPLE = ".env.example"

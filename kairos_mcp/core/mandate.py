@@ -10,6 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
+from kairos_mcp.core.builtin_tools import FILE_TREE
 from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
@@ -44,7 +45,7 @@ A paused run gives the reason of its pause, an ended one `terminated` or `interr
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
-DEFAULT_OBSERVE: tuple[str, ...] = ("file_tree",)
+DEFAULT_OBSERVE: tuple[str, ...] = (FILE_TREE.name,)
 
 
 @dataclass(frozen=True, slots=True)

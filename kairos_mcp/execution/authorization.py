@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
+from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
@@ -35,7 +36,7 @@ from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
-from kairos_mcp.tools.selection import LateTools, asks_more_rounds, find_wordless_texts, search_tool
+from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
 
@@ -322,7 +323,8 @@ class ToolAccess:
             return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Nearest tools of {whose}: {near}.")
         if call.unreadable is not None:
             return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
-        if spec.source == "caller" or asks_more_rounds(spec):  # no code of ours that would check them runs it
+        # No code of ours runs these, so none would check their arguments.
+        if spec.source == "caller" or REQUEST_MORE_ROUNDS.is_tool(spec):
             problems = compile_schema(spec.input_schema).problems(call.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")

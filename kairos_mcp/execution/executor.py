@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
+from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.run_spec import SERVER_ROUTE
@@ -37,7 +38,6 @@ from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.more_rounds import RoundsRequest
-from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.tool import (
     error_result,
 )
@@ -173,7 +173,9 @@ class StepExecutor:
         `share`: what the branch around the loop gets, if one has limits of its own. `open_branches`: the paths of all
         such branches.
         """
-        if not isinstance(step, CallTool) or not asks_more_rounds(self.tool_access.find_spec(step.call.name)):
+        if not isinstance(step, CallTool):
+            return None
+        if not REQUEST_MORE_ROUNDS.is_tool(self.tool_access.find_spec(step.call.name)):
             return None
         refusal = None if self.grants_rounds else "whoever started this run limited its rounds"
         asked = step.call.arguments.get("additional", 0)

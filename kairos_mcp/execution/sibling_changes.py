@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from kairos_mcp.core.builtin_tools import APPLY_EDIT_PLAN, PLAN_EDITS, READ_FILE, names_where
 from kairos_mcp.core.errors import StaleFile
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import ToolCall, ToolResult
@@ -22,17 +23,14 @@ from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.steps import Answer, CallTool, task_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.tools.files.edit_tools import EDIT_SPEC, WRITE_SPEC
-from kairos_mcp.tools.files.plans import APPLY_SPEC, PLAN_SPEC
-from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.tool import error_result
 from kairos_mcp.tools.touched_paths import read_named_paths
 
 SHOWN_CHARS = 2_000  # of what others have changed
 CHANGED_BY = "changed_by"  # in the data of a result: the calls whose changes it shows
 
-TRACKED_EDIT_TOOLS = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
-_NOTED_TOOLS = TRACKED_EDIT_TOOLS | {READ_SPEC.name, PLAN_SPEC.name}
+TRACKED_EDIT_TOOLS = frozenset(names_where(lambda tool: tool.is_tracked))
+_NOTED_TOOLS = TRACKED_EDIT_TOOLS | frozenset(names_where(lambda tool: tool.is_look))
 
 
 class _Look(NamedTuple):
@@ -107,10 +105,10 @@ class SiblingChanges:
         for file in changed:
             self._changes[file.path].append(_Change(path, self._tick(), _diff_of(file.path, answer)))
         files = [file.path for file in changed]
-        if call.name == PLAN_SPEC.name:
+        if call.name == PLAN_EDITS.name:
             files = [file["path"] for file in data["files"]]
             self._planned[data["plan_id"]] = tuple(files)
-        elif call.name == READ_SPEC.name:
+        elif call.name == READ_FILE.name:
             files = [data["path"]]
         for name in files:
             looks = [look for look in self._looks.get((task, name), ()) if look.turn != turn]
@@ -143,7 +141,7 @@ class SiblingChanges:
 
     def _files_of(self, call: ToolCall) -> frozenset[str]:
         """The files that a call would change, as far as its arguments tell."""
-        if call.name == APPLY_SPEC.name:
+        if call.name == APPLY_EDIT_PLAN.name:
             return frozenset(self._planned.get(str(call.arguments.get("plan_id")), ()))
         return frozenset(read_named_paths(None, call.arguments))
 

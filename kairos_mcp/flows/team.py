@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
+from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.plan import Plan, PlannedTask
@@ -25,8 +26,6 @@ from kairos_mcp.flows.structured_answer import PhaseFailure
 from kairos_mcp.flows.team_input import TeamInput
 
 VERSION = 1
-PLAN_PROBLEM = "report_plan_problem"
-"""The tool by which an agent ends its task where the plan is wrong."""
 
 TRIES = 2  # the task's own agent, then another one
 SHOWN_CHARS = 4_000  # of a result, in the prompt of a task that depends on it: half its head, half its tail
@@ -265,7 +264,7 @@ def _reported_problem(request: CallTool | Gather[Any], answer: Any) -> str | Non
     """Return what the agent reports of the plan by one of these calls; None where it reports nothing."""
     answered = [(request, answer)] if isinstance(request, CallTool) else list(_answered_calls(request, answer))
     for step, result in answered:
-        if step.call.name == PLAN_PROBLEM and isinstance(result, ToolResult) and not result.is_error:
+        if step.call.name == REPORT_PLAN_PROBLEM.name and isinstance(result, ToolResult) and not result.is_error:
             return str(step.call.arguments["problem"])
     return None
 

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 
 import mcp_types as wire
 
+from kairos_mcp.core.builtin_tools import BUILTIN, RUN_COMMAND
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.settings.settings import GateRule, Settings
 
@@ -29,16 +30,9 @@ TOOLS_OF_PHASES: Mapping[str, Collection[str]] = {
     "ooda_observe": (),
     "ooda_orient": (),
     "ooda_decide": (),
-    "ooda_reflect": ("run_command",),
+    "ooda_reflect": (RUN_COMMAND.name,),
 }
 """What a phase that changes no file calls besides tools that read: reflect runs the commands of `acceptance`."""
-
-WORKSPACE_CHANGES: tuple[tuple[str, Effect], ...] = (
-    *(("edit_file", "checked"), ("write_file", "checked"), ("apply_edit_plan", "checked"), ("apply_edits", "checked")),
-    ("run_command", "irreversible"),
-)
-"""The tools of a workspace that do more than read; a test compares this with the tools themselves. request_more_rounds
-is none of them: it changes its own run alone, within limits that hold whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +84,15 @@ def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
     For a downstream server, `SERVER__*` and each effect that one of its tools may have: the names of its tools are not
     known before it was started.
     """
-    if settings.workspaces:
-        yield from (
-            (name, effect) for name, effect in WORKSPACE_CHANGES if name != "run_command" or settings.commands != "off"
-        )
-    if settings.http_fetch:
-        yield "http_fetch", "irreversible"
+    has_workspace = bool(settings.workspaces)
+    exists = {
+        "workspace": has_workspace,
+        "commands": has_workspace and settings.commands != "off",
+        "web": settings.http_fetch,
+    }  # request_more_rounds is left out: it changes its own run alone, within limits that hold whoever asks
+    yield from (
+        (tool.name, tool.effect) for tool in BUILTIN.values() if tool.effect != "read" and exists.get(tool.needs, False)
+    )
     yield from ((tool.name, tool.effect) for tool in settings.http_tools if tool.effect != "read")
     for server in settings.servers:
         stated: set[Effect] = {effect for _, effect in server.effects}

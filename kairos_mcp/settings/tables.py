@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.command_patterns import RUN_COMMAND, check_pattern
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
+from kairos_mcp.core.command_patterns import check_pattern
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.input_checks import first_problem
@@ -50,7 +51,7 @@ class GateTable(StrictTable):
     def _check_command(self) -> Self:
         """Refuse a pattern that no command could match, and a rule that says neither tools, a category nor commands."""
         if self.argv is not None:
-            self.tools = self.tools or RUN_COMMAND
+            self.tools = self.tools or RUN_COMMAND.name
             if (problem := check_pattern(self.argv)) is not None:
                 raise PydanticCustomError("argv", "argv: {problem}", {"problem": problem})
         elif not self.tools and self.category is not None:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from sys import intern
 
 from kairos_mcp.core.agent import Agent
+from kairos_mcp.core.builtin_tools import SEARCH_FILES
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
@@ -38,7 +39,6 @@ from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
 
-SEARCH_TOOL = "search_files"
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
@@ -144,7 +144,7 @@ def build_planner_spec(
         if is_short and files.text:
             user = add_file_names(user, settings.read_prompt("planner-tree"), files)
         # Lines of files are what it may find by itself, no more.
-        if is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None:
+        if is_short and goal_lines.text and offer.shown.find(SEARCH_FILES.name) is not None:
             user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
     dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(

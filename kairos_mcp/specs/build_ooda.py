@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from kairos_mcp.core.builtin_tools import EDIT_TOOLS, names_where
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
@@ -25,7 +26,7 @@ from kairos_mcp.core.run_spec import (
     UnattendedAllowance,
 )
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES, ActEffect, CarryOver
+from kairos_mcp.flows.ooda.context import ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -44,7 +45,6 @@ from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-STEP_TOOLS = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
 UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
@@ -133,12 +133,10 @@ def _build_ooda_spec(
     """Build what the specs of all OODA flows have in common, and notes about tools that were left out."""
     settings, registry = sources.settings, sources.registry
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
-    reads = [spec for spec in registry.select(None) if spec.name not in TOOLS_CLOSED_TO_MANDATES]
+    reads = [spec for spec in registry.select(None) if spec.name not in EDIT_TOOLS]
     wanted = registry.select(mandate.tools)
-    may = [spec for spec in wanted if spec.name not in TOOLS_CLOSED_TO_MANDATES]
-    left_out = (
-        [spec.name for spec in wanted if spec.name in TOOLS_CLOSED_TO_MANDATES] if mandate.tools is not None else []
-    )
+    may = [spec for spec in wanted if spec.name not in EDIT_TOOLS]
+    left_out = [spec.name for spec in wanted if spec.name in EDIT_TOOLS] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
     offer = offer_tools(_decide_tools(mandate, reads, may), tuple(coming))
     search = [offer.search] if offer.search is not None else []
@@ -182,7 +180,8 @@ def _callable_tools(
     registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
 ) -> ToolSet:
     """Return every tool that a step may call, each once."""
-    called = [tool.spec for name in STEP_TOOLS if (tool := registry.find(name)) is not None]
+    names = names_where(lambda tool: tool.is_ooda_step)
+    called = [tool.spec for name in names if (tool := registry.find(name)) is not None]
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, Message, ToolSet, ToolSpec
@@ -20,7 +21,7 @@ from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts
-from kairos_mcp.flows.team import PLAN_PROBLEM, TeamState
+from kairos_mcp.flows.team import TeamState
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
@@ -158,7 +159,7 @@ class LoadedTeam:
 def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loop: PlannerInput) -> LoadedTeam:
     """Load a team. `loop`: what the loops of its agents have in common. Raises StoreCorrupt."""
     frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
-    reports = () if spec.flow == "plan" else (PLAN_PROBLEM,)
+    reports = () if spec.flow == "plan" else (REPORT_PLAN_PROBLEM.name,)
     agents = {
         each.name: TeamAgent(
             each.name,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kairos_mcp.core.builtin_tools import LIST_FILES, names_where
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
@@ -127,9 +128,9 @@ def add_goal_lines(user: str, template: str, lines: GoalLines) -> str:
 
 
 MAX_TREE_CHARS = 2_000
-FILE_TOOLS = ("read_file", "search_files", "list_files", "file_tree")
-FIRST_TOOLS = ("read_file", "search_files")  # in what a small model is offered
-UNNEEDED_TOOLS = ("file_tree", "read_skill", "request_more_rounds")  # the first message has the files; skills are long
+FILE_TOOLS = names_where(lambda tool: (tool.needs, tool.effect, tool.edits) == ("workspace", "read", "none"))
+FIRST_TOOLS = names_where(lambda tool: tool.for_small == "first")
+UNNEEDED_TOOLS = names_where(lambda tool: tool.for_small == "never")  # the first message has the files; skills are long
 
 
 def offers_files(tools: ToolSet) -> bool:
@@ -156,7 +157,7 @@ class FileNames:
 
 def select_few_tools(tools: ToolSet, files: FileNames) -> ToolSet:
     """Return the tools of a run that named none: a small model takes one of the first, and does better with fewer."""
-    left_out = {*UNNEEDED_TOOLS, *(("list_files",) if files.is_whole else ())}
+    left_out = {*UNNEEDED_TOOLS, *((LIST_FILES.name,) if files.is_whole else ())}
     kept = [tool for tool in tools if tool.source != "builtin" or tool.name not in left_out]
     first = [tool for name in FIRST_TOOLS for tool in kept if tool.name == name]
     return ToolSet([*first, *(tool for tool in kept if tool.name not in FIRST_TOOLS)])

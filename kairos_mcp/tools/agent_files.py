@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
+from kairos_mcp.core.builtin_tools import BUILTIN, HTTP_FETCH, READ_FILE, READ_RESULT, RUN_COMMAND
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownTool
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.paths import printable_name
@@ -37,14 +38,8 @@ CLAUDE_FOLDER = ".claude/agents"
 CLAUDE_PREFIX = "claude:"
 CLAUDE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "Read": ("read_file",),
-        "Grep": ("search_files",),
-        "Glob": ("list_files", "file_tree"),
-        "Edit": ("edit_file",),
-        "MultiEdit": ("plan_edits", "apply_edit_plan"),
-        "Write": ("write_file",),
-        "Bash": ("run_command",),
-        "WebFetch": ("http_fetch",),
+        host_name: tuple(tool.name for tool in BUILTIN.values() if tool.claude_name == host_name)
+        for host_name in dict.fromkeys(tool.claude_name for tool in BUILTIN.values() if tool.claude_name is not None)
     }
 )
 """The tools that such a file may name, and ours that do the same."""
@@ -56,9 +51,10 @@ _HOST_NAMES = {
 }
 """The names that hosts give their tools; those that CLAUDE_TOOLS lacks have no counterpart here."""
 
-_HINTS = {"run_command": 'It is there unless commands = "off".', "http_fetch": "It is there with http_fetch = true."}
-READ_FILE = "read_file"
-READ_RESULT = "read_result"  # every agent with tools has it: long results are cut
+_HINTS = {
+    RUN_COMMAND.name: 'It is there unless commands = "off".',
+    HTTP_FETCH.name: "It is there with http_fetch = true.",
+}
 _KEYS = ("name", "description", "tools", "disallowedTools", "model")  # the others of that format are left out
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MODEL = re.compile(r"\S{1,200}")
@@ -78,7 +74,7 @@ def check_tools(files: AgentFiles, registry: ToolRegistry) -> AgentFiles:
         if missing := registry.find_unmatched(agent.tools or ()):
             error = registry.unknown_tool(missing[0])
             hint = _HINTS.get(missing[0], f"Correct `tools` in its file. {error.hint}")
-            hint = hint if registry.find(READ_FILE) is not None else "Without a workspace there are no file tools."
+            hint = hint if registry.find(READ_FILE.name) is not None else "Without a workspace there are no file tools."
             disabled.append(DisabledAgent(agent.name, agent.origin, error.message, hint))
         else:
             agents[agent.name] = agent
@@ -111,8 +107,8 @@ def select_agent_tools(agent: Agent, registry: ToolRegistry, narrowed: tuple[str
         own = registry.select(agent.tools)
     except UnknownTool as error:
         raise ConfigError(f"The agent {agent.name} can't be used: {error.message}", error.hint) from error
-    if own and own.find(READ_RESULT) is None:
-        own = ToolSet((*own, *registry.select_available((READ_RESULT,))))
+    if own and own.find(READ_RESULT.name) is None:  # long results are cut, so every agent with tools reads them
+        own = ToolSet((*own, *registry.select_available((READ_RESULT.name,))))
     if narrowed is None:
         return own
     for glob in narrowed:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import time
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError, NotFound, StoreCorrupt, Timeout, UnknownMandate
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.masked_file import WINDOW_BYTES
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.store import mandates
@@ -21,8 +22,7 @@ from kairos_mcp.tools.files.read_tools import read_masked
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-MANDATE_SPEC = ToolSpec(
-    "read_mandate",
+MANDATE_SPEC = BUILTIN["read_mandate"].spec(
     "Read the goal of a saved mandate, as a hash.",
     {
         "type": "object",
@@ -30,12 +30,10 @@ MANDATE_SPEC = ToolSpec(
         "required": ["id"],
         "additionalProperties": False,
     },
-    effect="read",
     category="mandates",
 )
 
-FILE_SPEC = ToolSpec(
-    "check_file",
+FILE_SPEC = BUILTIN["check_file"].spec(
     "Check whether a file exists, and whether it contains a text.",
     {
         "type": "object",
@@ -43,7 +41,6 @@ FILE_SPEC = ToolSpec(
         "required": ["path"],
         "additionalProperties": False,
     },
-    effect="read",
     category="mandates",
 )
 

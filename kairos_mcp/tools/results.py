@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
@@ -87,8 +88,7 @@ PAGE_CHARS = 8_000
 MAX_HITS = 50
 REF_CHARS = 512
 
-RESULT_SPEC = ToolSpec(
-    "read_result",
+RESULT_SPEC = BUILTIN["read_result"].spec(
     "Read one page of an earlier result that was too long to show in full, by its ref.\n"
     "With grep (RE2), returns the matching lines from offset on, and the offset of each.",
     {
@@ -105,7 +105,6 @@ RESULT_SPEC = ToolSpec(
         "required": ["ref"],
         "additionalProperties": False,
     },
-    effect="read",
     category="record",
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
+from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.text import count_different_words, count_of, truncate
@@ -236,8 +237,7 @@ def _are_too_many(tools: ToolSet) -> bool:
     return len(tools) > MAX_SHOWN_TOOLS or tools.size > MAX_SPEC_CHARS
 
 
-SEARCH_SPEC = ToolSpec(
-    SEARCH,
+SEARCH_SPEC = BUILTIN[SEARCH].spec(
     "Find more tools by words in their names and descriptions; tools it finds can be called from then on.",
     {
         "type": "object",
@@ -247,8 +247,7 @@ SEARCH_SPEC = ToolSpec(
         },
         "additionalProperties": False,
     },
-    "read",
-    "agent_control",
+    category="agent_control",
 )
 
 
@@ -258,8 +257,7 @@ REQUEST_WORDS = {"justification": 8, "progress_summary": 3}
 What the words say is not judged."""
 TEXT_CHARS = 4_000
 
-MORE_ROUNDS_SPEC = ToolSpec(
-    "request_more_rounds",
+MORE_ROUNDS_SPEC = REQUEST_MORE_ROUNDS.spec(
     "Ask for more rounds, before the last one is used.\n"
     "They are granted by what was done since the start or the last grant: new results, and few repeated calls. At most "
     f"{MAX_GRANTS} grants and {MAX_GRANTED_ROUNDS} rounds in all. Returns how many were granted, how many are left and "
@@ -284,14 +282,8 @@ MORE_ROUNDS_SPEC = ToolSpec(
         "required": ["additional", "justification", "progress_summary"],
         "additionalProperties": False,
     },
-    effect="idempotent",
     category="agent_control",
 )
-
-
-def asks_more_rounds(spec: ToolSpec | None) -> bool:
-    """Whether a call of this tool is such a request."""
-    return spec is not None and (spec.name, spec.source) == (MORE_ROUNDS_SPEC.name, "builtin")
 
 
 def find_wordless_texts(arguments: JsonObject) -> list[str]:
@@ -312,7 +304,7 @@ def offer_more_rounds(tools: ToolSet) -> ToolSet:
 
 def withhold_more_rounds(tools: ToolSet) -> ToolSet:
     """Return the tools without request_more_rounds."""
-    return ToolSet([spec for spec in tools if not asks_more_rounds(spec)])
+    return ToolSet([spec for spec in tools if not REQUEST_MORE_ROUNDS.is_tool(spec)])
 
 
 def more_rounds_tool() -> Tool:

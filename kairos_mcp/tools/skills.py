@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import READ_SKILL
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
@@ -21,7 +22,6 @@ from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-READ_SKILL = "read_skill"  # the tool that reads them
 NAME_CHARS = 64  # agentskills.io, as the description's
 DESCRIPTION_CHARS = 1024
 HEAD_CHARS, HEAD_LINES = 4_096, 40  # YAML of a thousand lines or a hundred levels takes seconds
@@ -196,8 +196,7 @@ def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:
         remaining -= len(line) + 1
     omitted = len(skills) - len(lines)
     lines += [f"and {omitted} more that do not fit here"] if omitted else []
-    return ToolSpec(
-        READ_SKILL,
+    return READ_SKILL.spec(
         "\n".join((_DESCRIPTION, *(["Skills:", *lines] if lines else ["No skills are available now."]))),
         {
             "type": "object",
@@ -208,7 +207,6 @@ def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:
             "required": ["name"],
             "additionalProperties": False,
         },
-        effect="read",
         category="skills",
     )
 

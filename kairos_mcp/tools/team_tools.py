@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.builtin_tools import BUILTIN
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-PLAN_PROBLEM_SPEC = ToolSpec(
-    "report_plan_problem",
+PLAN_PROBLEM_SPEC = BUILTIN["report_plan_problem"].spec(
     "End your task because the plan does not fit: what it takes for granted is not so, or another task has to come"
     " first. The planner may then plan anew. Not for a task that is merely hard, or done in part.",
     {
@@ -22,7 +22,6 @@ PLAN_PROBLEM_SPEC = ToolSpec(
         "required": ["problem"],
         "additionalProperties": False,
     },
-    effect="read",
     category="agent_control",
 )
 

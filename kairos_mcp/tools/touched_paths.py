@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kairos_mcp.core.command_patterns import RUN_COMMAND
+from kairos_mcp.core.builtin_tools import READ_SKILL, RUN_COMMAND
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, Scopes, plain_path, plain_path_or_none
@@ -42,7 +42,6 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.commands.git_programs import REPOSITORY_NAMES, is_repository
-from kairos_mcp.tools.skills import READ_SKILL
 
 MAX_TEXTS = 2_000  # of one call that may name files; a call with more counts as unresolved
 # Searched for instructions below a folder that a call names; one with more counts as holding some.
@@ -104,9 +103,9 @@ def read_named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str,
     A program is judged by the folder that it is started in (`cwd`). A reading tool without a `path` reads the workspace
     itself. The paths of read_skill lie in no workspace.
     """
-    if tool is not None and (tool.name, tool.source) == (READ_SKILL, "builtin"):
+    if READ_SKILL.is_tool(tool):
         return ()
-    is_program = tool is not None and (tool.name, tool.source) == (RUN_COMMAND, "builtin")
+    is_program = RUN_COMMAND.is_tool(tool)
     paths: list[Any] = [arguments.get("cwd" if is_program else "path")]
     reads_at_path = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
     if paths == [None] and reads_at_path:

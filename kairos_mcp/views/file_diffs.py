@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.file_changes import ChangedFile, changed_files
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redactor
@@ -47,7 +48,7 @@ def format_file_diffs(record: Sequence[StepRow], text_of: Callable[[str], str | 
     parts = [
         f"# {each.path}{f' {each.tool}' if each.tool else ''}\n{each.diff}" for each in list_call_diffs(record, text_of)
     ]
-    ran_programs = any(call.name == "run_command" for call in calls_by_path(answers_by_path(record)).values())
+    ran_programs = any(call.name == RUN_COMMAND.name for call in calls_by_path(answers_by_path(record)).values())
     return "\n\n".join([*(parts or [NOTHING_CHANGED]), *([BY_PROGRAMS] if ran_programs else [])]) + "\n"
 
 

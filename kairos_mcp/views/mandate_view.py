@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import (
+    APPLY_EDITS,
+    CHECK_FILE,
+    EDIT_FILE,
+    READ_FILE,
+    READ_MANDATE,
+    RUN_COMMAND,
+    WRITE_FILE,
+)
 from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
@@ -152,14 +161,14 @@ def find_tool_name(session: Session, run: RunRow, path: str) -> str | None:
     spec = decode(Spec, run.spec)
     match split_path(path):
         case [*_, ("goal", _)]:
-            return "read_mandate"
+            return READ_MANDATE.name
         case [*_, ("check", number)]:
             wanted = _mandate(session, spec).acceptance[number - 1]
-            return "run_command" if wanted.kind == "command" else "check_file"
+            return RUN_COMMAND.name if wanted.kind == "command" else CHECK_FILE.name
         case [*_, ("observe", _), ("call", number)]:
             return _mandate(session, spec).observe[number - 1].tool
         case [*_, ("read", 1), ("call", _)]:
-            return "read_file"
+            return READ_FILE.name
         case [*_, ("act", _), ("call", _)]:
             return _decided_tool(session, run, spec, path)
         case [*_, ("decide", _), _, ("call", number)]:
@@ -170,7 +179,7 @@ def find_tool_name(session: Session, run: RunRow, path: str) -> str | None:
             return None
 
 
-_EDIT_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
+_EDIT_TOOLS = {"code_edit": EDIT_FILE.name, "edit_plan": APPLY_EDITS.name, "create_file": WRITE_FILE.name}
 
 
 def _decided_tool(session: Session, run: RunRow, spec: Spec, path: str) -> str | None:

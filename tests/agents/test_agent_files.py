@@ -23,7 +23,7 @@ from kairos_mcp.settings.agents import (
 )
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.agent_files import READ_RESULT, check_tools, select_agent_tools
+from kairos_mcp.tools.agent_files import check_tools, select_agent_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import SkillFolders
 
@@ -291,7 +291,7 @@ def test_what_an_agent_has_is_only_narrowed_and_every_agent_can_read_its_results
     write: Write, registry: ToolRegistry
 ) -> None:
     agent = write(head(tools="[read_file, edit_file]")).agents["mine"]
-    assert {spec.name for spec in select_agent_tools(agent, registry)} == {"read_file", "edit_file", READ_RESULT}
+    assert {spec.name for spec in select_agent_tools(agent, registry)} == {"read_file", "edit_file", "read_result"}
     assert {spec.name for spec in select_agent_tools(agent, registry, ("*_file",))} == {"read_file", "edit_file"}
     with pytest.raises(ConfigError, match="run_command"):
         select_agent_tools(replace(agent, tools=("run_command",)), ToolRegistry([]))

@@ -16,9 +16,8 @@ from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import WORKSPACE_TOOLS, unused_rules
+from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.tools import builtin_tools
 
 RULES = """
 [[gate]]
@@ -99,11 +98,6 @@ def test_a_tool_that_was_not_met_yet_gives_no_false_alarm(glob: str, idle: bool)
 )
 def test_the_tools_of_a_workspace_are_known_where_there_is_none(glob: str, idle: bool) -> None:
     assert bool(unused_rules([GateRule(glob, "allow", paths=("docs/**",))], [], [])) == idle
-
-
-def test_the_tools_that_need_a_workspace_are_these(tmp_path: Path) -> None:
-    without, within = ({tool.spec.name for tool in builtin_tools(folder, read_bytes=9)} for folder in (None, tmp_path))
-    assert within - without == WORKSPACE_TOOLS
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ ROWS = (
 """Input, bound, the modules that hold it to that or read it, and what becomes of more."""
 
 OURS = {
+    "app/proposals.py",
     "app/rules.py",
     "app/tools.py",
     "cli/install.py",

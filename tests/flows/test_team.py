@@ -13,13 +13,13 @@ from support.app import law
 from support.planner_inputs import call, says, turn
 from support.team_inputs import AGENTS, agent, flow_of, plan_completion, plan_of, run_team, task, team_input
 
+from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.plan import parse_plan, plan_schema
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, Refused, RequestCompletion
-from kairos_mcp.flows.team import PLAN_PROBLEM
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput
 
 DOWN = Failure("provider_error", "The provider is down.")
@@ -73,7 +73,7 @@ def test_each_agent_has_its_own_prompt_and_tools() -> None:
     _, _, record = run_team(given, answers)
     step = request_at(record, given, answers, "task-2/try-1/round-1")
     assert step.conversation[0].content == "You are editor."
-    assert [spec.name for spec in step.tools] == ["look", "write", PLAN_PROBLEM]
+    assert [spec.name for spec in step.tools] == ["look", "write", REPORT_PLAN_PROBLEM.name]
 
 
 def test_a_long_result_is_handed_on_by_head_and_tail_and_names_the_ref_of_the_whole() -> None:
@@ -227,7 +227,7 @@ def test_a_replacement_takes_no_id_again_and_waits_for_nothing_that_failed(repla
 
 
 def test_an_agent_may_end_its_task_because_the_plan_is_wrong_and_no_other_tries_it() -> None:
-    reported = turn(call(PLAN_PROBLEM, problem=PROBLEM))
+    reported = turn(call(REPORT_PLAN_PROBLEM.name, problem=PROBLEM))
     answers = {
         "plan": plan_completion(task("one"), task("two", "editor")),
         "task-1/try-1/round-1": reported,

@@ -2747,6 +2747,18 @@ OUTSIDE = (
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
     Guard(
+        "core/builtin_tools.py",
+        '(spec.name, spec.source) == (self.name, "builtin")',
+        "spec.name == self.name",
+        "tools/test_builtin_table.py::test_a_tool_of_a_caller_with_the_name_of_ours_is_judged_by_what_it_names",
+    ),
+    Guard(
+        "app/proposals.py",
+        "return frozenset(BUILTIN) | {tool",
+        "return frozenset[str]() | {tool",
+        "tools/test_builtin_table.py::test_the_reserved_names_are_those_of_tools_that_exist",
+    ),
+    Guard(
         "server/annotations.py",
         'verdict == "allow" or (verdict == "ask" and settings.approvals == "host")',
         'verdict == "allow"',
@@ -3555,7 +3567,7 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "specs/build.py",
-        " and offer.shown.find(SEARCH_TOOL) is not None:",
+        " and offer.shown.find(SEARCH_FILES.name) is not None:",
         ":",
         LINES + "a_run_that_may_not_search_is_shown_no_lines",
     ),

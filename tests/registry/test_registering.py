@@ -18,11 +18,9 @@ from support.app import ME, PERSON, open_checked_app, place_in, rests, says
 from support.registry import PEER, Installation
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.proposals import RESERVED_TOOL_NAMES
 from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.store.tool_pins import MAX_PROPOSED
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.tool import ToolContext, call_tool
@@ -364,10 +362,6 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
     assert pets.heard == [("/pets/7", key)]
     stored = b"".join(file.read_bytes() for file in installation.place.home.rglob("*") if file.is_file())
     assert key.encode() not in stored
-
-
-def test_every_tool_of_this_server_has_a_name_that_nobody_else_gets() -> None:
-    assert {tool.name for tool in TOOLS} <= RESERVED_TOOL_NAMES
 
 
 def test_the_app_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:

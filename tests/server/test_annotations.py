@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kairos_mcp.core.builtin_tools import BUILTIN, WORKSPACE_TOOLS
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.messages import ToolSpec
-from kairos_mcp.execution.sibling_changes import TRACKED_EDIT_TOOLS
-from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, WORKSPACE_CHANGES, possible_effect
+from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
-from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.files.plans import BOTH_SPEC, PLAN_SPEC
-from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
 COMMANDS = (GateRule("run_command", "allow"),)
@@ -64,15 +60,6 @@ async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
                         assert (hints.destructive_hint, hints.open_world_hint) == (False, bool(changes.get("servers")))
 
 
-def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Path) -> None:
-    there = {tool.spec.name: tool.spec.effect for tool in builtin_tools(tmp_path, read_bytes=1)}
-    assert there.pop(MORE_ROUNDS_SPEC.name) == "idempotent"  # it changes its run, not the workspace
-    assert {name: effect for name, effect in there.items() if effect != "read"} == dict(WORKSPACE_CHANGES)
-    changes_files = {name for name, effect in there.items() if effect == "checked"}
-    assert changes_files | {PLAN_SPEC.name} == TOOLS_CLOSED_TO_MANDATES  # no mandate may call them by themselves
-    assert changes_files - {BOTH_SPEC.name} == TRACKED_EDIT_TOOLS  # agents hear of each other's
-
-
 RULES = [
     GateRule(glob, verdict, paths, effect=effect)
     for glob, verdict, paths, effect in product(
@@ -83,9 +70,11 @@ RULES = [
 
 def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
     base = Settings(home=Path("/nowhere"), config_dirs=(), workspaces=(Path("/somewhere"),))
+    changes = [(tool.name, tool.effect) for tool in BUILTIN.values() if tool.name in WORKSPACE_TOOLS]
+    changes = [(name, effect) for name, effect in changes if effect != "read"]
     for pair in product(RULES, repeat=2):
         gate, most = Gate(pair), possible_effect(replace(base, gate=pair)).effect
-        for name, effect in WORKSPACE_CHANGES:
+        for name, effect in changes:
             for path in ("a/b", "c"):
                 assert _is_stated(gate, name, effect, path, most), (pair, name, path)
 

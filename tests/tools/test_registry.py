@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import asks_more_rounds
 from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
@@ -176,23 +176,9 @@ def test_a_schema_is_compiled_once() -> None:
     assert one.schema is one.schema
 
 
-def test_built_in_tools_say_what_they_change_and_fit_their_own_examples(tmp_path: Any) -> None:
+def test_built_in_tools_show_what_they_change_and_fit_their_own_examples(tmp_path: Any) -> None:
     tools = builtin_tools(tmp_path, read_bytes=1000)
-    assert {t.spec.name: t.spec.effect for t in tools} == {
-        "list_files": "read",
-        "file_tree": "read",
-        "read_file": "read",
-        "search_files": "read",
-        "edit_file": "checked",
-        "write_file": "checked",
-        "plan_edits": "read",
-        "apply_edit_plan": "checked",
-        "apply_edits": "checked",
-        "run_command": "irreversible",
-        "read_result": "read",
-        "request_more_rounds": "idempotent",
-    }
-    changing = [t for t in tools if t.spec.effect != "read" and not asks_more_rounds(t.spec)]
+    changing = [t for t in tools if t.spec.effect != "read" and not REQUEST_MORE_ROUNDS.is_tool(t.spec)]
     assert [t for t in tools if t.preview is not None] == changing
     assert {t.spec.name for t in tools if t.probe is not None} == {
         *(t.spec.name for t in tools if t.spec.effect == "checked"),

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from kairos_mcp.core.builtin_tools import APPLY_EDITS, EDIT_FILE, EDIT_TOOLS, WRITE_FILE
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.paths import RISKS, Risk
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.text import truncate
-from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES, ActEffect, CycleContext
+from kairos_mcp.flows.ooda.context import ActEffect, CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
     CreateFile,
@@ -57,11 +58,11 @@ def make_call(decision: Decision, path: str) -> ToolCall | None:
     """Make the call that carries the decision out, as the step `path`; None for a noop."""
     match decision:
         case CodeEdit(edit=edit, base=base):
-            return ToolCall(path, "edit_file", {**edit.as_json(), "base": dict(base)})
+            return ToolCall(path, EDIT_FILE.name, {**edit.as_json(), "base": dict(base)})
         case EditPlan(edits=edits, base=base):
-            return ToolCall(path, "apply_edits", {"edits": [edit.as_json() for edit in edits], "base": dict(base)})
+            return ToolCall(path, APPLY_EDITS.name, {"edits": [edit.as_json() for edit in edits], "base": dict(base)})
         case CreateFile(target=target, content=content):
-            return ToolCall(path, "write_file", {"path": target, "content": content, "base": {target: None}})
+            return ToolCall(path, WRITE_FILE.name, {"path": target, "content": content, "base": {target: None}})
         case RunTool(tool=tool, arguments=arguments):
             return ToolCall(path, tool, arguments)
         case Noop():
@@ -80,7 +81,7 @@ def act_status(result: ToolResult) -> ActStatus:
 def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
     """Return the files that a call changed, from its data. Only our own editing tools are believed."""
     match result.data:
-        case {"files": list(files)} if name in TOOLS_CLOSED_TO_MANDATES:
+        case {"files": list(files)} if name in EDIT_TOOLS:
             return tuple(ChangedFile(each["path"], each["before"], each["after"]) for each in files)
         case _:
             return ()
@@ -93,7 +94,7 @@ def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None
     """
     call = make_call(decision, "")
     name, arguments = (call.name, call.arguments) if call is not None else ("noop", {})
-    if name in TOOLS_CLOSED_TO_MANDATES:
+    if name in EDIT_TOOLS:
         arguments = {key: value for key, value in arguments.items() if key != "base"}
     after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
     digest = digest_of(name.encode(), canonical_json(arguments).encode(), after)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, digest_of
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 
-TOOLS_CLOSED_TO_MANDATES = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
-"""Tools that no phase observes with, or runs by `run_tool`: they would bypass the mandate's limits and the hashes of
-what was read."""
 NOOP_DIGEST = digest_of(b"noop", b"{}", b"noop").hex()
 """The digest of a noop's effect."""
 MAX_LESSONS = 20  # the newest, kept from run to run
@@ -85,11 +83,9 @@ class CycleContext:
     checks_first: bool = False
 
     def __post_init__(self) -> None:
-        if writing := [
-            spec.name for spec in self.reads if spec.effect != "read" or spec.name in TOOLS_CLOSED_TO_MANDATES
-        ]:
+        if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDIT_TOOLS]:
             raise ValueError(f"{', '.join(writing)} in reads: more than reading")
-        if editing := [spec.name for spec in self.runnable if spec.name in TOOLS_CLOSED_TO_MANDATES]:
+        if editing := [spec.name for spec in self.runnable if spec.name in EDIT_TOOLS]:
             raise ValueError(f"{', '.join(editing)} in runnable: files are changed by the edit actions alone")
         if self.searchable and self.search is None:
             raise ValueError("tools can only be found by a search, and there is none")
@@ -112,7 +108,7 @@ class CycleContext:
 
     def can_call(self, found: ToolSpec) -> bool:
         """Whether decide may call a tool that its search has found."""
-        is_late_read = self.finds_late_tools and found.effect == "read" and found.name not in TOOLS_CLOSED_TO_MANDATES
+        is_late_read = self.finds_late_tools and found.effect == "read" and found.name not in EDIT_TOOLS
         return is_late_read or self.reads.find(found.name) is not None
 
     @property

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import count
 from typing import Literal
 
+from kairos_mcp.core.builtin_tools import READ_MANDATE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import (
@@ -39,7 +40,6 @@ from kairos_mcp.flows.ooda.reflect import Reflection, reflect, run_checks
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
 VERSION = 2
-READ_MANDATE = "read_mandate"
 MAX_ERRORS = 2  # cycles in a row
 SURE_CYCLES = 2  # in a row in which the model is sure that it is done: then the goal counts as achieved
 IDLE_CYCLES = 2  # noops in a row after which a run is over
@@ -176,7 +176,7 @@ def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[
     """Read the goal again, and pause while it is not the one of the start. A goal that can't be read has changed."""
     for reading in count(1):
         path = f"cycle-{number}/goal-{reading}"
-        call = ToolCall(path, READ_MANDATE, {"id": context.mandate.id})
+        call = ToolCall(path, READ_MANDATE.name, {"id": context.mandate.id})
         match (yield from CallTool(path, call)):
             case Refused() | Unknown() as stop:
                 return phase_failure(stop)

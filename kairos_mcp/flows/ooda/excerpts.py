@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from kairos_mcp.core.builtin_tools import READ_FILE
 from kairos_mcp.core.messages import (
     SEARCH,
     Completion,
@@ -32,7 +33,6 @@ from kairos_mcp.flows.tool_calls import AnsweredCall, number_calls
 MAX_READS = 20  # those of orient's files included
 MAX_PARALLEL_READS = 10
 DEFAULT_LINES = 400  # of a file for which orient named no lines
-READ_FILE = "read_file"
 _LINE_ENDS = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029](?!\Z)")  # those of str.splitlines beside \n
 _LEFT_OUT = re.compile(r"\[[\d,]+ of [\d,]+ characters left out here; read_result\(ref=")
 
@@ -73,7 +73,7 @@ class FileExcerpts:
         calls: list[ToolCall] = []
         for n, part in enumerate(parts, 1):
             default_end = (part.start_line or 1) + DEFAULT_LINES - 1
-            calls.append(ToolCall(call_path(prefix, n), READ_FILE, {"end_line": default_end, **part.as_json()}))
+            calls.append(ToolCall(call_path(prefix, n), READ_FILE.name, {"end_line": default_end, **part.as_json()}))
         answered = yield from self._execute_reads(calls)
         texts: list[str] = []
         for item, part in zip(answered, parts, strict=True):
@@ -122,7 +122,7 @@ class FileExcerpts:
         problems: list[str] = []
         for path in target_paths(decision) if edits_of(decision) else ():
             if path not in self.files:
-                problems.append(f"{path} was not read; read it first with {READ_FILE}, or choose another target")
+                problems.append(f"{path} was not read; read it first with {READ_FILE.name}, or choose another target")
             elif self.files[path].sha256 is None:
                 problems.append(f"{path} is too large to be edited")
         if isinstance(decision, CreateFile) and decision.target in self.files:
@@ -158,7 +158,7 @@ class FileExcerpts:
         match answer:
             case Failed(reason=reason):
                 return ToolResult(reason, is_error=True, code="cancelled")
-            case ToolResult(is_error=False, data={"path": str(path), "sha256": sha256}) if call.name == READ_FILE:
+            case ToolResult(is_error=False, data={"path": str(path), "sha256": sha256}) if call.name == READ_FILE.name:
                 excerpt, file = _make_excerpt(self.context, path, sha256, answer)
                 known = self.files.get(path)
                 if known is None or known.sha256 != sha256 or known.full_text is None:

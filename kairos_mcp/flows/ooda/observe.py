@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.core.env_files import NAME_LISTING_TOOLS, is_env_file
+from kairos_mcp.core.builtin_tools import NAME_LISTING_TOOLS
+from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Observable

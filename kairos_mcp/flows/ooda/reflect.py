@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.core.command_patterns import RUN_COMMAND
+from kairos_mcp.core.builtin_tools import CHECK_FILE, RUN_COMMAND
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
@@ -34,8 +34,6 @@ from kairos_mcp.flows.structured_answer import (
     request_answer,
     text_list_schema,
 )
-
-CHECK_FILE = "check_file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +75,11 @@ def run_checks(context: CycleContext, name: str) -> Flow[tuple[CheckResult, ...]
 def _check_call(check: Check, path: str) -> ToolCall:
     match check:
         case FileCheck(path=file, text=None):
-            return ToolCall(path, CHECK_FILE, {"path": file})
+            return ToolCall(path, CHECK_FILE.name, {"path": file})
         case FileCheck(path=file, text=text):
-            return ToolCall(path, CHECK_FILE, {"path": file, "text": text})
+            return ToolCall(path, CHECK_FILE.name, {"path": file, "text": text})
         case CommandCheck(argv=argv, cwd=cwd):
-            return ToolCall(path, RUN_COMMAND, {"argv": list(argv)} | ({} if cwd is None else {"cwd": cwd}))
+            return ToolCall(path, RUN_COMMAND.name, {"argv": list(argv)} | ({} if cwd is None else {"cwd": cwd}))
 
 
 def _judge_check(context: CycleContext, check: Check, path: str, result: ToolResult) -> CheckResult:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import CommandDenied, StaleFile
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
@@ -62,8 +63,7 @@ RESULT_MARGIN_S = 5  # of the call's time, left for killing the program and repo
 MIN_MEMORY = 1 << 30
 MAX_READS = 8
 
-COMMAND_SPEC = ToolSpec(
-    "run_command",
+COMMAND_SPEC = BUILTIN["run_command"].spec(
     "Run a program in the workspace, given as a list of arguments; no shell is involved.\n"
     "The program sees the system's programs and toolchains read-only; no network, home folder or .env files. It may "
     "write to a private /tmp and to the workspace, except to a repository's .git and to files that instruct agents and "
@@ -97,7 +97,6 @@ COMMAND_SPEC = ToolSpec(
         "required": ["argv"],
         "additionalProperties": False,
     },
-    effect="irreversible",
     category="commands",
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
@@ -48,8 +49,7 @@ BASE: JsonObject = {
     "description": "Hash of each file as read_file returned it, null for no file; if one differs, nothing is written",
 }
 
-EDIT_SPEC = ToolSpec(
-    "edit_file",
+EDIT_SPEC = BUILTIN["edit_file"].spec(
     "Replace text in a file.\n"
     "`old_string` must match exactly one place (include enough surrounding lines to make it unique), unless "
     "`replace_all` is true. Matching is literal. Returns a diff.",
@@ -59,12 +59,10 @@ EDIT_SPEC = ToolSpec(
         "required": ["path", "old_string", "new_string"],
         "additionalProperties": False,
     },
-    effect="checked",
     category="file_ops",
 )
 
-WRITE_SPEC = ToolSpec(
-    "write_file",
+WRITE_SPEC = BUILTIN["write_file"].spec(
     "Create a text file, or replace the whole content of one.\n"
     "Missing folders are created. To change part of a file, use edit_file. Returns a diff of a replaced file.",
     {
@@ -77,7 +75,6 @@ WRITE_SPEC = ToolSpec(
         "required": ["path", "content"],
         "additionalProperties": False,
     },
-    effect="checked",
     category="file_ops",
 )
 

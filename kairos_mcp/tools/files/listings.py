@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.tools.files.walk import (
@@ -28,8 +29,7 @@ TREE_ENTRIES = 500  # in one tree
 TREE_FOLDER_ENTRIES = 60  # in one folder of a tree, so that one large folder doesn't hide the others
 RESULT_SHARE = 0.1  # of the time that is left, kept for writing the result
 
-LIST_SPEC = ToolSpec(
-    "list_files",
+LIST_SPEC = BUILTIN["list_files"].spec(
     "List the entries of a workspace folder; with a glob, all files below it that match.\n"
     "Folder names end with /, links (never followed) with @. A glob without / matches names at any depth (*.py); "
     "one with / is relative to path (src/**/*.ts). With a glob, .git and files ignored by .gitignore are left out.",
@@ -48,12 +48,10 @@ LIST_SPEC = ToolSpec(
         "required": [],
         "additionalProperties": False,
     },
-    effect="read",
     category="file_ops",
 )
 
-TREE_SPEC = ToolSpec(
-    "file_tree",
+TREE_SPEC = BUILTIN["file_tree"].spec(
     "Show the folders and files below a folder as an indented tree, nearest levels first.\n"
     "Leaves out .git and files ignored by .gitignore. Says where the tree was cut.",
     {
@@ -70,7 +68,6 @@ TREE_SPEC = ToolSpec(
         "required": [],
         "additionalProperties": False,
     },
-    effect="read",
     category="file_ops",
 )
 

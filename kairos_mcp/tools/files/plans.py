@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
+from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.store.tool_memory import plan_name
 from kairos_mcp.tools.files.edit import TextEdit
@@ -42,8 +43,7 @@ _EDITS: JsonObject = {
     },
 }
 
-PLAN_SPEC = ToolSpec(
-    "plan_edits",
+PLAN_SPEC = BUILTIN["plan_edits"].spec(
     "Check edits of one or more files and return their diffs, without changing anything.\n"
     "Each edit works as in edit_file and matches the file as it is now, not the result of another edit. If one does "
     "not fit, the whole plan is refused. Returns a plan_id for apply_edit_plan.",
@@ -53,12 +53,10 @@ PLAN_SPEC = ToolSpec(
         "required": ["edits"],
         "additionalProperties": False,
     },
-    effect="read",
     category="file_ops",
 )
 
-APPLY_SPEC = ToolSpec(
-    "apply_edit_plan",
+APPLY_SPEC = BUILTIN["apply_edit_plan"].spec(
     "Apply all edits of a plan made by plan_edits, or none if a file has changed since.\n"
     "The plan must come from the same run; one made with registry_call is applied with registry_call. Returns a diff.",
     {
@@ -69,12 +67,10 @@ APPLY_SPEC = ToolSpec(
         "required": ["plan_id"],
         "additionalProperties": False,
     },
-    effect="checked",
     category="file_ops",
 )
 
-BOTH_SPEC = ToolSpec(
-    "apply_edits",
+BOTH_SPEC = BUILTIN["apply_edits"].spec(
     "Edit one or more files in one step: all edits are applied, or none.\n"
     "Each edit works as in edit_file and matches the file as it is now, not the result of another edit. "
     "Returns a diff.",
@@ -84,7 +80,6 @@ BOTH_SPEC = ToolSpec(
         "required": ["edits"],
         "additionalProperties": False,
     },
-    effect="checked",
     category="file_ops",
 )
 

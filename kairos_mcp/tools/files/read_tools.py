@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES, MaskedFile
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
@@ -25,8 +26,7 @@ SCAN_BYTES = 256 << 20  # how much of a large file is read to find the line that
 SCAN_STEP = 1 << 20
 BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
 
-READ_SPEC = ToolSpec(
-    "read_file",
+READ_SPEC = BUILTIN["read_file"].spec(
     "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
     "Returns plain text. A range that exceeds the file is clamped to it. The result's data has the number of lines and "
     "a hash of the whole file.",
@@ -41,7 +41,6 @@ READ_SPEC = ToolSpec(
         "required": ["path"],
         "additionalProperties": False,
     },
-    effect="read",
     category="file_ops",
 )
 

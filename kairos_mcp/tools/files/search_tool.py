@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
 from kairos_mcp.core.redaction import Redactor
@@ -25,8 +26,7 @@ DEFAULT_RESULTS, MAX_RESULTS = 50, 1_000
 FILE_BYTES = WINDOW_BYTES  # searched of one file; of a larger one the rest is left out, and a note says so
 SEARCH_S = 30.0
 
-SEARCH_SPEC = ToolSpec(
-    "search_files",
+SEARCH_SPEC = BUILTIN["search_files"].spec(
     "Search the workspace's text files for a regular expression (RE2); returns matching lines as path:line: text.\n"
     "Leaves out .git, files ignored by .gitignore, and binary files. Start the pattern with (?i) to ignore case; "
     "backreferences and look-around are not supported.",
@@ -46,7 +46,6 @@ SEARCH_SPEC = ToolSpec(
         "required": ["pattern"],
         "additionalProperties": False,
     },
-    effect="read",
     category="search",
 )
 

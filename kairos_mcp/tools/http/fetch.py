@@ -6,8 +6,9 @@ import json
 from hashlib import sha256
 from typing import Any
 
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import EgressDenied, HttpError
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.urls import URL_CHARS, parse_url
 from kairos_mcp.settings.settings import GateVerdict
 from kairos_mcp.tools.http.addresses import describe_local
@@ -24,8 +25,7 @@ SHOWN_HEADERS = (
 PLAIN_HEADERS = frozenset(("accept", "accept-language", "user-agent", "if-none-match", "if-modified-since", "range"))
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-FETCH_SPEC = ToolSpec(
-    "http_fetch",
+FETCH_SPEC = BUILTIN["http_fetch"].spec(
     "Fetch a public http(s) URL; returns status, selected headers and body as text.\n"
     "HTML is returned unchanged. A body that is not text is described, not shown. Redirects of GET and HEAD are "
     "followed on the same host or to a listed one. GET and HEAD to listed hosts run at once; all else asks a person.",
@@ -51,7 +51,6 @@ FETCH_SPEC = ToolSpec(
         "required": ["url"],
         "additionalProperties": False,
     },
-    effect="irreversible",
     category="network",
 )
 

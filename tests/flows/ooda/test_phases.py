@@ -24,7 +24,7 @@ from support.cycle_inputs import (
 from support.cycle_inputs import says as prompts_of_phases
 from support.flow_runner import Fed
 
-from kairos_mcp.app.proposals import RESERVED_TOOL_NAMES
+from kairos_mcp.app.proposals import reserved_tool_names
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.run_spec import Phase
@@ -121,7 +121,7 @@ def test_the_prompts_name_tools_only_where_the_phase_has_them(prompt: str) -> No
     """Decide alone reads; what all phases are told names no tool either."""
     words = set(re.findall(r"[a-z_]+", getattr(prompts_of_phases(), prompt)))
     offered = {"decide": {"read_result", "read_skill"}, "left_out_read": {"read_result"}}
-    assert words & RESERVED_TOOL_NAMES == offered.get(prompt, set())
+    assert words & reserved_tool_names() == offered.get(prompt, set())
 
 
 def test_a_phase_without_tools_is_told_of_what_was_cut_and_of_no_tool_to_read_it() -> None:

@@ -12,9 +12,10 @@ import pytest
 from support.cycle_inputs import EDIT, ORIENTED, digest, order, run_flow, simulation_of
 from support.flow_runner import Fed
 
+from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step
-from kairos_mcp.flows.ooda.context import TOOLS_CLOSED_TO_MANDATES, CycleContext
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -45,9 +46,7 @@ class RealTools:
 
 def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None = None, **mandate: Any) -> Fed:
     registry = ToolRegistry(builtin_tools(folder, read_bytes=1 << 20))
-    reads = ToolSet(
-        [spec for spec in registry.specs if spec.effect == "read" and spec.name not in TOOLS_CLOSED_TO_MANDATES]
-    )
+    reads = ToolSet([spec for spec in registry.specs if spec.effect == "read" and spec.name not in EDIT_TOOLS])
     of: CycleContext = replace(order(**mandate), reads=reads, runnable=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
     place = simulation_of(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})

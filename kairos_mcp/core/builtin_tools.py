@@ -1,0 +1,107 @@
+"""The built-in tools: one row each, with all that the rest of the program knows of a tool by its name.
+
+What a model sees of a tool, and its function, are in the tool's own file under `tools/`, which makes its spec from its
+row. The names and effects are stored with runs: they stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSpec
+
+Needs = Literal["nothing", "workspace", "commands", "web", "skills", "many_tools", "team", "mandate"]
+"""What a tool can't exist without: `commands` is a workspace whose settings allow programs, `web` the setting that
+switches http_fetch on, `many_tools` a run that has more tools than it is shown."""
+
+
+class BuiltinTool(NamedTuple):
+    name: str
+    effect: Effect = "read"
+    needs: Needs = "workspace"
+    is_denied: bool = False
+    """Denied until a rule of the gate allows it or asks."""
+    lists_names: bool = False
+    """Shows names of files and no text of them: `.env` may be among them, unasked."""
+    edits: Literal["none", "one", "many", "plans"] = "none"
+    """How many files a call may change; `plans` changes none yet. No mandate observes with such a tool or runs it by
+    `run_tool`, which would bypass its limits and the hashes of what was read. The gate takes `many` and `plans` for a
+    medium risk, whatever paths a call names."""
+    is_tracked: bool = False
+    """The other tasks of a team learn of its changes, and no two change one file at once. Where neither `path` nor
+    `edits[].path` names the files, `SiblingChanges` needs a case."""
+    is_look: bool = False
+    """A task that called it has seen the files as they are now: it needs a case in `SiblingChanges.end`."""
+    is_ooda_step: bool = False
+    """OODA calls it by name, so the spec of each phase and cycle has it."""
+    claude_name: str | None = None
+    """The tool of Claude Code for which it stands in files of agents."""
+    for_small: Literal["first", "usual", "never"] = "usual"
+    """Its place among the tools that a model with a small context is offered where nobody named any."""
+    in_demo: bool = False
+
+    def spec(self, description: str, input_schema: JsonObject, category: str) -> ToolSpec:
+        """Make the tool's spec: no other place makes a spec of a built-in tool."""
+        return ToolSpec(self.name, description, input_schema, self.effect, category, "builtin")
+
+    def is_tool(self, spec: ToolSpec | None) -> bool:
+        """Whether the spec is this tool's, and not that of a caller or a server with the same name."""
+        return spec is not None and (spec.name, spec.source) == (self.name, "builtin")
+
+
+_ROWS = (
+    BuiltinTool("list_files", lists_names=True, claude_name="Glob", in_demo=True),
+    BuiltinTool("file_tree", lists_names=True, claude_name="Glob", for_small="never", in_demo=True),
+    BuiltinTool("read_file", is_look=True, claude_name="Read", for_small="first", in_demo=True),
+    BuiltinTool("search_files", claude_name="Grep", for_small="first", in_demo=True),
+    BuiltinTool("edit_file", "checked", edits="one", is_tracked=True, is_ooda_step=True, claude_name="Edit"),
+    BuiltinTool(
+        "write_file", "checked", edits="one", is_tracked=True, is_ooda_step=True, claude_name="Write", in_demo=True
+    ),
+    BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit"),
+    BuiltinTool("apply_edit_plan", "checked", edits="many", is_tracked=True, claude_name="MultiEdit"),
+    BuiltinTool("apply_edits", "checked", edits="many", is_ooda_step=True),
+    BuiltinTool("run_command", "irreversible", "commands", is_ooda_step=True, claude_name="Bash"),
+    BuiltinTool("read_result", needs="nothing"),
+    BuiltinTool("read_skill", needs="skills", for_small="never"),
+    BuiltinTool("request_more_rounds", "idempotent", "nothing", for_small="never"),
+    BuiltinTool("http_fetch", "irreversible", "web", is_denied=True, claude_name="WebFetch"),
+    BuiltinTool(SEARCH, needs="many_tools"),
+    BuiltinTool("report_plan_problem", needs="team"),
+    BuiltinTool("read_mandate", needs="mandate", is_ooda_step=True),
+    BuiltinTool("check_file", needs="mandate", is_ooda_step=True),
+)
+BUILTIN = MappingProxyType({tool.name: tool for tool in _ROWS})
+
+
+def names_where(is_wanted: Callable[[BuiltinTool], bool]) -> tuple[str, ...]:
+    """Return the names of the rows that are wanted, in the order of the table."""
+    return tuple(tool.name for tool in _ROWS if is_wanted(tool))
+
+
+# The tools that code calls, or treats apart, by name.
+LIST_FILES = BUILTIN["list_files"]
+FILE_TREE = BUILTIN["file_tree"]
+READ_FILE = BUILTIN["read_file"]
+SEARCH_FILES = BUILTIN["search_files"]
+EDIT_FILE = BUILTIN["edit_file"]
+WRITE_FILE = BUILTIN["write_file"]
+PLAN_EDITS = BUILTIN["plan_edits"]
+APPLY_EDIT_PLAN = BUILTIN["apply_edit_plan"]
+APPLY_EDITS = BUILTIN["apply_edits"]
+RUN_COMMAND = BUILTIN["run_command"]
+READ_RESULT = BUILTIN["read_result"]
+READ_SKILL = BUILTIN["read_skill"]
+REQUEST_MORE_ROUNDS = BUILTIN["request_more_rounds"]
+HTTP_FETCH = BUILTIN["http_fetch"]
+REPORT_PLAN_PROBLEM = BUILTIN["report_plan_problem"]
+READ_MANDATE = BUILTIN["read_mandate"]
+CHECK_FILE = BUILTIN["check_file"]
+
+NAME_LISTING_TOOLS = frozenset(names_where(lambda tool: tool.lists_names))
+WORKSPACE_TOOLS = frozenset(names_where(lambda tool: tool.needs in ("workspace", "commands")))
+MULTI_FILE_EDITS = frozenset(names_where(lambda tool: tool.edits in ("many", "plans")))
+EDIT_TOOLS = frozenset(names_where(lambda tool: tool.edits != "none"))
