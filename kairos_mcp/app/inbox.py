@@ -115,6 +115,8 @@ class Inbox(Operations):
                 step = await self._store.read(lambda session: queries.step_at(session, run.n, from_round))
                 agent = None if step is None else step.sent.agent
                 return Conversation(run.id, run.workspace, run.outcome is not None, None, agent)
+            if loaded.planner_input is None:  # a fork at a step of it has its tools anyway
+                return Conversation(run.id, run.workspace, run.outcome is not None, None)
         agent = loaded.spec.agent
         offered = loaded.offered if agent is None else withhold_more_rounds(loaded.offered)  # its loop has it anyway
         registry = await self._factory.registry(run.workspace if self._factory.has_folder(run) else None)

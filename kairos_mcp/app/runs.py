@@ -75,7 +75,8 @@ class Runs(RunReports):
         self._waits_end = False
 
     async def start_planner(self, request: PlannerRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
-        """Start a planner run, or find the open one of an identical start, unless it is to be another one.
+        """Start a planner run, or find the open one of an identical start, unless it is to be another one. At a step of
+        a plan, a team or a phase (`from_round`) a run of that flow is started.
 
         Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, Stale, ConfigError.
         """
@@ -85,6 +86,16 @@ class Runs(RunReports):
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
+        if request.from_round is not None:
+            from kairos_mcp.app.forks import build_fork  # at first use, with all that builds the specs of teams
+
+            if (fork := await build_fork(context, request, workspace, caller)) is not None:
+                registry = await self._factory.registry(workspace)
+                built = await note_idle_rules(context, note_redactions(fork.built, secrets), registry)
+                plan = NewRunPlan(
+                    *(built, workspace, start_digest, request.key), mandate=fork.mandate, is_another=is_another
+                )
+                return await start_run(context, plan, caller)
         agent = await find_agent(self._factory, workspace, request) if request.agent is not None else None
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)

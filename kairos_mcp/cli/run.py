@@ -87,8 +87,8 @@ def run(
         typer.Option(
             "--from",
             metavar="ROUND",
-            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3; of any run. "
-            "Without GOAL it goes on there without a new turn.",
+            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3, or at a step "
+            "of a plan, a team or cycles, as synthesis or cycle-2/decide. Without GOAL it asks there once more.",
         ),
     ] = None,
     as_json: AsJson = False,

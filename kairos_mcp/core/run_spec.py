@@ -57,8 +57,9 @@ def phase_of(flow: str) -> Phase | None:
 @dataclass(frozen=True, slots=True)
 class PlannerRequest:
     """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
-    `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut. `goal`: may
-    be empty with `from_round` alone: then the run goes on there without a new turn of the user."""
+    `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut, or of a
+    step of a plan, a team or a phase, at which a run of the same flow goes on. `goal`: may be empty with `from_round`
+    alone: then the run goes on there without a new turn of the user."""
 
     goal: str
     system: str | None = None
@@ -132,6 +133,15 @@ class FrozenTeam:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenFork:
+    """A `ForkPoint` as it is stored: `answers` are pairs of a path and an encoded answer."""
+
+    path: str
+    answers: tuple[tuple[str, str], ...]
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseRequest:
     """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged."""
 
@@ -189,6 +199,8 @@ class Spec:
     the rounds: it gets none.
     `dialect` is that of a provider; None in older specs: the one in the settings. `from_round`: at which round the
     conversation of the run that it `continues` was cut; None: it goes on from that run's end.
+    `fork_text`: the `FrozenFork` of a run that goes on at a step of the run that it `continues`, with that run's spec;
+    then `from_round` is the path of that step.
     `traceparent`, `tracestate`: the trace in which a client started it (W3C); None without telemetry.
     """
 
@@ -237,6 +249,7 @@ class Spec:
     tracestate: str | None = None
     counts_calls: bool | None = None
     has_goal: bool | None = None
+    fork_text: str | None = None
 
 
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]

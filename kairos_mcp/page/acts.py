@@ -189,12 +189,12 @@ class Start(_Start):
 class Fork(_OfRun):
     act: Literal["fork"]
     round: Id
-    goal: Goal
+    goal: Goal | None = None
     agent: Id | None = None
 
     async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
-        request = PlannerRequest(self.goal, continues=self.run, from_round=self.round, agent=self.agent)
+        request = PlannerRequest(self.goal or "", continues=self.run, from_round=self.round, agent=self.agent)
         return await _start(app, request, caller.principal)
 
 

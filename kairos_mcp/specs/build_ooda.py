@@ -68,7 +68,7 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     """Build the spec of a phase. Raises BadArguments, also for what the phase before did not give; UnknownTool,
     ConfigError."""
     phases.check_phase_input(request.phase, request.given)
-    limits, cut = _effective_limits(request.limits, request.mandate, sources.settings)
+    limits, cut = narrow_mandate_limits(request.limits, request.mandate, sources.settings)
     builder = SpecBuilder()
     shown = request.given
     if shown is not None and request.given_by is None:
@@ -76,12 +76,12 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     given = builder.keep(encode(shown)) if shown is not None else None
     choice = choose_model(
         request.route,
-        _requested_limits(request.limits, request.mandate),
+        requested_limits(request.limits, request.mandate),
         None,
         sources.settings,
         samples=sources.samples,
     )
-    _refuse_unpriced(request.mandate, choice, sources.settings)
+    refuse_unpriced_day(request.mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
     spec = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
     dropped = (_dropped_refs_note(request.phase),) if shown is not request.given else ()
@@ -104,13 +104,13 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
             f"cycles: {request.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
             f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
         )
-    limits, cut = _effective_limits(request.limits, mandate, sources.settings)
-    limits, stretch = _with_allowance(limits, _requested_limits(request.limits, mandate))
+    limits, cut = narrow_mandate_limits(request.limits, mandate, sources.settings)
+    limits, stretch = add_allowance(limits, requested_limits(request.limits, mandate))
     builder = SpecBuilder()
     choice = choose_model(
-        request.route, _requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
+        request.route, requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
     )
-    _refuse_unpriced(mandate, choice, sources.settings)
+    refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
     chosen = request.cycles or mandate.max_cycles
     spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch, checks_first=True)
@@ -185,21 +185,21 @@ def _callable_tools(
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 
-def _refuse_unpriced(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
+def refuse_unpriced_day(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
     """Raise BadArguments if the mandate limits dollars per day and this server does not know the model's price."""
     if mandate.day.nano_usd is not None and choice.route in PAID_ROUTES:
         refuse_unpriced(choice.route, choice.model, settings, "day.usd")
 
 
-def _requested_limits(asked: Limits, mandate: Mandate) -> Limits:
+def requested_limits(asked: Limits, mandate: Mandate) -> Limits:
     """Return the limits of the caller and the mandate, without those of the configuration."""
     return Limits(**{unit.name: _smaller_cap(asked, mandate.limits, unit.name) for unit in fields(Limits)})
 
 
-def _effective_limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+def narrow_mandate_limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
     if asked.rounds is not None:
         raise BadArguments("limits.rounds: phases have no rounds.", "Use limits.model_calls, or cycles of ooda_run.")
-    limits, cut = narrow_limits(_requested_limits(asked, mandate), settings)
+    limits, cut = narrow_limits(requested_limits(asked, mandate), settings)
     return replace(limits, rounds=None), cut
 
 
@@ -208,7 +208,7 @@ def _smaller_cap(asked: Limits, own: Limits, unit: str) -> int | None:
     return min(caps, default=None)
 
 
-def _with_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
+def add_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
     """Add the unattended allowance where neither caller nor mandate set a limit, within the configuration's limits."""
     calls = UNATTENDED_ALLOWANCE.model_calls if own.model_calls is None else None
     time_ms = UNATTENDED_ALLOWANCE.milliseconds if own.milliseconds is None else None

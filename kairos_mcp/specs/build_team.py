@@ -80,7 +80,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     models, model_notes = _agent_models(members, choice, request.limits, settings)
     given = None if request.plan is None else _check_plan(request, {each.name: tools[each.name] for each in members})
     asked, cut = narrow_limits(request.limits, settings)
-    limits = replace(asked, rounds=_narrower(request.limits, settings.limits))
+    limits = replace(asked, rounds=smaller_rounds(request.limits, settings.limits))
     agents = tuple(
         FrozenAgent(
             agent.name,
@@ -195,7 +195,7 @@ def _system_prompt(agent: Agent, tools: Sequence[ToolSpec], settings: Settings) 
     return f"{agent.prompt}\n\n{render_prompt(template, tools=', '.join(spec.name for spec in tools))}"
 
 
-def _narrower(asked: Limits, allowed: Limits) -> int | None:
+def smaller_rounds(asked: Limits, allowed: Limits) -> int | None:
     """Return the limit on the rounds of all tasks together: none by default, since each agent has one of its own."""
     caps = [cap for cap in (asked.rounds, allowed.rounds) if cap is not None]
     return min(caps, default=None)

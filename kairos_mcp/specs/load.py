@@ -9,12 +9,22 @@ from typing import Any
 
 from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, TEAM_FLOWS, FrozenTeam, Phase, Spec, phase_of
+from kairos_mcp.core.run_spec import (
+    CYCLES_FLOW,
+    PHASE_FLOWS,
+    TEAM_FLOWS,
+    FrozenFork,
+    FrozenTeam,
+    Phase,
+    Spec,
+    phase_of,
+)
 from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import plan, planner, team, tool_calls
 from kairos_mcp.flows.ooda import cycles, phases
@@ -25,7 +35,7 @@ from kairos_mcp.flows.team import TeamState
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store.rows import decode, unreadable
+from kairos_mcp.store.rows import decode, decode_answer, unreadable
 
 VERSIONS: Mapping[str, int] = {
     "planner": planner.VERSION,
@@ -52,6 +62,7 @@ class LoadedSpec:
     text_prompts: TextPrompts = NO_TEXT_PROMPTS
     searchable: ToolSet = NO_TOOLS
     team: LoadedTeam | None = None
+    forks: tuple[FrozenFork, ...] = ()
 
     @property
     def searches(self) -> bool:
@@ -80,7 +91,11 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
     if spec.flow != "planner":
         order = load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
-        return LoadedSpec(spec, offered, script, lambda: make_ooda_flow(order), None, spoken, behind)
+        forks = _load_forks(spec, text)
+        return LoadedSpec(
+            *(spec, offered, script, lambda: _fork_flow(make_ooda_flow(order), forks), None, spoken, behind),
+            forks=forks,
+        )
     planner_input = PlannerInput(
         system=_shared_text(text(spec.system_text)),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
@@ -110,7 +125,7 @@ def _load_team_spec(
     )
     loaded = load_team(spec, text, offered, loop)
     spoken = _load_text_prompts(text(spec.dialect_text))
-    return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded)
+    return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded, forks=loaded.forks)
 
 
 @lru_cache(maxsize=16)
@@ -144,6 +159,7 @@ class LoadedTeam:
     team_input: TeamInput
     models: Mapping[str, str]
     plans_only: bool
+    forks: tuple[FrozenFork, ...] = ()
 
     @property
     def tools_by_agent(self) -> Mapping[str, ToolSet]:
@@ -151,9 +167,10 @@ class LoadedTeam:
 
     def make_flow(self, state: TeamState | None = None) -> Flow[Outcome]:
         """Make the flow anew. `state`: a new one, in which it shows what it has come to."""
-        if self.plans_only:
-            return plan.plan_alone(self.team_input)
-        return team.team(self.team_input, state or TeamState())
+        given = self.team_input
+        return _fork_flow(
+            plan.plan_alone(given) if self.plans_only else team.team(given, state or TeamState()), self.forks
+        )
 
 
 def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loop: PlannerInput) -> LoadedTeam:
@@ -187,7 +204,22 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         bool(frozen.weighs_power),
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
-    return LoadedTeam(team_input, models, spec.flow == "plan")
+    return LoadedTeam(team_input, models, spec.flow == "plan", _load_forks(spec, text))
+
+
+def _load_forks(spec: Spec, text: Callable[[str | None], str]) -> tuple[FrozenFork, ...]:
+    """Return where a run begins that is a fork, the earliest first; nothing for every other run. Raises Unreadable."""
+    if spec.fork_text is None:
+        return ()
+    forks: tuple[FrozenFork, ...] = decode(tuple[FrozenFork, ...], text(spec.fork_text))
+    return forks
+
+
+def _fork_flow(flow: Flow[Outcome], forks: tuple[FrozenFork, ...]) -> Flow[Outcome]:
+    for each in forks:
+        answers = {path: decode_answer(body) for path, body in each.answers}
+        flow = fork_flow(flow, ForkPoint(each.path, answers, each.words))
+    return flow
 
 
 @dataclass(frozen=True, slots=True)

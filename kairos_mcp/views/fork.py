@@ -1,20 +1,23 @@
-"""Fork a run: the conversation of one of its planner loops as the model was asked in a round, and what changed since.
+"""Fork a run: what a new run begins with that goes on at one of its steps, and what changed since.
 
-The run's flow is replayed from its rows up to that round, and its next request shows the conversation: of a task's loop
-as well as of a run's own, shortened where it had been shortened by then.
+The run's flow is replayed from its rows up to that step. At a round of a planner loop its next request shows the
+conversation: of a task's loop as well as of a run's own, shortened where it had been shortened by then. At a step of a
+plan, a team or a phase the new run takes over the answers before it, and has the same flow.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers
 from kairos_mcp.core.file_changes import changed_files
-from kairos_mcp.core.messages import Message, ToolResult
+from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
+from kairos_mcp.core.messages import Completion, Message, ToolResult, ToolSet, add_discovered_tools
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import RequestCompletion, last_part
+from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, last_part, task_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message
@@ -23,6 +26,7 @@ from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views.transcript import answers_by_path, calls_by_path
 
 NAMED_LOOPS = 8  # whose rounds a refusal names
+NAMED_STEPS = 24
 NAMED_FILES = 12
 
 
@@ -54,6 +58,62 @@ def fork_run(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:
     return Fork(tuple(messages), user, tuple(_change_notes(loaded, record, found)))
 
 
+@dataclass(frozen=True, slots=True)
+class StepFork:
+    """What a new run of the same flow begins with: where it begins, the tools that it may call by then, and notes on
+    what changed since."""
+
+    point: ForkPoint
+    offered: ToolSet
+    notes: tuple[str, ...]
+
+
+def is_round(record: Sequence[StepRow], path: str) -> bool:
+    """Whether this is a round of a planner loop."""
+    return any(row.path == path and row.kind == "round" for row in record)
+
+
+def fork_at_step(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> StepFork:
+    """Take over the answers of a run before its step `path`, or before the first step of that name, as `cycle-2`.
+
+    Raises BadArguments where there is no such step or more was under way than it, ReplayDiffers where a row before it
+    does not fit the flow.
+    """
+    found = next((row for row in record if row.path == path or row.path.startswith(f"{path}/")), None)
+    if found is None:
+        raise BadArguments(f"from: that run has no step {truncate(path, 80)!r}.", _describe_steps(record))
+    before = [row for row in record if row.id < found.id]
+    offered, runner = loaded.offered, Runner(loaded.flow())
+    for row in before:
+        step = runner.replay(row.path, row.digest, row.answer)
+        if isinstance(step, CallTool):
+            offered = add_discovered_tools(offered, [(step.call.name, row.answer)])
+    runner.replay(found.path, found.digest, None)
+    point = ForkPoint(found.path, {row.path: _without_private(row.answer) for row in before if row.answer is not None})
+    try:
+        Runner(fork_flow(loaded.flow(), point))
+    except ReplayDiffers:
+        raise BadArguments(
+            f"from: more was under way at {found.path} than this step, so it is not clear what came before it.",
+            _describe_steps(record),
+        ) from None
+    return StepFork(point, offered, tuple(_change_notes(loaded, record, found)))
+
+
+def _without_private(answer: Answer) -> Answer:
+    """Return an answer without what its provider alone is to get back: the new run may have another one."""
+    return replace(answer, private=None) if isinstance(answer, Completion) else answer
+
+
+def _describe_steps(record: Sequence[StepRow]) -> str:
+    """Name the steps outside of tasks, each phase of a cycle as one."""
+    names = dict.fromkeys("/".join(row.path.split("/")[:2]) for row in record if not task_of(row.path))
+    shown = ", ".join(list(names)[:NAMED_STEPS])
+    more = f" and {len(names) - NAMED_STEPS} more" if len(names) > NAMED_STEPS else ""
+    rounds = describe_rounds(record)
+    return f"Its steps: {shown or 'none yet'}{more}." + (f" Its rounds: {rounds}." if rounds else "")
+
+
 def describe_rounds(record: Sequence[StepRow]) -> str:
     """Name the rounds that there are, as `round-1 to round-7`, by loop; empty where there are none."""
     loops: dict[str, list[int]] = {}
@@ -70,35 +130,12 @@ def _describe_loop(prefix: str, numbers: Sequence[int]) -> str:
     return first if len(numbers) == 1 else f"{first} to round-{max(numbers)}"
 
 
-_NO_ROUNDS = {
-    "call": ("it is one call of a tool", "registry_call makes the call again."),
-    "plan": (
-        "it only made a plan",
-        "team_run carries out its output, changed as you like; planner_plan makes another.",
-    ),
-    "team": ("none of its tasks has begun one", "team_run carries out its plan, changed as you like."),
-    "ooda": (
-        "its phases have no conversation that goes on",
-        "ooda_run begins the next cycle; each phase after observe runs alone on the output of the one before.",
-    ),
-}
-"""Why a run of a flow has no round, and what to call instead."""
-
-
 def _unknown_round(flow: str, record: Sequence[StepRow], path: str) -> BadArguments:
-    rounds, part = describe_rounds(record), last_part(path).name
+    rounds = describe_rounds(record)
+    if flow == "call":
+        return BadArguments("from: that run is one call of a tool.", "registry_call makes the call again.")
     if not rounds:
-        why, cure = _NO_ROUNDS.get(flow.partition("_")[0], ("it has not begun one", "Start without `from`."))
-        return BadArguments(f"from: that run has no round of a planner loop: {why}.", cure)
-    if flow == "team" and part in ("plan", "replan", "synthesis"):
-        what, cure = (
-            ("answer", "Give the output of the run as the context of a new one")
-            if part == "synthesis"
-            else ("plan", "team_run carries out its plan, changed as you like")
-        )
-        return BadArguments(
-            f"from: the {what} of a team is no round of a planner loop.", f"{cure}; or take a round: {rounds}."
-        )
+        return BadArguments("from: that run has begun no round.", "Start without `from`.")
     return BadArguments(f"from: that run has no round {truncate(path, 80)!r}.", f"Its rounds: {rounds}.")
 
 
@@ -137,13 +174,13 @@ def _without_refs(
 def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow) -> Iterator[str]:
     """Yield what the run has changed since a round was asked, as its results say; in whichever branch."""
     answers = answers_by_path(record)
-    asked = calls_by_path(answers)
+    names = _called_tools(loaded, record)
     files: dict[str, None] = {}
     others: Counter[str] = Counter()
     for row in record:
-        if row.kind != "call" or row.path not in asked or not _came_after(row, since):
+        if row.kind != "call" or row.path not in names or not _came_after(row, since):
             continue
-        name = asked[row.path].name
+        name = names[row.path]
         spec = loaded.offered.find(name) or loaded.searchable.find(name)
         effect = spec.effect if spec is not None else "irreversible"
         match answers.get(row.path):
@@ -165,6 +202,21 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
     called = [f"{name} ({count_of(number, 'call')})" for name, number in others.items() if number]
     if called:
         yield f"Called by that run since {since.path}, which may have changed more: {', '.join(called)}."
+
+
+def _called_tools(loaded: LoadedSpec, record: Sequence[StepRow]) -> dict[str, str]:
+    """Return the tool that each call named, by its path: those of turns, and those that a flow makes itself, up to
+    where its record no longer fits."""
+    names = {path: call.name for path, call in calls_by_path(answers_by_path(record)).items()}
+    if loaded.planner_input is not None:
+        return names
+    runner = Runner(loaded.flow())
+    with suppress(ReplayDiffers):
+        for row in record:
+            step = runner.replay(row.path, row.digest, row.answer)
+            if isinstance(step, CallTool):
+                names[row.path] = step.call.name
+    return names
 
 
 def _came_after(row: StepRow, since: StepRow) -> bool:

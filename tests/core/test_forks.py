@@ -14,7 +14,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, PathDenied, Stale
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Message
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.views.run_report import RunReport
 
@@ -237,8 +237,8 @@ async def test_a_round_of_a_task_s_loop_and_what_other_tasks_changed_since(place
 
         with pytest.raises(BadArguments) as refused:
             await fork(app, run_id, "round-1")
-        there = "Its rounds: task-1/try-1/round-1 to round-2, task-2/try-1/round-1 to round-2."
-        assert refused.value.hint == there
+        rounds = "Its rounds: task-1/try-1/round-1 to round-2, task-2/try-1/round-1 to round-2."
+        assert refused.value.hint.endswith(rounds)
 
 
 async def test_an_unknown_round_is_refused_with_those_that_there_are(place: Place) -> None:
@@ -255,32 +255,10 @@ async def test_what_has_no_planner_loop_is_not_forked(place: Place) -> None:
     async with open_checked_app(place.settings(), via="mcp") as app:
         call = await app.runs.start_call("read_file", {"path": "a.txt"}, ME)
         await rests(app, call)
-        with pytest.raises(BadArguments, match="no round of a planner loop"):
+        with pytest.raises(BadArguments, match="one call of a tool"):
             await fork(app, call, "round-1")
         with pytest.raises(BadArguments, match="from cuts the run that continues names"):
             await app.runs.start_planner(PlannerRequest("on", from_round="round-1"), ME)
-    async with open_client(place.settings()) as client:
-        mandate = {"goal": "Look.", "observe": ["list_files"]}
-        cycles = await client.ask("ooda_observe", {"mandate": mandate, "route": "caller"})
-        arguments = {"goal": "on", "continues": cycles["run_id"], "from": "round-1"}
-        refused = (await client.sdk_client.call_tool("planner_run", arguments)).structured_content
-        assert (refused["code"], "no round of a planner loop" in refused["message"]) == ("bad_arguments", True)
-
-
-async def test_what_of_a_team_is_no_loop_is_refused_with_what_to_do_instead(place: Place) -> None:
-    planned = {"analysis": "", "strategy": "single_task", "tasks": [{"id": "a", "description": "Look."}]}
-    async with open_checked_app(place.settings()) as app:
-        plan = (await app.runs.start_team(TeamRequest("Look.", route="caller", plans_only=True), ME)).run_id
-        team = (await app.runs.start_team(TeamRequest("Look.", route="caller"), ME)).run_id
-        for run_id in (plan, team):
-            await rests(app, run_id)
-            await app.answers.submit(run_id, {"plan": {"content": json.dumps(planned)}}, ME)
-            await rests(app, run_id)
-        for run_id, path in ((plan, "plan"), (team, "plan"), (team, "replan-1"), (team, "synthesis")):
-            with pytest.raises(BadArguments) as refused:
-                await fork(app, run_id, path)
-            assert "team_run" in refused.value.hint or "context" in refused.value.hint
-        assert place.rows("select count(*) from run") == [(2,)]
 
 
 async def test_the_summary_of_a_run_that_was_cut_is_not_told(place: Place) -> None:

@@ -73,6 +73,7 @@ QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
 FAN_OUT = "server/test_fan_out.py::test_"
 FORKS = "core/test_forks.py::test_"
+STEP_FORKS = "core/test_forks_at_steps.py::test_"
 ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
 RESOURCES = "server/test_resources.py::test_"
@@ -3594,6 +3595,48 @@ WHAT_IS_NEW = (
         "return row.id > since.id or row.answered_at is None or row.answered_at > since.at",
         "return True",
         FORKS + "files_that_were_changed_since_are_named_and_those_before_are_not",
+    ),
+    Guard(
+        "core/forked_flow.py",
+        "if runner.waiting.keys() == branches.keys():",
+        "if True:",
+        STEP_FORKS + "where_more_was_under_way_nothing_is_forked[task-1]",
+    ),
+    Guard(
+        "core/forked_flow.py",
+        "        if shown.digest_at(length) != self._asked.digest:\n",
+        "        if shown is not self._asked:\n",
+        STEP_FORKS + "a_team_goes_on_from_its_plan_with_another_one",
+    ),
+    Guard(
+        "app/forks.py",
+        "if saved is None or saved.digest != mandate.digest:",
+        "if saved is None:",
+        STEP_FORKS + "cycles_of_a_mandate_that_was_changed_are_not_forked",
+    ),
+    Guard(
+        "app/forks.py",
+        "        if open_run is not None:\n",
+        "        if False:\n",
+        STEP_FORKS + "cycles_are_forked_only_while_no_run_of_their_mandate_is_open",
+    ),
+    Guard(
+        "app/runs.py",
+        "mandate=fork.mandate, is_another=is_another",
+        "is_another=is_another",
+        STEP_FORKS + "a_cycle_goes_on_from_its_decision_with_another_one",
+    ),
+    Guard(
+        "specs/build_fork.py",
+        "        given_by=request.continues,",
+        "        given_by=None,",
+        STEP_FORKS + "what_that_run_observed_is_read_under_its_ref",
+    ),
+    Guard(
+        "specs/build_fork.py",
+        "forks = (*source.loaded.forks, ",
+        "forks = (",
+        STEP_FORKS + "a_fork_of_a_fork_keeps_what_was_said_in_both",
     ),
 )
 

@@ -117,17 +117,22 @@ function RerouteDialog({ run, ...dialog }) {
   <//>`;
 }
 
+const ROUND = /round-\d+$/;
+/** Whether a fork can begin at a group of steps: a round, a phase, a plan, a team's answer. */
+const isForkPoint = (name) =>
+  ROUND.test(name) || /^(cycle-\d+\/)?(observe|orient|decide|act|reflect)$|^(plan|replan-\d+|synthesis)$/.test(name);
+
 function ForkDialog({ run, timeline, ...dialog }) {
-  const rounds = timeline.groups.filter((group) => /round-\d+$/.test(group.name)).map((group) => group.name);
-  const [round, setRound] = useState(rounds.at(-1));
-  const [goal, setGoal] = useState(run.goal);
-  return html`<${FormDialog} title="Fork from a round" submit="Start the fork" ...${dialog}
-    onSubmit=${() => dialog.perform("fork", { run: run.run_id, round, goal })}>
-    <p class="quiet">A new run goes on from the conversation as it was before that round, with limits and
-      approvals of its own. Files stay as they are now.</p>
+  const points = timeline.groups.map((group) => group.name).filter(isForkPoint);
+  const [round, setRound] = useState(points.at(-1));
+  const [goal, setGoal] = useState(ROUND.test(round) ? run.goal : "");
+  return html`<${FormDialog} title="Fork this run" submit="Start the fork" ...${dialog}
+    onSubmit=${() => dialog.perform("fork", { run: run.run_id, round, ...(goal.trim() && { goal }) })}>
+    <p class="quiet">A new run goes on with all that this one had been answered before that point, with limits and
+      approvals of its own. Files stay as they are now. Without words it asks there the same once more.</p>
     <${Field} label="From before"><select value=${round} onChange=${(event) => setRound(event.target.value)}>
-      ${rounds.map((name) => html`<option value=${name}>${formatPath(name)}</option>`)}</select><//>
-    <${Field} label="What to do next"><textarea rows="3" required value=${goal}
+      ${points.map((name) => html`<option value=${name}>${formatPath(name)}</option>`)}</select><//>
+    <${Field} label="What to do next"><textarea rows="3" value=${goal}
       onInput=${(event) => setGoal(event.target.value)}></textarea><//>
   <//>`;
 }
@@ -147,7 +152,7 @@ const CONTROLS = {
   pause: ["Pause", "", "It stops until somebody resumes it"],
   extend: ["Extend", "limits", "Allow this run more rounds, dollars, tokens or tool calls"],
   reroute: ["Reroute", "model", "Let another model, or whoever calls, answer from now on"],
-  fork: ["Fork", "as a new run", "Start a new run from one of its rounds; this one stays as it is"],
+  fork: ["Fork", "as a new run", "Start a new run from one of its steps; this one stays as it is"],
   cancel: ["Cancel run", "", "It ends for good and can’t be resumed; what it changed stays changed"],
 };
 
@@ -160,7 +165,7 @@ export function Controls({ run, timeline, onDone }) {
     if (answer.run_id && answer.run_id !== run.run_id) location.hash = `#/runs/${answer.run_id}`; // a fork
   });
   const ended = hasEnded(run);
-  const canFork = timeline.groups.some((group) => /round-\d+$/.test(group.name));
+  const canFork = timeline.groups.some((group) => isForkPoint(group.name));
   const button = (name) => {
     const [label, rest, title] = CONTROLS[name];
     return html`<button class="small ${name}" disabled=${isBusy} title=${title}

@@ -110,8 +110,10 @@ class PlannerRun(Arguments):
     from_: RoundPath | None = Field(
         None,
         alias="from",
-        description="The path of a round of that run, as `round-3`: the new run goes on from before this round.",
-        json_schema_extra=in_listing("Go on at this round, as round-3; goal optional"),
+        description="The path of a round of that run, as `round-3`: the new run goes on from before this round. Of a "
+        "plan, a team or cycles a step, as `synthesis` or `cycle-2/decide`: the new run is of that kind, has all "
+        "answers before the step, and `goal` is one more turn there.",
+        json_schema_extra=in_listing("Go on there, as round-3, synthesis; goal optional"),
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,

@@ -1,0 +1,96 @@
+"""Fork a plan, a team, a phase or cycles: start a run of the same flow that goes on at a step of an earlier one.
+
+The new run takes over the answers before that step, and nothing else: it has limits and approvals of its own, and files
+are as they are now. A run of cycles may be forked while its mandate is as it was and has no open run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kairos_mcp.app.context import AppContext
+from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.errors import ReplayDiffers, Stale
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, TEAM_FLOWS, PlannerRequest
+from kairos_mcp.core.text import truncate
+from kairos_mcp.execution.worker import replay_mismatch
+from kairos_mcp.specs.build import BuiltSpec
+from kairos_mcp.specs.build_fork import ForkSource, build_fork_spec, check_fork_request
+from kairos_mcp.specs.load import read_mandate
+from kairos_mcp.store import mandates, queries, rows
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session
+from kairos_mcp.views.fork import fork_at_step, is_round
+
+SHOWN_WORDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFork:
+    """The spec of a fork, and the mandate whose cycles it runs, by its id."""
+
+    built: BuiltSpec
+    mandate: str | None
+
+
+async def build_fork(
+    context: AppContext, request: PlannerRequest, workspace: str | None, caller: Caller
+) -> BuiltFork | None:
+    """Build the spec of a fork; None where the request goes on from a conversation, as a round of a loop has one.
+
+    Raises BadArguments, UnknownRun, Stale, ConfigError.
+    """
+    path = request.from_round
+    if request.continues is None or path is None:
+        return None
+    run = await context.find_run(request.continues, caller)
+    if run.flow not in TEAM_FLOWS and run.flow not in OODA_FLOWS:
+        return None
+    with queries.name_run_in_errors(run):
+        loaded = await context.factory.specs.load(run)
+        record = await context.store.read(lambda session: queries.read_record(session, run.n))
+        if is_round(record, path):
+            return None
+        check_fork_request(request)
+        context.factory.check_version(run)
+        try:
+            found = fork_at_step(loaded, record, path)
+        except ReplayDiffers as mismatch:
+            raise replay_mismatch(run.id, mismatch) from mismatch
+        mandate = await context.store.read(lambda session: _read_mandate(session, loaded.spec.mandate_text))
+    if run.flow == CYCLES_FLOW and mandate is not None:
+        await _check_mandate(context, run, mandate)
+    point = replace(found.point, words=request.goal)
+    source = ForkSource(loaded, point, found.offered, mandate, workspace, caller.samples)
+    built = build_fork_spec(request, source, context.settings)
+    begins = f"It goes on at {point.path} of {run.id}, with that run's answers before it."
+    words = (f"Said there in addition: {truncate(request.goal, SHOWN_WORDS)}",) if request.goal else ()
+    return BuiltFork(replace(built, notes=(begins, *words, *found.notes, *built.notes)), run.mandate)
+
+
+def _read_mandate(session: Session, content_hash: str | None) -> Mandate | None:
+    text = None if content_hash is None else rows.read_text(session, content_hash)
+    return None if text is None else read_mandate(text)
+
+
+async def _check_mandate(context: AppContext, run: RunRow, mandate: Mandate) -> None:
+    """Raise Stale where the mandate is no longer the one whose cycles this run did, or where a run of it is open."""
+
+    def check(session: Session) -> None:
+        saved = mandates.find(session, run.principal, run.workspace or "", run.mandate or "")
+        if saved is None or saved.digest != mandate.digest:
+            raise Stale(
+                f"The mandate {run.mandate} was changed since that run, so its cycles do not go on as they were.",
+                "ooda_run begins cycles of the mandate as it is now.",
+                run_id=run.id,
+            )
+        open_run = mandates.open_run(session, run.principal, run.workspace or "", saved.id)
+        if open_run is not None:
+            raise Stale(
+                f"The mandate {saved.id} has an open run, {open_run.id}, and can have only one.",
+                f'Wait until it has ended, or end it: run_control run_id="{open_run.id}" action="cancel".',
+                run_id=open_run.id,
+            )
+
+    await context.store.read(check)
