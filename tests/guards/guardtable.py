@@ -57,6 +57,7 @@ KEPT = "tools/test_instructions_protected.py::test_"
 VIEW = "tools/test_small_view.py::test_"
 UNASKED = "tools/test_unasked_reads.py::test_"
 SANDBOXED_SERVERS = "downstream/test_server_lifecycle.py::test_"
+PAUSED = "downstream/test_paused_servers.py::test_"
 HIDDEN_WRITES = "tools/test_hidden_writes.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
@@ -1911,8 +1912,8 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/client.py",
-        "is_renewed = await self._close_if_uncovered()",
-        "is_renewed = False",
+        "renewed = await self._close_if_unusable()",
+        "renewed = None",
         SANDBOXED_SERVERS + "what_is_replaced_or_made_while_a_sandboxed_server_runs_is_covered_before_its_next_call",
     ),
     Guard(
@@ -1983,9 +1984,52 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/source.py",
-        "            return mark_failed(result, self._undo_writes(watch, ctx))",
-        "            return result",
+        "        return mark_failed(result, undone)",
+        "        return result",
         "downstream/test_server_lifecycle.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
+    ),
+    Guard(
+        "tools/mcp_servers/server_writes.py",
+        "is_paused = not is_last or self._pause()",
+        "is_paused = True",
+        PAUSED + "what_a_server_writes_after_its_answer_is_undone_and_nothing_follows",
+        quick=True,
+    ),
+    Guard(
+        "tools/mcp_servers/server_writes.py",
+        "        self.processes.kill()\n",
+        "",
+        PAUSED + "a_server_that_can_not_be_paused_is_ended_before_its_call_does",
+    ),
+    Guard(
+        "tools/mcp_servers/server_processes.py",
+        "            if was_still and not running:",
+        "            if True:",
+        PAUSED + "processes_that_start_another_and_end_are_paused_all_the_same",
+    ),
+    Guard(
+        "tools/mcp_servers/server_sandbox.py",
+        "open_filter(is_paused=self.sandbox.workspace is not None)",
+        "open_filter()",
+        PAUSED + "an_alarm_does_not_wake_a_paused_server",
+    ),
+    Guard(
+        "tools/mcp_servers/client.py",
+        "LOST_ONE if processes is not None and processes.has_lost_one else None",
+        "None",
+        PAUSED + "a_paused_server_that_is_killed_is_started_anew",
+    ),
+    Guard(
+        "tools/mcp_servers/client.py",
+        "        async with self._watch_writes():\n            return await self._open()",
+        "        return await self._open()",
+        PAUSED + "what_a_server_writes_as_it_starts_is_put_aside_and_named",
+    ),
+    Guard(
+        "tools/mcp_servers/client.py",
+        "            async with self._watch_writes():  # it ends in order, and so runs meanwhile\n    ",
+        "            if True:\n    ",
+        PAUSED + "what_a_server_writes_as_it_ends_is_put_aside",
     ),
     Guard(
         "tools/commands/workspace_lock.py",

@@ -20,9 +20,9 @@ from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
+from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
-from kairos_mcp.tools.commands.keyring_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import find_missed_file
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import (

@@ -93,15 +93,16 @@ class WriteWatch:
 
     def undo(
         self,
-        save: SaveTexts,
+        save: SaveTexts | None,
         key_prefix: str,
         covered_inodes: Mapping[str, int] = MappingProxyType({}),
         is_of_program: IsOfProgram = lambda status: True,
     ) -> UndoneWrites:
         """Remove what was created and restore links and repositories that were changed.
 
-        What is removed is given to `save`, under keys that begin with `key_prefix`. `covered_inodes`, by path, are
-        those that the program could not write: if they changed, somebody else did it, and that is not reported.
+        What is removed is given to `save`, under keys that begin with `key_prefix`; without `save` it is renamed.
+        `covered_inodes`, by path, are those that the program could not write: if they changed, somebody else did it,
+        and that is not reported.
         `is_of_program` tells of what is new whether the program may have made it. What could not be searched, and so
         may hold more, is a change too.
         """
@@ -257,7 +258,7 @@ class WriteWatch:
             disable_repository(folder_fd, aside)
             return (
                 f"{_format_path(path)} was created, and could not be moved into the record "
-                f"({os.strerror(error.errno or 0)}); it was renamed to {_format_path(new_path)}."
+                f"({error.strerror}); it was renamed to {_format_path(new_path)}."
             )
         finally:
             os.close(folder_fd)
@@ -279,11 +280,13 @@ def _is_covered(old: ProtectedEntry, covered_inode: int | None) -> bool:
     return bool(old.fingerprint) and covered_inode == old.fingerprint[0]
 
 
-def _keep_or_raise(save: SaveTexts, key_prefix: str) -> KeepTexts:
+def _keep_or_raise(save: SaveTexts | None, key_prefix: str) -> KeepTexts:
     """Return a `save` that raises OSError, whatever the record raises: what can't be kept is put aside, and the next is
     undone all the same."""
 
     def keep(path: str, texts: Mapping[str, str]) -> dict[str, str]:
+        if save is None:
+            raise OSError(errno.EIO, "there is none outside of calls")
         try:
             return save(key_prefix, path, texts)
         except Exception as error:

@@ -27,6 +27,7 @@ from kairos_mcp.tools.mcp_servers.flood_guard import (
     FloodError,
 )
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, UnreadableMessage
+from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 
 CHUNK_BYTES = 65_536
@@ -37,6 +38,7 @@ GRACE_S = 1.0  # after each step of: close its stdin, SIGTERM, SIGKILL
 SANDBOX_LAUNCHER = Path(__file__).with_name("launcher.py")
 SUPERVISOR = Path(supervisor.__file__)
 POLL_S = 0.1  # between two checks whether it has ended
+FIND_S = 0.002  # between two looks whether its sandbox is there
 DRAIN_S = 0.5  # to read what a server wrote before it ended
 
 ReadStream = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -46,12 +48,14 @@ WriteStream = MemoryObjectSendStream[SessionMessage]
 @dataclass(frozen=True, slots=True)
 class ChildStart:
     """How to start a child: argument list, complete environment, working folder. With a `sandbox`, which watches the
-    leash itself, the argument list is built anew at each start."""
+    leash itself, the argument list is built anew at each start. `processes` are given of one that is paused between
+    its calls."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
     sandbox: ServerSandbox | None = None
+    processes: ServerProcesses | None = None
 
 
 @dataclass(slots=True)
@@ -88,10 +92,14 @@ async def spawn_child(
         asyncio.create_task(_read_stderr(child)),
         asyncio.create_task(_end_with_server(child)),
     ]
+    if start.processes is not None:
+        tasks.append(asyncio.create_task(_find_processes(process, start.processes)))
     try:
         yield incoming, outgoing
     finally:
         await asyncio.shield(asyncio.create_task(_stop(child, tasks, leash)))
+        if start.processes is not None:
+            await asyncio.shield(asyncio.to_thread(start.processes.wait_until_gone))
         for stream in (incoming_send, incoming, outgoing, outgoing_receive):
             stream.close()
 
@@ -204,6 +212,12 @@ async def _end_with_server(child: ChildServer) -> None:
     await asyncio.sleep(DRAIN_S)
     if not child.ended.is_set():
         _signal_group(child.process, signal.SIGKILL)
+
+
+async def _find_processes(process: asyncio.subprocess.Process, processes: ServerProcesses) -> None:
+    """Find the server inside its sandbox as soon as bubblewrap has made that."""
+    while process.returncode is None and not processes.find_first(process.pid):  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(FIND_S)
 
 
 async def _describe_exit(process: asyncio.subprocess.Process) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
 )
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
 from kairos_mcp.tools.mcp_servers.message_repair import has_answered
+from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
 MAX_PAUSE_S = 60  # between two tries
-RENEWED_NOTE = "was started anew before this call: files that its sandbox has to cover were made or replaced"
+UNCOVERED = "files that its sandbox has to cover were made or replaced"
+LOST_ONE = "one of its processes was killed while it was paused"
 MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server is restarted
 
 
@@ -76,6 +78,7 @@ class ServerClient:
         resolve_address: Callable[[], ChildStart | HttpAddress],
         on_listing: Callable[[ServerListing], None],
         redact: Callable[[JsonObject], JsonObject] = lambda listed: listed,
+        writes: ServerWrites | None = None,
     ) -> None:
         self.name = name
         self.listing: ServerListing | None = None
@@ -85,6 +88,7 @@ class ServerClient:
         self._resolve_address = resolve_address
         self._on_listing = on_listing
         self._redact = redact
+        self._writes = writes
         self._watch = ConnectionWatch()
         self._connection: ServerConnection | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -118,7 +122,7 @@ class ServerClient:
         connection: ServerConnection | None = None
         try:
             async with asyncio.timeout_at(call.deadline) as limit:
-                is_renewed = await self._close_if_uncovered()
+                renewed = await self._close_if_unusable()
                 connection = await self._get_connection()
                 self._check_definition(call.definition)
                 call.recheck()  # here in the loop: made in a thread, the check could be outdated on return
@@ -128,7 +132,7 @@ class ServerClient:
                     answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck)
                     self._unanswered = 0
             result = self._add_refusals(convert_answer(answer), connection.watch.refused - refused_before)
-            return self._add_note(result, RENEWED_NOTE) if is_renewed else result
+            return self._add_note(result, f"was started anew before this call: {renewed}") if renewed else result
         except TimeoutError:
             if answer_deadline is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
@@ -151,10 +155,22 @@ class ServerClient:
     async def close(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
+        if self._serving is None or self._serving.done():
+            return
+        with suppress(Unreachable):  # else the workspace is gone, and it ends without a word
+            async with self._watch_writes():  # it ends in order, and so runs meanwhile
+                await self._end_connection()
+        await self._end_connection()
+
+    async def _end_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
         if self._serving is not None:
             await asyncio.wait([self._serving], timeout=START_S)
+
+    def _watch_writes(self) -> AbstractAsyncContextManager[None]:
+        """Let a server that is paused between its calls run inside the block, and watch what it writes."""
+        return self._writes.watch_outside_calls() if self._writes is not None else nullcontext()
 
     @property
     def covered_inodes(self) -> Mapping[str, int]:
@@ -179,23 +195,27 @@ class ServerClient:
         if opening is None or opening.done():  # while it is opening it may be connected, but not listed yet
             if self._connection is not None and self._connection.is_alive:
                 if self._connection.watch.tools_changed:
-                    await self._refresh_listing(self._connection)
+                    async with self._watch_writes():
+                        await self._refresh_listing(self._connection)
                 return self._connection
-            opening = self._opening = asyncio.create_task(self._open())
+            opening = self._opening = asyncio.create_task(self._open_watched())
             opening.add_done_callback(_retrieve_exception)
         return await asyncio.shield(opening)  # a caller that gives up must not cancel the start for others
 
-    async def _close_if_uncovered(self) -> bool:
-        """End a server whose sandbox has lost a cover, so that it is started anew; return whether it was one.
+    async def _close_if_unusable(self) -> str | None:
+        """End a server whose sandbox has lost a cover, or of which a part was killed, so that it is started anew.
 
-        Waits for the calls under way. Raises CommandDenied.
+        Returns why, or None. Waits for the calls under way. Raises CommandDenied.
         """
         connection = self._connection
         if connection is None or not connection.is_alive or not isinstance(connection.address, ChildStart):
-            return False
-        sandbox = connection.address.sandbox
-        if sandbox is None or not await asyncio.to_thread(sandbox.has_lost_covers):
-            return False
+            return None
+        sandbox, processes = connection.address.sandbox, connection.address.processes
+        why = LOST_ONE if processes is not None and processes.has_lost_one else None
+        if sandbox is not None and await asyncio.to_thread(sandbox.has_lost_covers):
+            why = UNCOVERED
+        if why is None:
+            return None
         while self._active_calls:
             await self._idle.wait()
         if self._connection is connection:  # else another call did so
@@ -204,7 +224,11 @@ class ServerClient:
                 await asyncio.wait([self._serving], timeout=10)
             if self._connection is connection:
                 self._connection = None  # no failure: it is started again without a pause
-        return True
+        return why
+
+    async def _open_watched(self) -> ServerConnection:
+        async with self._watch_writes():
+            return await self._open()
 
     async def _open(self) -> ServerConnection:
         await self._record_lost_connection()

@@ -11,6 +11,7 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
+from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
 from kairos_mcp.tools.mcp_servers.server_sandbox import build_server_sandbox
 
 _WORKSPACE = "${workspace}"
@@ -19,12 +20,17 @@ _PASSED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ"
 
 
 def resolve_address(
-    setting: ServerSetting, workspace: Path | None, resources: ServerResources, cache_name: str
+    setting: ServerSetting,
+    workspace: Path | None,
+    resources: ServerResources,
+    cache_name: str,
+    processes: ServerProcesses | None = None,
 ) -> ChildStart | HttpAddress:
     """Return what is to be started or connected to. Called at each start; resolves secrets and looks at the workspace.
 
-    `cache_name` names the folder of the server's caches. The secrets live on only in the child and in its connection.
-    Raises ConfigError if a secret or the workspace is missing, or a sandbox can't be made.
+    `cache_name` names the folder of the server's caches; `processes` are given of one that is paused between its calls.
+    The secrets live on only in the child and in its connection. Raises ConfigError if a secret or the workspace is
+    missing, or a sandbox can't be made.
     """
 
     def text(value: str) -> str:
@@ -42,7 +48,7 @@ def resolve_address(
         return ChildStart(argv, env, cwd)
     limits = resources.limits(workspace)
     sandbox = build_server_sandbox(setting.name, cache_name, argv, env, Path(cwd), workspace, limits)
-    return ChildStart(argv, env, "/", sandbox)
+    return ChildStart(argv, env, "/", sandbox, processes)
 
 
 def resolve_references(value: str, resolve_secret: Callable[[str], str]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
-from kairos_mcp.tools.commands.keyring_filter import open_filter
+from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.protected_paths import (
@@ -66,7 +66,7 @@ class ServerSandbox:
     @contextmanager
     def open_arguments(self) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
         """Yield the whole argument list and the descriptors to start it with, which are open inside the block."""
-        with open_filter() as filter_fd:
+        with open_filter(is_paused=self.sandbox.workspace is not None) as filter_fd:
             if self.sandbox.workspace is None:
                 argv = self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD, filter_fd=filter_fd)
                 yield tuple(argv), (filter_fd,)

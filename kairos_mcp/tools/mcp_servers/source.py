@@ -6,13 +6,12 @@ or `wait_ready` if its tools are not known yet.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as StillWaiting
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,8 +24,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
-from kairos_mcp.tools.commands.protected_paths import HeldPaths, survey_protected_paths
-from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, WriteWatch, mark_failed
+from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, mark_failed
 from kairos_mcp.tools.mcp_servers.definition import (
     ServerListing,
     ServerToolDefinition,
@@ -35,6 +33,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
     quote_server,
 )
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
+from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -90,6 +89,9 @@ class McpServerSource:
         self._first_use = False
         self._built_tools: dict[tuple[str, str], Tool] = {}
         self._client: ServerClient | None = None
+        self._writes: ServerWrites | None = None  # of a server without a sandbox nothing is watched: it may write all
+        if workspace is not None and setting.command and setting.sandbox:
+            self._writes = ServerWrites(workspace, lambda: resources.limits(workspace).rules, self._covered_inodes)
         self._on_listing: Callable[[ServerListing], None] = self._pin_listing
         self._set_tools(resources.definitions.read_source(self._pin_source), None)
 
@@ -162,6 +164,8 @@ class McpServerSource:
                 f"{self.name}: {', '.join(pending[:MAX_NAMED])}{more} new or changed since approved, or of another "
                 "command line or address; a person has to approve (`kairos-mcp tools list`)."
             )
+        if self._writes is not None and (undone := self._writes.notes):
+            notes.append(f"{self.name} wrote outside of calls. {UNDONE_REASON} {' '.join(undone)}")
         if self._first_use:
             notes.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
         return tuple(notes)
@@ -212,35 +216,24 @@ class McpServerSource:
         call = ServerToolCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
         if self._resources.trace_of is not None:
             call = replace(call, trace=self._resources.trace_of(ctx.run_id, ctx.path))
-        with self._watch_writes() as watch:
-            try:
+        undone = UndoneWrites()
+        try:
+            with ExitStack() as stack:
+                if self._writes is not None:
+                    watch = self._writes.watch_call(ctx.memory.keep_taken, f"{ctx.path}/taken-out")
+                    undone = stack.enter_context(watch)
                 result = check_output_schema(
                     definition.output_schema, self._send(call, ctx), offered_name(self.name, definition.name)
                 )
-            except KairosError as error:
-                if changes := self._undo_writes(watch, ctx).changes:
-                    raise type(error)(f"{error.message} {UNDONE_REASON} {' '.join(changes)}", error.hint) from None
-                raise
-            return mark_failed(result, self._undo_writes(watch, ctx))
+        except KairosError as error:
+            if undone.changes:
+                text = f"{error.message} {UNDONE_REASON} {' '.join(undone.changes)}"
+                raise type(error)(text, error.hint) from None
+            raise
+        return mark_failed(result, undone)
 
-    @contextmanager
-    def _watch_writes(self) -> Iterator[WriteWatch | None]:
-        """Watch what a server in a sandbox writes at protected paths; without a sandbox it may write anything."""
-        if self._workspace is None or not self._setting.command or not self._setting.sandbox:
-            yield None
-            return
-        root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            rules = self._resources.limits(self._workspace).rules
-            yield WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
-        finally:
-            os.close(root)
-
-    def _undo_writes(self, watch: WriteWatch | None, ctx: ToolContext) -> UndoneWrites:
-        covered = self._client.covered_inodes if self._client is not None else {}
-        return (
-            watch.undo(ctx.memory.keep_taken, f"{ctx.path}/taken-out", covered) if watch is not None else UndoneWrites()
-        )
+    def _covered_inodes(self) -> Mapping[str, int]:
+        return self._client.covered_inodes if self._client is not None else {}
 
     def _send(self, call: ServerToolCall, ctx: ToolContext) -> ServerResult:
         try:
@@ -273,10 +266,15 @@ class McpServerSource:
         with self._lock:
             if self._client is None:
                 resolve = partial(
-                    resolve_address, self._setting, self._workspace, self._resources, pin_source(self._setting)
+                    resolve_address,
+                    self._setting,
+                    self._workspace,
+                    self._resources,
+                    pin_source(self._setting),
+                    self._writes.processes if self._writes is not None else None,
                 )
                 self._client = ServerClient(
-                    self.name, self._setting.tools, resolve, self._on_listing, self._resources.redact
+                    self.name, self._setting.tools, resolve, self._on_listing, self._resources.redact, self._writes
                 )
                 self._resources.loop.add_closer(self._client.close)
             return self._client
