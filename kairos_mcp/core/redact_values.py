@@ -7,13 +7,14 @@ with the shape of a key may be an example.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
-from kairos_mcp.core.redaction import Redacted, Redactor
+from kairos_mcp.core.redaction import Redacted, Redactor, may_name_secret
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.secret_values import is_variable, names_key
 from kairos_mcp.core.steps import Failure
@@ -27,9 +28,9 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact the result of a tool, or one that a caller brings for a tool."""
     content = redactor.redact_text(result.content)
-    if not (content.count or (result.data is not None and _may_hold_secrets(result.data, redactor))):
+    if not (content.count or (result.data is not None and _may_hold_secrets(result.data, redactor, _names_shown))):
         return result  # as most do; one search of each text has shown it
-    return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])
+    return replace(result, content=content.text, data=redactor.redact_data(result.data)[0])
 
 
 def redact_known_result(result: ToolResult, redactor: Redactor) -> ToolResult:
@@ -150,7 +151,7 @@ def _redact_given_text(body: str, redactor: Redactor) -> Redacted:
         value = json.loads(body)
     except ValueError:
         return redactor.redact_text(body)
-    if not _may_hold_secrets(value, redactor):
+    if not _may_hold_secrets(value, redactor, _names_secret):
         return Redacted(body, 0)
     parts = [_redact_given_part(part, redactor) for part in (value if isinstance(value, list) else [value])]
     plain = [part for part, _ in parts]
@@ -158,17 +159,17 @@ def _redact_given_text(body: str, redactor: Redactor) -> Redacted:
     return Redacted(_JSON.encode(plain if isinstance(value, list) else plain[0]), count) if count else Redacted(body, 0)
 
 
-def _may_hold_secrets(value: Any, redactor: Redactor) -> bool:
-    """Whether `redact_json` may find something in a JSON value.
+def _may_hold_secrets(value: Any, redactor: Redactor, is_named: Callable[[str], bool]) -> bool:
+    """Whether `redact_json`, or `redact_data`, may find something in a JSON value; `is_named` knows their names.
 
     One search of all texts is much quicker than one of each. They stand there as they are, a line each: in JSON a
     letter comes before what follows a tab, and a key behind a letter is none.
     """
     texts = list[str]()
-    return _collect_texts(value, texts) or redactor.redact_text("\n".join(texts)).count > 0
+    return _collect_texts(value, texts, is_named) or redactor.redact_text("\n".join(texts)).count > 0
 
 
-def _collect_texts(value: Any, texts: list[str]) -> bool:
+def _collect_texts(value: Any, texts: list[str], is_named: Callable[[str], bool]) -> bool:
     """Add each text in a JSON value, names included; stop and return True at a text whose name is a key's."""
     match value:
         case str():
@@ -176,17 +177,21 @@ def _collect_texts(value: Any, texts: list[str]) -> bool:
         case dict():
             texts += value
             return any(
-                (isinstance(item, str) and _names_secret(name)) or _collect_texts(item, texts)
+                (isinstance(item, str) and is_named(name)) or _collect_texts(item, texts, is_named)
                 for name, item in value.items()
             )
         case list() | tuple():
-            return any(_collect_texts(item, texts) for item in value)
+            return any(_collect_texts(item, texts, is_named) for item in value)
     return False
 
 
 @lru_cache(1_000)
 def _names_secret(name: str) -> bool:
     return is_variable(name) or names_key(name) or "cookie" in name.casefold()
+
+
+def _names_shown(name: str) -> bool:
+    return _names_secret(name) or may_name_secret(name)
 
 
 def _redact_given_part(value: Any, redactor: Redactor) -> tuple[Any, int]:

@@ -6,9 +6,10 @@ time is linear in the length of the text, whatever it holds.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from heapq import merge
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ CACHED_FILES = 8  # masked files that are remembered
 CACHED_BYTES = 16 << 20  # of all of them, with the spans of their secrets; a larger one is masked anew each time
 _FileKind = Literal["env", "settings", "source"]
 
+_LIKELY = "q7Rz-2mXw_9LpT4v"  # beside any name of a secret it is one
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
 _VARIABLE = re.compile(
     r"(?:(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRETS?|PASS|CREDENTIALS?|PAT|COOKIE|DSN)|.*(?:PASSWORD|PASSWD|PASSPHRASE))"
@@ -129,31 +131,36 @@ class Redactor:
 
     def redact_json(self, value: Any) -> tuple[Any, int]:
         """Return a JSON value without secrets in its texts or under key names, and how many there were."""
+        return self._redact_json(value, self._redact_member)
+
+    def redact_data(self, value: Any) -> tuple[Any, int]:
+        """Return what `redact_json` does of what a tool returns, which a text may repeat: without what is masked there.
+
+        A text is judged by more names, as `password`: arguments keep these, since a tool may need them.
+        """
+        return self._redact_json(value, self._redact_shown_member)
+
+    def _redact_json(self, value: Any, redact_member: Callable[[str, Any], tuple[Any, int]]) -> tuple[Any, int]:
         match value:
             case str():
                 masked = self.redact_text(value)
                 return masked.text, masked.count
             case dict():
-                pairs = [
-                    (self.redact_text(str(name)), *self._redact_member(str(name), item)) for name, item in value.items()
-                ]
+                pairs = [(self.redact_text(str(name)), *redact_member(str(name), item)) for name, item in value.items()]
                 count = sum(name.count + in_item for name, _, in_item in pairs)
                 return {name.text: item for name, item, _ in pairs}, count
             case list() | tuple():
-                items = [self.redact_json(item) for item in value]
+                items = [self._redact_json(item, redact_member) for item in value]
                 return [item for item, _ in items], sum(count for _, count in items)
             case _:
                 return value, 0
 
     def _redact_member(self, name: str, value: Any) -> tuple[Any, int]:
-        if isinstance(value, str) and value and not value.startswith(MASK):
-            if names_key(name) and looks_like_key(value, quoted=True):
-                return MASK, 1
-            if is_variable(name) and is_set_secret(value):
-                return MASK, 1
-            if _COOKIE.fullmatch(name) and is_set_secret(value) and "=" in value:
-                return MASK, 1
-        return self.redact_json(value)
+        return (MASK, 1) if _is_secret_member(name, value) else self.redact_json(value)
+
+    def _redact_shown_member(self, name: str, value: Any) -> tuple[Any, int]:
+        is_secret = _is_secret_member(name, value) or _is_secret_in_text(name, value)
+        return (MASK, 1) if is_secret else self.redact_data(value)
 
     @cached_property
     def _forms(self) -> Any:
@@ -197,6 +204,35 @@ class RedactedStream:
 
     def _begins_secret(self, rest: str) -> bool:
         return any(form.startswith(rest) for form in self._by_first.get(rest[0], ()))
+
+
+def _is_secret_member(name: str, value: Any) -> bool:
+    if not isinstance(value, str) or not value or value.startswith(MASK):
+        return False
+    if names_key(name) and looks_like_key(value, quoted=True):
+        return True
+    if is_variable(name) and is_set_secret(value):
+        return True
+    return bool(_COOKIE.fullmatch(name) and is_set_secret(value) and "=" in value)
+
+
+def _is_secret_in_text(name: str, value: Any) -> bool:
+    """Whether the value is a secret by the name beside it where both stand in a text, as they do beside data."""
+    if not isinstance(value, str) or not value or value.startswith(MASK) or not may_name_secret(name):
+        return False
+    return _is_masked_beside(name, value) and not find_secrets(_encode(value))
+
+
+@lru_cache(1_000)
+def may_name_secret(name: str) -> bool:
+    """Whether any value beside this name would be taken for a secret in a text."""
+    return _is_masked_beside(name, _LIKELY)
+
+
+def _is_masked_beside(name: str, value: str) -> bool:
+    beside = _encode(json.dumps({name: value}, ensure_ascii=False))
+    begins = len(beside) - len(_encode(json.dumps(value, ensure_ascii=False))) - 1
+    return any(end > begins for _, end in find_secrets(beside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2932,15 +2932,27 @@ OUTSIDE = (
     ),
     Guard(
         "core/redact_values.py",
-        'return _collect_texts(value, texts) or redactor.redact_text("\\n".join(texts)).count > 0',
+        'return _collect_texts(value, texts, is_named) or redactor.redact_text("\\n".join(texts)).count > 0',
         "return redactor.redact_text(_JSON.encode(value)).count > 0",
         "secrets/test_every_field.py::test_a_key_behind_a_tab_or_a_line_break_is_stored_nowhere",
     ),
     Guard(
         "core/redact_values.py",
-        "(isinstance(item, str) and _names_secret(name)) or _collect_texts(item, texts)",
-        "_collect_texts(item, texts)",
+        "(isinstance(item, str) and is_named(name)) or _collect_texts(item, texts, is_named)",
+        "_collect_texts(item, texts, is_named)",
         "secrets/test_every_field.py::test_a_value_under_the_name_of_a_key_is_redacted_in_a_results_data",
+    ),
+    Guard(
+        "core/redact_values.py",
+        "data=redactor.redact_data(result.data)[0])",
+        "data=redactor.redact_json(result.data)[0])",
+        "secrets/test_masking.py::test_a_tool_is_given_the_password_that_its_result_does_not_show",
+    ),
+    Guard(
+        "core/redact_values.py",
+        "    return redactor.redact_json(arguments)",
+        "    return redactor.redact_data(arguments)",
+        "secrets/test_masking.py::test_a_tool_is_given_the_password_that_its_result_does_not_show",
     ),
     Guard(
         "core/redact_values.py",

@@ -18,8 +18,11 @@ from support.app import law
 
 import kairos_mcp
 from kairos_mcp.core.masked_file import PIECE_BYTES, WINDOW_BYTES
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSpec
+from kairos_mcp.core.redact_values import redact_arguments, redact_completion, redact_result
 from kairos_mcp.core.redaction import CACHED_BYTES, MASK, Redactor, find_secret_values
 from kairos_mcp.core.secret_grammar import MAX_JUDGED
+from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
@@ -195,6 +198,35 @@ def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
     assert plain["a"][0]["headers"] == {"Authorization": MASK, "Accept": "text/html"}
     assert plain["a"][0]["apiKey"] == MASK
     assert plain["max_tokens"] == "4711abcd"
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [{"password": "hunter2"}, {"client_secret": "abcdefghijkl"}, {"db_password": "correct horse battery"},
+     {"smtp": [{"passwd": "zebra1"}]}, {"DB_PASS": "zz"}, {"pwd": "zebra1"}, {"title": "hunter2"}, {"pin": "1234"},
+     {"password": "${PASSWORD}"}, {"password": ""}, {"password": None}, {"tokens": 17}],
+    ids=str,
+)  # fmt: skip
+def test_data_shows_what_its_text_shows(given_: dict[str, object]) -> None:
+    shown = redact_result(ToolResult("done", data=given_), Redactor()).data
+    assert shown == json.loads(Redactor().redact_text(json.dumps(given_)).text)
+
+
+def test_a_tool_is_given_the_password_that_its_result_does_not_show() -> None:
+    given_: list[JsonObject] = []
+
+    def log_in(arguments: JsonObject, _ctx: ToolContext) -> ToolResult:
+        given_.append(arguments)
+        return ToolResult("logged in", data={"as": arguments, "all": [arguments]})
+
+    redactor, login = Redactor(), {"user": "anna", "password": "hunter2"}
+    call = redact_completion(Completion("", (ToolCall("1", "log_in", login),)), redactor).tool_calls[0]
+    assert redact_arguments(call.arguments, redactor) == (login, 0)
+    tool = Tool(ToolSpec("log_in", "Logs in.", {"type": "object"}, "read"), log_in)
+    result = call_redacted(redactor, tool, call.arguments, ToolContext("run-1", 10.0**10, lambda _ref: None))
+    masked = {"user": "anna", "password": MASK}
+    assert given_ == [login]
+    assert result.data == {"as": masked, "all": [masked]}
 
 
 def test_a_model_s_text_loses_known_values_alone() -> None:
