@@ -1,8 +1,9 @@
 """Accounts: what is capped, held and spent, what a step reserves before it starts; the line that shows what is left.
 
-Integers alone, no I/O. A branch that starts gets caps of its own, a function of the accounts as they are then:
-whatever order branches begin, spend and end in, those that run may together spend no more than the enclosing account
-has left, less what is set aside there. Even if this calculation were wrong, the enclosing accounts would refuse.
+Integers alone, no I/O. A branch that starts gets caps of its own, a function of the accounts as they are then; they
+rise where its siblings have left more. Whatever order branches begin, spend and end in, those that run may together
+spend no more than the enclosing account has left, less what is set aside there. Even if this calculation were wrong,
+the enclosing accounts would refuse.
 
 `reserve` is called with the accounts as they are in the transaction that records the start of the step: read there, or
 in memory, with amounts that this transaction then compares. So two steps can never reserve the same token.
@@ -114,9 +115,54 @@ def open_branch(
         return BranchOpening(_divide(share, free, parts[0]))
     for count in parts:
         caps = _divide(share, free, count)
-        if _buys_closing(share, caps, first):
+        if _buys_closing(Account(0, _binding_caps(share, caps), NOTHING, NOTHING), first, CLOSING_TOKENS):
             return BranchOpening(caps)
     return BranchOpening(_divide(share, free, 1), is_enough=False)
+
+
+def raise_caps(
+    share: BranchShare, branch: Account, enclosing: Account, siblings: Sequence[Account], step: ReservationRequest
+) -> Limits | None:
+    """Return higher caps for a branch that needs more for a step; None where its part of what is free buys too little.
+
+    What siblings that have ended left belongs to those that have not begun; only once all have begun do those that run
+    get more. What a branch may still use of its own caps is free for it. It is divided among all that have not ended,
+    or among fewer where so small a part would not buy the step.
+    """
+    if share.unended > len(siblings) + 1:
+        return None
+    free, asked = _free_by_unit(share, enclosing, siblings), _unused_share(share, branch)
+    for count in range(share.unended, 0, -1):
+        raised = _add_part(branch, _divide(asked, free, count))
+        if _buys_closing(branch._replace(caps=raised), step, SHORT_CLOSING_TOKENS):
+            return raised if raised != branch.caps else None
+    return None
+
+
+def _unused_share(share: BranchShare, branch: Account) -> BranchShare:
+    """Return the share of a branch less what it has used of what was asked for it."""
+    used = branch.held.plus(branch.spent)
+    rest = [
+        None if asked is None else max(0, asked - done)
+        for asked, done in zip(caps_by_unit(share.limits), used, strict=True)
+    ]
+    return share._replace(limits=Limits(*rest))
+
+
+def _add_part(branch: Account, part: Limits) -> Limits:
+    """Return the caps of a branch with this much left of each unit, and in no unit less than before."""
+    caps: list[int | None] = []
+    for now, more, done in zip(
+        caps_by_unit(branch.caps), caps_by_unit(part), branch.held.plus(branch.spent), strict=True
+    ):
+        caps.append(None if now is None or more is None else max(now, done + more))
+    return Limits(*caps)
+
+
+def is_final(share: BranchShare, branch: Account, unit: str) -> bool:
+    """Whether a branch has in this unit all that was asked for it, so that its cap never rises."""
+    asked, cap = getattr(share.limits, unit), getattr(branch.caps, unit)
+    return asked is not None and cap is not None and cap >= asked
 
 
 def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Account] = ()) -> Limits:
@@ -142,20 +188,22 @@ def _divide(share: BranchShare, free: Sequence[int | None], parts: int) -> Limit
     return Limits(*caps)
 
 
-def _buys_closing(share: BranchShare, caps: Limits, first: ReservationRequest) -> bool:
-    """Whether these caps buy the step and, if it is a round, a closing call. What was asked for the branch itself is
-    no reason to wait: it will never be more."""
+def _binding_caps(share: BranchShare, caps: Limits) -> Limits:
+    """Return the caps less those that a branch has asked for: they never are more, and so are no reason to wait."""
     asked = caps_by_unit(share.limits)
-    binding = [None if cap == most else cap for cap, most in zip(caps_by_unit(caps), asked, strict=True)]
-    account = Account(0, Limits(*binding), NOTHING, NOTHING)
+    return Limits(*(None if cap == most else cap for cap, most in zip(caps_by_unit(caps), asked, strict=True)))
+
+
+def _buys_closing(account: Account, step: ReservationRequest, closing_tokens: int) -> bool:
+    """Whether an account buys the step and, if it is a round, a closing call that may write so much."""
     remaining = account.remaining
-    if first.purpose == "round" and remaining.model_calls == 1:
+    if step.purpose == "round" and remaining.model_calls == 1:
         return False
-    if isinstance(_reserve_in_nearest(account, first), Refused):
+    if isinstance(_reserve_in_nearest(account, step), Refused):
         return False
-    if first.counts_only or first.purpose != "round":
+    if step.counts_only or step.purpose != "round":
         return True
-    return _affordable_tokens(remaining, first, keeps_closing=True)[0] >= min(USEFUL_TOKENS, first.wanted_tokens)
+    return _affordable_tokens(remaining, step, closing_tokens)[0] >= min(USEFUL_TOKENS, step.wanted_tokens)
 
 
 _NAMES = {  # in the order of the line
@@ -222,6 +270,7 @@ def _short_number(tokens: int) -> str:
 
 USEFUL_TOKENS = 256  # a completion granted less than this says nothing worth its price
 CLOSING_TOKENS = 1024  # what a closing call may write, kept free before each round
+SHORT_CLOSING_TOKENS = 512  # the same where little is left: what is worth its price, and as much for the call's prompt
 CLOSING_MS = 30_000  # what a closing call may take after `seconds` ran out
 USEFUL_MS = 1
 
@@ -331,9 +380,7 @@ def _limit_tokens(
     """Return the reservation with as many of its tokens as the account has left."""
     if request.price is None and remaining.nano_usd is not None:
         return account.refuse("nano_usd")
-    tokens, unit = _affordable_tokens(
-        remaining, request._replace(wanted_tokens=reservation.max_tokens), keeps_closing=False
-    )
+    tokens, unit = _affordable_tokens(remaining, request._replace(wanted_tokens=reservation.max_tokens))
     if tokens < min(USEFUL_TOKENS, reservation.max_tokens):
         return account.refuse(unit)
     return _make_reservation(request, tokens, reservation.timeout_ms)
@@ -407,7 +454,8 @@ def _grant_time(account: Account, remaining: Remaining, request: ReservationRequ
 
 
 def _grant_tokens(account: Account, remaining: Remaining, request: ReservationRequest) -> int | Refused:
-    """Return the tokens a completion may write: what is wanted, within what keeps room for a closing call.
+    """Return the tokens a completion may write: what is wanted, within what keeps room for a closing call, a short one
+    where little is left.
 
     The first round may take what would be kept for the closing; its summary then comes from the record. A phase is no
     round, and no closing call follows it: it may take what there is.
@@ -415,22 +463,31 @@ def _grant_tokens(account: Account, remaining: Remaining, request: ReservationRe
     """
     if request.price is None and remaining.nano_usd is not None:
         return account.refuse("nano_usd")
-    keeps_closing = request.purpose == "round" or (request.purpose == "repair" and account.spent.rounds > 0)
-    roomy = _affordable_tokens(remaining, request, keeps_closing)
-    if roomy[0] >= USEFUL_TOKENS or roomy[0] >= request.wanted_tokens:
-        return roomy[0]
-    if keeps_closing and not account.spent.rounds:
-        tight = _affordable_tokens(remaining, request, keeps_closing=False)
-        if tight[0] >= min(USEFUL_TOKENS, request.wanted_tokens):
-            return tight[0]
-        roomy = tight
-    return account.refuse(roomy[1])
+    found = (0, "total_tokens")
+    for closing_tokens in _closings_to_keep(account, request):
+        found = _affordable_tokens(remaining, request, closing_tokens)
+        if found[0] >= min(USEFUL_TOKENS, request.wanted_tokens):
+            return found[0]
+    return account.refuse(found[1])
+
+
+def _closings_to_keep(account: Account, request: ReservationRequest) -> tuple[int | None, ...]:
+    """Return how many tokens a closing call after this completion may write, the most first; None: it is not kept."""
+    if request.purpose == "round":
+        return (
+            (CLOSING_TOKENS, SHORT_CLOSING_TOKENS)
+            if account.spent.rounds
+            else (CLOSING_TOKENS, SHORT_CLOSING_TOKENS, None)
+        )
+    return (CLOSING_TOKENS, SHORT_CLOSING_TOKENS) if request.purpose == "repair" and account.spent.rounds else (None,)
 
 
 _READ, _WRITTEN, _EITHER = Price(1, 0), Price(0, 1), Price(1, 1)
 
 
-def _affordable_tokens(remaining: Remaining, request: ReservationRequest, keeps_closing: bool) -> tuple[int, str]:
+def _affordable_tokens(
+    remaining: Remaining, request: ReservationRequest, closing_tokens: int | None = None
+) -> tuple[int, str]:
     """Return how many tokens may be written, and the unit that sets this bound.
 
     Each unit weighs a token that is read and one that is written: 1 or 0, or its price. A closing call reads at most
@@ -446,8 +503,8 @@ def _affordable_tokens(remaining: Remaining, request: ReservationRequest, keeps_
         if left is None:
             continue
         spare, token_weight = left - weight.cost(request.input_bound, 0), weight.written
-        if keeps_closing:
-            spare -= weight.cost(request.input_bound, CLOSING_TOKENS)
+        if closing_tokens is not None:
+            spare -= weight.cost(request.input_bound, closing_tokens)
             token_weight += weight.read
         most = spare // token_weight if token_weight else (request.wanted_tokens if spare >= 0 else spare)
         room = min(room, (most, unit))

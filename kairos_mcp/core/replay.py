@@ -37,6 +37,7 @@ class _ActiveGather:
     """A gather that has been started: the flow that waits for it, and what became of its branches.
 
     `unstarted`: those that wait for others. `begun`: those of which a step was begun, and which have not ended.
+    `reserved`: what is set aside by now; None: it is to be asked for again, since a branch has ended.
     """
 
     gather: Gather[Any]
@@ -44,6 +45,7 @@ class _ActiveGather:
     outcomes: dict[str, Any] = field(default_factory=dict)
     unstarted: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
+    reserved: Limits | None = None
 
     def take_startable(self) -> str | None:
         """Take the next branch of which those that it depends on have ended; None where there is none."""
@@ -65,7 +67,9 @@ class _ActiveGather:
         gather, prefix = self.gather, self.waiting_flow.prefix
         unended = len(gather.branches) - len(self.outcomes)
         siblings = tuple([prefix + each for each in gather.branches if each in self.begun and each != name])
-        return BranchShare(limits, unended, gather.reserved, gather.max_parallel, gather.keeps_share, siblings)
+        if self.reserved is None:
+            self.reserved = gather.reserved() if callable(gather.reserved) else gather.reserved
+        return BranchShare(limits, unended, self.reserved, gather.max_parallel, gather.keeps_share, siblings)
 
     def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
         return {before: self.outcomes[before] for before in self._dependencies(name)}
@@ -77,14 +81,15 @@ class Runner:
     `waiting` maps paths to steps, in the order in which the flow yielded them. Which of them may begin is said by
     `take`: every branch whose dependencies have ended is started, so that what waits depends on the answers alone, and
     a gather's `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch that has
-    limits of its own to what it gets, outer ones first.
+    limits of its own to what it gets, outer ones first; `branches_ended` counts those that have ended.
     """
 
-    __slots__ = ("_receivers", "_used_paths", "branches", "finished", "outcome", "waiting")
+    __slots__ = ("_receivers", "_used_paths", "branches", "branches_ended", "finished", "outcome", "waiting")
 
     def __init__(self, flow: Flow[Any], agent: str | None = None) -> None:
         self.waiting: dict[str, Step] = {}
         self.branches: dict[str, Callable[[], BranchShare]] = {}
+        self.branches_ended = 0
         self.finished = False
         self.outcome: Any = None
         self._receivers: dict[str, tuple[_ActiveFlow | None, _ActiveGather | None]] = {}
@@ -222,6 +227,7 @@ class Runner:
     def _collect_outcome(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome
         gathering.begun.discard(name)
+        gathering.reserved = None
         self._start_branches(gathering)
         if len(gathering.outcomes) == len(gathering.gather.branches):
             declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}
@@ -229,7 +235,7 @@ class Runner:
 
     def _finish_flow(self, waiting_flow: _ActiveFlow, outcome: Any) -> None:
         if waiting_flow.parent is not None:
-            self.branches.pop(waiting_flow.prefix[:-1], None)
+            self.branches_ended += self.branches.pop(waiting_flow.prefix[:-1], None) is not None
             self._collect_outcome(waiting_flow.parent, waiting_flow.name, outcome)
         else:
             self.finished, self.outcome = True, outcome

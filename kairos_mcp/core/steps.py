@@ -246,14 +246,15 @@ class Gather(Generic[R]):
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
     `depends_on[name]` names the branches that must have ended before; `max_parallel` is how many run at once. Which of
     those that could begin do is seen from what was begun, not from the answers: it changes no path and no outcome.
-    `reserved` is kept from branches with limits, for what the flow asks after them; with `keeps_share` it is as much as
-    each of them gets, in the units that `reserved` does not name.
+    `reserved` is kept from branches with limits, for what the flow asks after them; a function is called again once a
+    branch has ended. With `keeps_share` as much is kept as each of them gets, in the units
+    that `reserved` does not name.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]
     depends_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     max_parallel: int = 8
-    reserved: Limits = UNLIMITED
+    reserved: Limits | Callable[[], Limits] = UNLIMITED
     keeps_share: bool = False
     kind: Literal["gather"] = "gather"
 

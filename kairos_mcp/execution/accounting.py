@@ -102,6 +102,7 @@ class PrefixReports:
     reports: defaultdict[Prefix, deque[int]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=PREFIX_REPORTS))
     )
+    learned: int = 0
 
     def bound(self, step: RequestCompletion, prefix: Prefix | None) -> int | None:
         """Bound the input tokens of the first request of a conversation; None where nothing is known of its prefix."""
@@ -116,6 +117,7 @@ class PrefixReports:
         """Remember a usage that was reported of the first request of a conversation."""
         if prefix is not None and answer.usage is not None and answer.usage.exactness == "reported":
             self.reports[prefix].append(answer.usage.input_tokens)
+            self.learned += 1
 
 
 def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:

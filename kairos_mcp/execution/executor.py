@@ -212,6 +212,11 @@ class StepExecutor:
         self.lines_used += 1
         return self.lines_used - 1
 
+    @property
+    def reports_learned(self) -> int:
+        """How often the cost of a conversation's first request was reported in this run."""
+        return self._prefix_reports.learned
+
     def reset(self) -> None:
         """Forget the run, before its record is read again."""
         self.lines_used = 0

@@ -17,13 +17,13 @@ from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
-from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
+from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step, enclosing_paths
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.authorization import Allowed
 from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.pending_step import PendingStep, outage_pause
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.store.accounts import AccountChange, NewBranch
+from kairos_mcp.store.accounts import AccountChange, BegunBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.commit import (
     AccountsToCharge,
@@ -79,7 +79,8 @@ def plan_commit(
         may_release=not (steps_running or no_new_steps or some_left or state.startable_steps),
         open_step_ids=[step.id for step in state.pending.values() if step.is_open],
         branches=state.branches,
-        new_branches=_new_branches(state) if new_steps and state.runner.branches else (),
+        begun_branches=_branches_around(state, [*attempts, *new_steps]) if state.runner.branches else (),
+        others_move=bool(state.pending) or some_left,
         charged=charged if run.paused is None else charged._replace(pause_when_used_up=None),
         handled_requests=tuple(state.handled_requests),
         pause=pause,
@@ -116,10 +117,10 @@ def _rounds_request(state: RunState, path: str, step: Step) -> RoundsRequest | N
     return state.executor.rounds_request(step, branches[branch]() if branch else None, branches)
 
 
-def _new_branches(state: RunState) -> list[NewBranch]:
-    """The branches that have begun with limits of their own, and have no account yet."""
-    begun = state.runner.branches.items()
-    return [NewBranch(path, share()) for path, share in begun if path not in state.branches]
+def _branches_around(state: RunState, steps: Sequence[NewAttempt | NewStep]) -> list[BegunBranch]:
+    """The branches around these steps that have limits of their own, outer ones first."""
+    around = {path for step in steps for path in enclosing_paths(step.path)}
+    return [BegunBranch(path, share()) for path, share in state.runner.branches.items() if path in around]
 
 
 def _renew_approvals(state: RunState) -> list[tuple[int, ApprovalRequest | ReusedApproval | None]]:
@@ -260,10 +261,16 @@ def plan_usual_commit(
 
     It takes lines of a script, which are to be returned (`RunState.return_lines`) if the commit is not written.
     """
-    runner, pending = state.runner, state.pending
+    runner, pending, kept = state.runner, state.pending, state.kept_waiting
+    if kept and state.has_new_room:
+        return None
     # `take` comes first: it counts the branches that begin with such a step, and `has_more_to_do` then sees those whose
     # accounts have to be opened.
-    new = [(path, step) for path, step in runner.waiting.items() if path not in pending and runner.take(path)]
+    new = [
+        (path, step)
+        for path, step in runner.waiting.items()
+        if path not in pending and path not in kept and runner.take(path)
+    ]
     if not (new or runner.finished) or not state.accounts or state.has_more_to_do:
         return None
     outcome = None
@@ -368,6 +375,8 @@ class _Plan:
         reservation = reserve(nearest, request, (), enclosing)
         if request.price is None or isinstance(reservation, Refused):
             return None
+        if enclosing and reservation.max_tokens < request.wanted_tokens and state.has_new_room:
+            return None  # its branch may get more
         status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
         sent = executor.completion_sent(path, route, status, reservation.max_tokens)
         return NewStep(path, purpose, step.digest, request, sent, reservation=reservation, shared=charged.shared)

@@ -96,7 +96,8 @@ class RunState:
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
     where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
-    `kept_waiting`: steps with which branches begin once their siblings have left more, as the newest commit says.
+    `kept_waiting`: steps that begin once siblings of their branches have left more, as the newest general commit says;
+    `room_seen`: what there was then that leaves room.
     `has_notes_of_tools`: tools may have stored something of this run. `fits_rows`: this is what the run's rows say;
     after an error it may not be, and is rebuilt before the next step.
     """
@@ -114,6 +115,7 @@ class RunState:
     accounts: dict[str, Account] = field(default_factory=dict)
     failed: dict[str, PendingStep] = field(default_factory=dict)
     kept_waiting: set[str] = field(default_factory=set)
+    room_seen: tuple[int, int] | None = None
     has_notes_of_tools: bool = True
     fits_rows: bool = False
 
@@ -126,6 +128,7 @@ class RunState:
         self.runner = Runner(self.make_flow(), self.agent)
         self.pending, self.branches, self.accounts = {}, stored.branches, {}
         self.kept_waiting.clear()
+        self.room_seen = None
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         calls_of_tasks: list[tuple[StepRow, CallTool]] = []
@@ -309,8 +312,25 @@ class RunState:
         return (
             bool(self.handled_requests or self.authorizations)
             or any(not step.is_under_way for step in self.pending.values())
-            or (bool(self.runner.branches) and not self.runner.branches.keys() <= self.branches.keys())
+            or (bool(self.runner.branches) and self._has_branches_to_open)
         )
+
+    @property
+    def _has_branches_to_open(self) -> bool:
+        unopened = self.runner.branches.keys() - self.branches.keys()
+        if unopened and self.kept_waiting:
+            unopened -= {enclosing for path in self.kept_waiting for enclosing in enclosing_paths(path)}
+        return bool(unopened)
+
+    @property
+    def has_new_room(self) -> bool:
+        """Whether something may have left more for branches since the newest general commit: a branch has ended, or
+        the cost of what others begin with is known."""
+        return self.room_seen != self._room
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        return self.runner.branches_ended, self.executor.reports_learned
 
     def charged_accounts(self, path: str) -> Sequence[str]:
         """Return the accounts of this run that the step at this path is charged to, the nearest first: the paths of
@@ -320,7 +340,9 @@ class RunState:
         return [*(branch for branch in enclosing_paths(path) if branch in self.branches), ""]
 
     def may_be_kept_waiting(self, path: str) -> bool:
-        """Whether a branch begins with this step while siblings of it run."""
+        """Whether a step waits for its siblings' end already, or a branch begins with it while siblings of it run."""
+        if path in self.kept_waiting:
+            return True
         begun = self.runner.branches
         unopened = [each for each in enclosing_paths(path) if each in begun and each not in self.branches]
         return bool(unopened) and any(each in self.branches for each in begun[unopened[-1]]().siblings)
@@ -370,6 +392,7 @@ class RunState:
         self.branches = result.branches
         self.accounts.update(result.accounts)
         self.kept_waiting.clear()
+        self.room_seen = self._room
         for new in commit.new_steps:
             step = PendingStep(0, self.runner.waiting[new.path], new.request.counts_only, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None

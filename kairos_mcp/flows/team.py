@@ -33,7 +33,7 @@ SYNTHESIS_CHARS = 16_000  # of all results together, in the prompt of the answer
 SYNTHESIS_TOKENS = 2_048
 SHORT_RESULT = 256  # bytes of each result, SHORT_ANSWER: tokens of the answer, for which there is room in any case
 SHORT_ANSWER = 256
-ANSWER_MARGIN = 1_280  # what is read beside the conversation itself
+ANSWER_MARGIN = 1_056  # what may be read around its two messages, of which no cost is known yet
 FOUND_CHARS = 300  # of a result, in the run's output
 
 TaskStatus = Literal["waiting", "working", "done", "partial", "failed", "skipped"]
@@ -185,22 +185,30 @@ def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
         {task.path: Branch(_starter(given, task), UNLIMITED, about=task.task.description) for task in tasks},
         {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
         given.max_parallel,
-        _answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,
+        _watch_answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,
         keeps_share=len(tasks) > 1,
     )
 
 
-def _answer_needs(given: TeamInput, tasks: Sequence[TaskState]) -> Limits:
-    """Return what is set aside for the answer: one call which reads of each task what it was and a short result.
+def _watch_answer_needs(given: TeamInput, tasks: Sequence[TaskState]) -> Callable[[], Limits]:
+    """Return what tells how much is set aside for the answer: one call which reads of each task what it was and a short
+    result; less, once tasks have ended with results that are shorter still.
 
     What this costs, and how long it takes, is not known here.
     """
     heads = "\n\n".join(_describe(given, task, 0) for task in tasks)
-    read = given.synthesis_conversation(heads).size + SHORT_RESULT * len(tasks) + ANSWER_MARGIN
-    written = SHORT_ANSWER
-    return Limits(
-        rounds=0, tool_calls=0, model_calls=1, input_tokens=read, output_tokens=written, total_tokens=read + written
-    )
+    most = given.synthesis_conversation(heads).size + SHORT_RESULT * len(tasks)
+
+    def find_needs() -> Limits:
+        found = "\n\n".join(_describe(given, task, SYNTHESIS_CHARS // len(tasks)) for task in tasks)
+        unended = sum(task.status in ("waiting", "working") for task in tasks)
+        read = min(most, given.synthesis_conversation(found).size + SHORT_RESULT * unended) + ANSWER_MARGIN
+        total = read + SHORT_ANSWER
+        return Limits(
+            rounds=0, tool_calls=0, model_calls=1, input_tokens=read, output_tokens=SHORT_ANSWER, total_tokens=total
+        )
+
+    return find_needs
 
 
 def _starter(given: TeamInput, task: TaskState) -> Callable[[Mapping[str, Any]], Flow[None]]:

@@ -63,7 +63,7 @@ _INSERT_MANDATE = (
     f"insert into account(scope, parent, name, workspace, {', '.join(unit_columns('cap'))})"
     f" values ('mandate', ?, ?, ?{', ?' * 8})"
 )
-_UPDATE_CAPS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('cap'))} where id = ?"
+UPDATE_CAPS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('cap'))} where id = ?"
 _UNIT_COUNT = len(Units._fields)
 UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from its row
 
@@ -118,7 +118,7 @@ def ensure_day_account(session: Session, principal: str, day: str, caps: Limits)
     session.rows("update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
     known = read_account(session, found[0])
     if known.caps != caps:
-        session.rows(_UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
@@ -151,7 +151,7 @@ def ensure_mandate_account(session: Session, day: int, workspace: str, mandate: 
     if known is None:
         return read_account(session, session.insert(_INSERT_MANDATE, (day, mandate, workspace, *cap_values)))
     if known.caps != caps:
-        session.rows(_UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
@@ -353,8 +353,8 @@ def check_day_accounts_exist(session: Session, principal: str, since: int) -> No
         raise StoreCorrupt("An account that a day's calls were charged to is gone.", _DAMAGE_HINT)
 
 
-class NewBranch(NamedTuple):
-    """A branch that begins: its path, and its share of the account around it."""
+class BegunBranch(NamedTuple):
+    """A branch that begins or has begun: its path, and its share of the account around it."""
 
     path: str
     share: BranchShare

@@ -34,7 +34,7 @@ from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
     AccountChange,
-    NewBranch,
+    BegunBranch,
     SharedAccountIds,
     account_from_row,
     encode_shared,
@@ -114,13 +114,9 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
     ]
-    for new in commit.new_steps:
-        if commit.new_branches and not _open_branches(batch, commit.new_branches, new):
-            started.append(StartedStep(0, None, None, new.sent, is_open=True))
-            continue
-        first = not batch.nearest_account(new.path).spent.model_calls
-        started.append(_start_step(session, commit, new, batch))
-        completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
+    for new, started_step, first in _start_steps(session, commit, batch):
+        started.append(started_step)
+        completions.append(AskedCompletion(new.path, new.request, started_step.answer, first))
     rows.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
     batch.write()
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
@@ -149,9 +145,40 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.known_accounts)
 
 
-def _open_branches(batch: ReservationBatch, new_branches: Sequence[NewBranch], new: NewStep) -> bool:
+def _start_steps(
+    session: Session, commit: RunCommit, batch: ReservationBatch
+) -> list[tuple[NewStep, StartedStep, bool]]:
+    """Start the new steps: of each, what became of it, and whether it is the first that its account pays for.
+
+    A completion that its branch can't buy while a sibling runs is kept waiting, as long as anything else of the run
+    moves; where nothing does, the one that waits longest is refused.
+    """
+    started: list[tuple[NewStep, StartedStep, bool]] = []
+    for new in commit.new_steps:
+        around = _branches_around(commit, new.path)
+        if around and not _open_branches(batch, around, new):
+            started.append((new, _kept_waiting(new), False))
+            continue
+        first = not batch.nearest_account(new.path).spent.model_calls
+        started.append((new, _start_step(session, commit, new, batch, may_wait=True), first))
+    if not commit.others_move and all(step.is_kept_waiting for _, step, _ in started):
+        for nth, (new, _, first) in enumerate(started):
+            if batch.branches.keys() >= {branch.path for branch in _branches_around(commit, new.path)}:
+                started[nth] = new, _start_step(session, commit, new, batch, may_wait=False), first
+                break
+    return started
+
+
+def _branches_around(commit: RunCommit, path: str) -> list[BegunBranch]:
+    return [branch for branch in commit.begun_branches if path.startswith(f"{branch.path}/")]
+
+
+def _kept_waiting(new: NewStep) -> StartedStep:
+    return StartedStep(0, None, None, new.sent, is_open=True)
+
+
+def _open_branches(batch: ReservationBatch, around: Sequence[BegunBranch], new: NewStep) -> bool:
     """Open the branches that begin with this step; False where it is to wait for what a sibling leaves."""
-    around = [branch for branch in new_branches if new.path.startswith(f"{branch.path}/")]
     unopened = [branch for branch in around if branch.path not in batch.branches]
     return batch.open_branches(unopened, new.request if new.request.wanted_tokens else None)
 
@@ -167,7 +194,7 @@ def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) 
 
 def _record_news(session: Session, run: int, started: Sequence[StartedStep]) -> None:
     """Record that a step was handed out: news for whoever waits. Triggers record all other news (schema.py)."""
-    if any(step.is_open and step.refusal is None for step in started):
+    if any(step.is_open and step.step_id for step in started):
         session.rows("update run set news_seq = seq where n = ?", (run,))
 
 
@@ -209,13 +236,20 @@ def end_run(session: Session, run: int, outcome: str | None, at: int) -> None:
     session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (outcome, at, run))
 
 
-def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StartedStep:
-    """Insert the row of a step that is begun, open, or answered at once."""
+def _start_step(
+    session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch, *, may_wait: bool
+) -> StartedStep:
+    """Insert the row of a step that is begun, open, or answered at once; none where it waits for a sibling's end."""
+    around = _branches_around(commit, new.path)
+    if around:
+        batch.raise_branches(new.path, around, new.request)
     status = _format_status(new, batch)
     shared, reserved = _reserve(commit, batch, new.path, new.request)
     if isinstance(reserved, Refused):
         if reserved.scope in SHARED_SCOPES:
             return StartedStep(0, None, None, new.sent, is_open=True, refusal=reserved)
+        if may_wait and new.request.wanted_tokens and batch.may_get_more(around, reserved):
+            return _kept_waiting(new)
         sent = replace(new.sent, tail=status, line=None)
         step_id = _insert_step(session, commit, new, None, sent)
         return _answer_at_once(session, step_id, commit, reserved, sent)
@@ -322,6 +356,8 @@ def _start_attempt(
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.counts_only:
         tool_memory.forget_call(session, commit.run, attempt.path)
+    if around := _branches_around(commit, attempt.path):
+        batch.raise_branches(attempt.path, around, attempt.request)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
     refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None
     if refusal is not None:

@@ -17,8 +17,8 @@ from kairos_mcp.store.accounts import (
     NO_BRANCHES,
     NO_SHARED_ACCOUNTS,
     AccountChange,
+    BegunBranch,
     BranchAccountIds,
-    NewBranch,
     SharedAccountIds,
 )
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
@@ -143,7 +143,8 @@ class RunCommit(NamedTuple):
     `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
     request, nor an answer for one of `open_step_ids`, has come in the meantime.
     `dropped_steps`: one that was answered meanwhile holds nothing.
-    `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
+    `branches`: the accounts of the run's branches by path; `begun_branches`: those around its steps, outer ones first,
+    with an account or without one yet. `others_move`: of the run there is more under way than what is begun here.
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
     `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
@@ -165,7 +166,8 @@ class RunCommit(NamedTuple):
     may_release: bool = False
     open_step_ids: Sequence[int] = ()
     branches: BranchAccountIds = NO_BRANCHES
-    new_branches: Sequence[NewBranch] = ()
+    begun_branches: Sequence[BegunBranch] = ()
+    others_move: bool = False
     charged: AccountsToCharge = AccountsToCharge()
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
@@ -203,8 +205,8 @@ class StartedStep(NamedTuple):
     """A step as it was committed: its reservation, or the answer that it got at once (a refusal, or a known one).
 
     `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
-    that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where its
-    branch is to begin once a sibling has left more.
+    that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where it is to
+    begin once a sibling of its branch has left more.
     """
 
     step_id: int
@@ -214,6 +216,11 @@ class StartedStep(NamedTuple):
     is_open: bool = False
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     refusal: Refused | None = None
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether the step waits for what a sibling of its branch leaves."""
+        return not self.step_id and self.refusal is None
 
 
 NO_ACCOUNTS: Mapping[str, Account] = MappingProxyType({})

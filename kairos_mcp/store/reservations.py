@@ -11,15 +11,26 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, open_branch, reserve, shared_part
+from kairos_mcp.budget.reservation import (
+    Account,
+    Reservation,
+    ReservationRequest,
+    caps_by_unit,
+    is_final,
+    open_branch,
+    raise_caps,
+    reserve,
+    shared_part,
+)
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.steps import Refused, enclosing_paths
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
+    UPDATE_CAPS,
     AccountChange,
+    BegunBranch,
     BranchAccountIds,
-    NewBranch,
     SharedAccountIds,
     branches_above,
     insert_branch_account,
@@ -31,7 +42,6 @@ from kairos_mcp.store.rows import CorruptRows, Session
 
 UPDATE_AMOUNTS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
 _shared_amounts: Callable[[Units], tuple[int, ...]] = itemgetter(slice(1, 6))  # see budget.shared_part
-_RAISE_ROUNDS = "update account set cap_rounds = cap_rounds + ? where id = ?"
 _SHARED_UNITS = Units._fields[1:6]
 _SHARED_COLUMNS = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS]
 _ADD_TO_SHARED = f"update account set {', '.join(f'{name} = {name} + ?' for name in _SHARED_COLUMNS)} where id = ?"
@@ -136,7 +146,7 @@ class ReservationBatch:
         self._exceeded: set[int] = set()
         self._kept_waiting: set[str] = set()  # what is around branches that wait for their siblings
 
-    def open_branches(self, openings: Iterable[NewBranch], first: ReservationRequest | None = None) -> bool:
+    def open_branches(self, openings: Iterable[BegunBranch], first: ReservationRequest | None = None) -> bool:
         """Insert the accounts of branches that begin, outer ones first.
 
         False: one of them is not opened, nor any inside it. Its part would not buy its `first` step, and a sibling runs
@@ -144,8 +154,7 @@ class ReservationBatch:
         """
         for branch in openings:
             around = branch.path.rpartition("/")[0]
-            parent = self.nearest_account(branch.path)
-            siblings = [self._branch(self.branches[path]) for path in branch.share.siblings if path in self.branches]
+            parent, siblings = self.nearest_account(branch.path), self._siblings(branch)
             if siblings and around in self._kept_waiting:
                 return False
             caps, is_enough = open_branch(branch.share, parent, siblings, first)
@@ -157,6 +166,30 @@ class ReservationBatch:
             opened = Account(number, caps, NOTHING, NOTHING, f"branch {branch.path}")
             self._branches_read[number] = AccountChange(opened, opened)
         return True
+
+    def raise_branches(self, path: str, around: Sequence[BegunBranch], request: ReservationRequest) -> None:
+        """Raise the caps of the branches around a step, outer ones first, where they don't buy all that it asks for and
+        their siblings have left more."""
+        nearest, outer = self._nearest_and_outer(branches_above(self.branches, path))
+        found = reserve(nearest, request, (), outer)
+        if isinstance(found, Reservation) and found.max_tokens >= request.wanted_tokens:
+            return
+        for branch in around:
+            number, enclosing = self.branches[branch.path], self.nearest_account(branch.path)
+            account = self._branch(number)
+            caps = raise_caps(branch.share, account, enclosing, self._siblings(branch), request)
+            if caps is not None:
+                self._change_branch(number, account._replace(caps=caps))
+
+    def may_get_more(self, around: Sequence[BegunBranch], refused: Refused) -> bool:
+        """Whether siblings that run may leave what a step lacks that stands in these branches."""
+        if any(is_final(each.share, self.branch_account(each.path), refused.limit) for each in around):
+            return False
+        return any(self._siblings(branch) for branch in around)
+
+    def _siblings(self, branch: BegunBranch) -> list[Account]:
+        """Return the accounts of the branches that run beside this one."""
+        return [self._branch(self.branches[path]) for path in branch.share.siblings if path in self.branches]
 
     def nearest_account(self, path: str) -> Account:
         """Return the account that a step is charged to first: of the nearest branch above its path, or the run's."""
@@ -181,7 +214,6 @@ class ReservationBatch:
     def raise_rounds(self, path: str, more: int) -> None:
         """Raise the cap on rounds of the account that the step at this path is charged to first; it has one."""
         account = self.nearest_account(path)
-        self._session.rows(_RAISE_ROUNDS, (more, account.id))
         raised = account._replace(caps=replace(account.caps, rounds=(account.caps.rounds or 0) + more))
         if account.id == self.run_account.id:
             self.run_account = raised
@@ -237,8 +269,10 @@ class ReservationBatch:
         return {"": self.run_account, **own}
 
     def write(self) -> None:
-        """Write what is held and spent now."""
+        """Write what is held and spent now, and the caps that have risen."""
         for before, now in ((self._run_account_before, self.run_account), *self._branches_read.values()):
+            if now.caps is not before.caps:
+                self._session.rows(UPDATE_CAPS, (*caps_by_unit(now.caps), now.id))
             if now != before:
                 self._session.rows(UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():

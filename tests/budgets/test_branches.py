@@ -215,9 +215,53 @@ async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["task-2/round-1"]  # the other one goes on
         assert any("branch task-1.total_tokens is 2000" in text for text in report.degraded)
-        await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(100))}, ME)
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(1_100))}, ME)
         assert (await rests(app, run_id)).status == "completed"
         assert outcome_of(place, run_id)["summary"] == "task-1: budget\ntask-2: assistant_stop"
+
+
+async def test_a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it(place: Place) -> None:
+    async with open_team_app(place.settings(time_zone=ZONE), Team(2, synthesis=False)) as app:
+        run_id = await start_run(app, route="caller", limits=Limits(total_tokens=4_000))
+        await app.answers.submit(run_id, {"task-1/round-1": {**looks(1), **usage_of(1_900, 100)}}, ME)
+        report = await rests(app, run_id)
+        assert [item["key"] for item in report.waiting] == ["task-2/round-1"]
+        assert place.rows("select path from mark where path like 'task-1/%' and kind <> 'call'") == [
+            ("task-1/round-1",)
+        ]
+        assert branches_of(place, run_id)["task-1"].caps.total_tokens == 2_000
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(400))}, ME)
+        report = await rests(app, run_id)
+        assert [item["key"] for item in report.waiting] == ["task-1/round-2"]
+        assert branches_of(place, run_id)["task-1"].caps.total_tokens == 3_500
+        await app.answers.submit(run_id, {"task-1/round-2": says("done too", **usage_of(1_400))}, ME)
+        assert (await rests(app, run_id)).status == "completed"
+        assert outcome_of(place, run_id)["summary"] == "task-1: assistant_stop\ntask-2: assistant_stop"
+
+
+async def test_of_branches_that_all_wait_for_each_other_one_is_refused_and_the_others_have_what_it_leaves(
+    place: Place,
+) -> None:
+    async with open_team_app(place.settings(time_zone=ZONE), Team(3, synthesis=False)) as app:
+        run_id = await start_run(app, route="caller", limits=Limits(rounds=30, total_tokens=6_000))
+        for n in (2, 1, 3):
+            await app.answers.submit(run_id, {f"task-{n}/round-1": {**looks(1), **usage_of(1_900)}}, ME)
+        report = await rests(app, run_id)
+        refused = "select path from mark join answer on answer.mark = mark.id where body ->> '$.kind' = 'refused'"
+        assert not report.waiting
+        assert place.rows(f"{refused} order by mark.id") == [
+            *(("task-2/round-2",), ("task-2/closing",), ("task-1/round-2",)),
+            *(("task-1/closing",), ("task-3/round-2",), ("task-3/closing",)),
+        ]
+
+
+async def test_what_was_asked_for_a_branch_itself_is_no_reason_to_wait_for_others(place: Place) -> None:
+    team = Team(2, limits=Limits(rounds=1), synthesis=False)
+    async with open_team_app(place.settings(time_zone=ZONE), team) as app:
+        run_id = await start_run(app, route="caller", limits=Limits(rounds=9))
+        await app.answers.submit(run_id, {"task-1/round-1": looks(1)}, ME)
+        report = await rests(app, run_id)
+        assert [item["key"] for item in report.waiting] == ["task-2/round-1", "task-1/closing"]
 
 
 async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named(

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest, branch_caps, open_branch, reserve
+from kairos_mcp.budget.reservation import (
+    Account,
+    Reservation,
+    ReservationRequest,
+    branch_caps,
+    open_branch,
+    raise_caps,
+    reserve,
+)
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units, counts_of
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -90,6 +98,46 @@ def test_whatever_runs_side_by_side_keeps_what_it_has_and_what_is_set_aside_stay
         if chance.random() < 0.5:
             running.pop(nth)
             ended += 1
+
+
+@law
+@given(st.integers(1, 8), st.booleans(), amounts, amounts, st.none() | amounts, st.integers(1, 5_000), st.integers())
+def test_a_branch_that_gets_more_takes_nothing_from_another_nor_of_what_is_set_aside(
+    count: int, keeps_share: bool, whole: int, aside: int, asked: int | None, bound: int, seed: int
+) -> None:
+    step = ReservationRequest(counts_of("round"), "round", input_bound=bound, wanted_tokens=4_096)
+    share = BranchShare(Limits(total_tokens=asked), count, Limits(total_tokens=aside), count, keeps_share)
+    chance, running = Random(seed), list[Account]()
+    for number in range(count):
+        running.append(Account(number, branch_caps(share, run_with(whole), running), NOTHING, Units(rounds=1)))
+    spent = 0
+    while running:
+        number = chance.randrange(len(running))
+        branch = running.pop(number)
+        used = chance.randint(0, branch.remaining.total_tokens or 0)
+        spent, branch = spent + used, branch.settle(NOTHING, Units(total_tokens=used))
+        share = share._replace(unended=len(running) + 1)
+        raised = raise_caps(share, branch, run_with(whole, spent), running, step)
+        if raised is not None:
+            assert (raised.total_tokens or 0) >= (branch.caps.total_tokens or 0)
+            assert asked is None or (raised.total_tokens or 0) <= asked
+            branch = branch._replace(caps=raised)
+            assert isinstance(reserve(branch, step), Reservation)
+        if chance.random() < 0.6:
+            running.append(branch)
+        assert sum(each.remaining.total_tokens or 0 for each in running) <= max(0, whole - spent - aside)
+
+
+def test_those_that_run_get_more_once_all_have_begun_and_as_much_as_each_other() -> None:
+    step = ReservationRequest(counts_of("round"), "round", input_bound=1_000, wanted_tokens=4_096)
+    branch = Account(2, Limits(total_tokens=5_000), NOTHING, Units(rounds=1, total_tokens=5_000))
+    beside = Account(3, Limits(total_tokens=5_000), NOTHING, Units(rounds=1, total_tokens=2_000))
+    share, around = BranchShare(UNLIMITED, 2), run_with(30_000, 7_000)
+    assert raise_caps(share, branch, around, [beside], step) == Limits(total_tokens=15_000)  # half of what is free
+    assert raise_caps(share._replace(unended=3), branch, around, [beside], step) is None  # the third comes first
+    little = run_with(15_000, 7_000)  # half of it would buy no round
+    assert raise_caps(share, branch, little, [beside], step) == Limits(total_tokens=10_000)
+    assert raise_caps(share, branch, run_with(12_000, 7_000), [beside], step) is None
 
 
 def test_as_many_divide_what_is_free_as_may_run_and_one_part_stays_for_those_to_come() -> None:

@@ -14,7 +14,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.limits import BranchShare, Limits, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import task_of
-from kairos_mcp.store.accounts import NewBranch, read_account
+from kairos_mcp.store.accounts import BegunBranch, read_account
 from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session, encode_answer, encode_units
@@ -65,7 +65,7 @@ class History:
         if self.begun < self.tasks and (not self.loops or self.chance.random() < 0.7):
             task = f"task-{self.begun + 1}"
             wide = Limits(rounds=self.chance.choice((None, 4, 12))) if self.has_tries else asked
-            opened, loop = [NewBranch(task, self.share_of_task(wide))], task
+            opened, loop = [BegunBranch(task, self.share_of_task(wide))], task
             self.begun += 1
         elif self.loops and self.has_tries:
             task = self.chance.choice(list(self.loops))
@@ -75,7 +75,7 @@ class History:
         if self.has_tries:
             last = int(loop.rpartition("-")[2]) if "/" in loop else 0
             loop = f"{task}/try-{last + 1}"
-            opened.append(NewBranch(loop, BranchShare(asked, 1)))
+            opened.append(BegunBranch(loop, BranchShare(asked, 1)))
         self.loops[task] = loop
         batch = self.batch()
         batch.open_branches(opened)

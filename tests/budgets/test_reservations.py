@@ -21,7 +21,7 @@ from kairos_mcp.budget.reservation import (
 )
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Price, Units, counts_of
 from kairos_mcp.core.steps import Refused
-from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
+from kairos_mcp.store.accounts import BegunBranch, SharedAccountIds, branches_above, read_account, unit_columns
 from kairos_mcp.store.reservations import ReservationBatch, SharedChange
 from kairos_mcp.store.rows import CorruptRows, LastWrites, Session
 
@@ -126,7 +126,7 @@ def begin(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
     outer = chance.choice(("", *(f"{path}/" for path in books.opened if path.count("/") < 2)))
     among, nth = chance.randint(1, 16), len(books.opened)
     share = BranchShare(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
-    openings = [NewBranch(f"{outer}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
+    openings = [BegunBranch(f"{outer}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
     enclosing = batch.nearest_account(f"{outer}step")
     batch.open_branches(openings)
     for each in openings:
@@ -274,7 +274,7 @@ CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400
 def open_branches(session: Session, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
     batch = ReservationBatch(session, read_account(session, OWN))
-    batch.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
+    batch.open_branches([BegunBranch(path, BranchShare(caps, 1)) for path in paths])
     batch.write()
     return dict(batch.branches)
 

@@ -22,7 +22,7 @@ from test_reservations import (
 )
 
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
-from kairos_mcp.store.accounts import NewBranch, read_account
+from kairos_mcp.store.accounts import BegunBranch, read_account
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session
 
@@ -42,13 +42,13 @@ def open_tries(batch: ReservationBatch, chance: random.Random, books: Books) -> 
         share = BranchShare(UNLIMITED, left, some_caps(chance, Units._fields))
         count = left if chance.random() < 0.5 else chance.randint(1, left)
         tasks = [f"task-{len(tasks) + n}" for n in range(1, count + 1)]
-        batch.open_branches([NewBranch(task, share) for task in tasks])
+        batch.open_branches([BegunBranch(task, share) for task in tasks])
     else:
         tasks = [chance.choice(tasks)]
     for task in tasks:
         number = 1 + sum(path.startswith(f"{task}/") for path in books.opened)
         tried = BranchShare(Limits(rounds=chance.randint(1, 10)), 1)
-        batch.open_branches([NewBranch(f"{task}/try-{number}", tried)])
+        batch.open_branches([BegunBranch(f"{task}/try-{number}", tried)])
     books.opened = dict(batch.branches)
 
 

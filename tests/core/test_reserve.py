@@ -211,24 +211,24 @@ def amount(unit: str, read: int, written: int, price: Price) -> int:
     }[unit]
 
 
-def fits(account: Account, request: ReservationRequest, written: int, and_closing: bool) -> bool:
+def fits(account: Account, request: ReservationRequest, written: int, closing: int | None) -> bool:
     """Whether a completion that writes so much stays within every cap, and a closing call after it too: that reads
-    what this one read and wrote, and writes 1,024 tokens."""
+    what this one read and wrote, and writes `closing` tokens."""
     price = request.price or FREE
     for unit in TOKEN_UNITS:
         cap = getattr(account.caps, unit)
         more = amount(unit, request.input_bound, written, price)
-        if and_closing:
-            more += amount(unit, request.input_bound + written, 1_024, price)
+        if closing is not None:
+            more += amount(unit, request.input_bound + written, closing, price)
         used = getattr(account.held, unit) + getattr(account.spent, unit)
         if cap is not None and more and used + more > cap:
             return False
     return True
 
 
-def most(account: Account, request: ReservationRequest, wanted: int, and_closing: bool) -> int:
+def most(account: Account, request: ReservationRequest, wanted: int, closing: int | None = None) -> int:
     """The most tokens that fit, at most what is wanted; -1 where not even an answer of none fits."""
-    return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, request, written, and_closing)) - 1
+    return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, request, written, closing)) - 1
 
 
 def expected_grant(account: Account, request: ReservationRequest, others: Sequence[Account]) -> int | None:
@@ -236,14 +236,16 @@ def expected_grant(account: Account, request: ReservationRequest, others: Sequen
     wanted; a first round that leaves no room for a closing call may have the whole."""
     begun = account.spent.rounds > 0
     keeps = request.purpose == "round" or (request.purpose == "repair" and begun)
-    tokens, enough = most(account, request, request.wanted_tokens, keeps), min(256, request.wanted_tokens)
+    tokens, enough = 0, min(256, request.wanted_tokens)
+    for closing in (1_024, 512) if keeps else (None,):
+        tokens = tokens if tokens >= enough else most(account, request, request.wanted_tokens, closing)
     if tokens < enough and keeps and not begun:
-        tokens = most(account, request, request.wanted_tokens, False)
+        tokens = most(account, request, request.wanted_tokens)
     for each in others:
         if tokens < enough:
             return None
         wanted, enough = tokens, min(256, tokens)
-        tokens = most(each, request, wanted, False)
+        tokens = most(each, request, wanted)
     return tokens if tokens >= enough else None
 
 
@@ -437,12 +439,15 @@ def test_the_accounts_that_runs_share_are_those_of_a_day_and_of_a_mandate() -> N
 
 @pytest.mark.parametrize(("left", "granted"), [(255, False), (256, True), (257, True)])
 def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> None:
-    """Beside the closing call that is kept free after a round, where one was made before."""
-    for purpose, closing in (("round", 1_024), ("compact", 0)):
+    """Beside the short closing call that is kept free after a round, where one was made before."""
+    for purpose, closing in (("round", 512), ("compact", 0)):
         asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
         outcome = reserve(account_with_cap("output_tokens", left + closing), asked)
         assert isinstance(outcome, Reservation) == granted
         assert not isinstance(outcome, Reservation) or outcome.max_tokens == left
+    longer = reserve(account_with_cap("output_tokens", left + 1_024), ROUND._replace(input_bound=0))
+    assert isinstance(longer, Reservation)
+    assert longer.max_tokens == (left if granted else left + 512)
 
 
 def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:

@@ -28,6 +28,7 @@ RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
 WIDE_TEAMS = "teams/test_shares_of_tasks.py::test_"
+BRANCHES = "budgets/test_branches.py::test_"
 BRANCHING = "budgets/test_branching.py::test_"
 OUTAGE_BESIDE = "providers/test_outage_beside.py::test_"
 PREFIXES = "budgets/test_prefixes.py::test_"
@@ -689,14 +690,14 @@ ONE_ANSWER = (
     ),
     Guard(
         "budget/reservation.py",
-        "return _affordable_tokens(remaining, first, keeps_closing=True)[0] >= min(",
+        "return _affordable_tokens(remaining, step, closing_tokens)[0] >= min(",
         "return True or min(",
         BRANCHING + "fewer_run_where_a_part_for_each_would_buy_no_round_and_closing_and_one_alone_has_the_reserve",
     ),
     Guard(
         "budget/reservation.py",
-        "binding = [None if cap == most else cap for",
-        "binding = [cap for",
+        "(None if cap == most else cap for",
+        "(cap for",
         BRANCHING + "what_was_asked_for_a_branch_itself_is_no_reason_to_wait",
     ),
     Guard(
@@ -709,7 +710,56 @@ ONE_ANSWER = (
         "store/reservations.py",
         "            if siblings and not is_enough:",
         "            if False:",
-        WIDE_TEAMS + "sixteen_tasks_buy_four_fifths_of_what_a_small_budget_can_buy_and_the_answer[16]",
+        WIDE_TEAMS + "sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer[16]",
+        quick=True,
+    ),
+    Guard(
+        "budget/reservation.py",
+        "    if share.unended > len(siblings) + 1:",
+        "    if False:",
+        BRANCHING + "those_that_run_get_more_once_all_have_begun_and_as_much_as_each_other",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "    for count in range(share.unended, 0, -1):",
+        "    for count in (1,):",
+        BRANCHING + "those_that_run_get_more_once_all_have_begun_and_as_much_as_each_other",
+    ),
+    Guard(
+        "budget/reservation.py",
+        "max(0, asked - done)",
+        "asked",
+        BRANCHING + "a_branch_that_gets_more_takes_nothing_from_another_nor_of_what_is_set_aside",
+    ),
+    Guard(
+        "store/apply_commit.py",
+        "        batch.raise_branches(new.path, around, new.request)",
+        "        pass",
+        BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
+    ),
+    Guard(
+        "store/apply_commit.py",
+        "if may_wait and new.request.wanted_tokens and batch.may_get_more(around, reserved):",
+        "if False:",
+        BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
+    ),
+    Guard(
+        "store/apply_commit.py",
+        "    if not commit.others_move and all(step.is_kept_waiting for _, step, _ in started):",
+        "    if all(step.is_kept_waiting for _, step, _ in started):",
+        BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
+    ),
+    Guard(
+        "store/reservations.py",
+        "        if any(is_final(each.share, self.branch_account(each.path), refused.limit) for each in around):",
+        "        if False:",
+        BRANCHES + "what_was_asked_for_a_branch_itself_is_no_reason_to_wait_for_others",
+    ),
+    Guard(
+        "flows/team.py",
+        "read = min(most, given.synthesis_conversation(found).size + SHORT_RESULT * unended) + ANSWER_MARGIN",
+        "read = most + ANSWER_MARGIN",
+        WIDE_TEAMS + "sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer[16]",
         quick=True,
     ),
     Guard(
@@ -839,8 +889,8 @@ SPENDING = (
     ),
     Guard(
         "budget/reservation.py",
-        'keeps_closing = request.purpose == "round" or (request.purpose == "repair" and account.spent.rounds > 0)',
-        "keeps_closing = False",
+        "    for closing_tokens in _closings_to_keep(account, request):",
+        "    for closing_tokens in (None,):",
         RESERVE + "after_a_round_a_closing_call_fits",
         quick=True,
     ),

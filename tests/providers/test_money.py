@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.app import law
 
-from kairos_mcp.budget.reservation import CLOSING_TOKENS, Account, Reservation, ReservationRequest, reserve
+from kairos_mcp.budget.reservation import SHORT_CLOSING_TOKENS, Account, Reservation, ReservationRequest, reserve
 from kairos_mcp.core.limits import NOTHING, Limits, Price, Units, counts_of
 from kairos_mcp.core.messages import Usage
 from kairos_mcp.core.steps import Refused
@@ -57,7 +57,7 @@ def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, request: Reser
     assume(isinstance(outcome, Reservation))
     assert request.price is not None
     left = cap - outcome.held.nano_usd
-    assert request.price.cost(request.input_bound + outcome.max_tokens, CLOSING_TOKENS) <= left
+    assert request.price.cost(request.input_bound + outcome.max_tokens, SHORT_CLOSING_TOKENS) <= left
 
 
 @law

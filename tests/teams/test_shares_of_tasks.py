@@ -47,11 +47,13 @@ async def count_bought(place: Place, side_by_side: int, tokens: int = 60_000) ->
 
 
 @pytest.mark.parametrize("side_by_side", [1, 2, 4, 8, 16])
-async def test_sixteen_tasks_buy_four_fifths_of_what_a_small_budget_can_buy_and_the_answer(
+async def test_sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer(
     place: Place, side_by_side: int
 ) -> None:
-    """The rest is what is set aside for the answer, which costs less, and what the last tasks leave."""
-    assert await count_bought(place, side_by_side) >= 0.8 * (60_000 // (READ + WRITTEN))
+    """The rest is what is set aside for the answer, which costs less, and what the last task leaves."""
+    bought, most = await count_bought(place, side_by_side), 60_000 // (READ + WRITTEN)
+    print(f"{side_by_side} side by side: {bought} of {most} calls")
+    assert bought >= 0.9 * most
 
 
 async def test_a_task_is_bounded_by_what_one_beside_it_cost_that_begins_alike(place: Place) -> None:
