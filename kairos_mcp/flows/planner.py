@@ -42,8 +42,8 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             compaction = yield from compact_conversation(
                 name, conversation, planner_input, usage, was_too_long=was_too_long
             )
-            if compaction is None:
-                return record.end_without_model("context_full")
+            if isinstance(compaction, str):
+                return record.end_without_model("context_full", compaction)
             conversation, usage, predecessor = compaction.conversation, compaction.usage, None
             record.notes.append(compaction.note)
             guards.forget_repeats()

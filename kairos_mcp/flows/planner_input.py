@@ -298,19 +298,21 @@ def compact_conversation(
     usage: ContextUsage,
     *,
     was_too_long: bool = False,
-) -> Flow[CompactionResult | None]:
-    """Make the conversation shorter before the round `name`; None where it can't be made at least a third smaller.
+) -> Flow[CompactionResult | str]:
+    """Make the conversation shorter before the round `name`. Returns why it can't be made at least a third smaller,
+    where that is so.
 
     `was_too_long`: the model's server has refused it, so that even a result which nobody has seen yet becomes its ref.
     """
     head, middle, tail = _split_conversation(conversation, planner_input, usage)
     if not middle:
         if not was_too_long:
-            return None
+            return _why_not_shortened(conversation, planner_input)
         shorter = Conversation([*_shrink_results(conversation, len(conversation), planner_input.prompts)])
         note = f"Before {name} tool results that were too long for the model's context were replaced by their refs."
-        is_smaller = usage.is_third_smaller(shorter, conversation)
-        return CompactionResult(shorter, usage.after_compaction(), note) if is_smaller else None
+        if not usage.is_third_smaller(shorter, conversation):
+            return _why_not_shortened(conversation, planner_input)
+        return CompactionResult(shorter, usage.after_compaction(), note)
     middle_text = render_transcript(middle, usage, quoted=bool(planner_input.prompts.quoted))
     answer = yield from RequestCompletion(
         f"{name}/compact",
@@ -330,8 +332,19 @@ def compact_conversation(
             )
             note = f"Before {name} older tool results were replaced by their refs."
     if not usage.is_third_smaller(shorter, conversation):
-        return None
+        return _why_not_shortened(conversation, planner_input)
     return CompactionResult(shorter, usage.after_compaction(), note)
+
+
+def _why_not_shortened(conversation: Conversation, planner_input: PlannerInput) -> str:
+    """Say why a conversation stays as long as it is, and what makes it shorter."""
+    kept = "its first messages and its newest turn are kept whole, and are most of it"
+    if conversation[-1] == planner_input.goal:
+        kept = "the model has not answered yet, so there are only the prompt, the goal and its material"
+    return (
+        f"Nothing could be shortened for a context of {planner_input.context_tokens} tokens (context_tokens): {kept}. "
+        "Give less in goal, context and messages, offer fewer tools, or take a model with a larger context."
+    )
 
 
 def render_transcript(middle: Sequence[Message], usage: ContextUsage, *, quoted: bool = True) -> str:

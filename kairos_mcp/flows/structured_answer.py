@@ -108,7 +108,9 @@ MAX_ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to 
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-FailureStatus = Literal["budget", "parse_error", "llm_error", "refused", "content_filter", "unknown_outcome"]
+FailureStatus = Literal[
+    "budget", "parse_error", "llm_error", "context_full", "refused", "content_filter", "unknown_outcome"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ def request_answer(
         step, purpose, predecessor = repair, _REPAIR, None
 
 
+_WHY_NOT_SHORTENED = "Nothing was shortened: what this step shows is made for it, and needed whole."
 _PHASE: Purpose = "phase"
 _REPAIR: Purpose = "repair"
 
@@ -252,6 +255,8 @@ def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
     match answer:
         case Refused(limit=limit) as refused:
             return PhaseFailure("budget", f"The limit on {limit_name(refused)} is reached.", limit)
+        case Failure(code="context_full", message=message):
+            return PhaseFailure("context_full", f"{message} {_WHY_NOT_SHORTENED}")
         case Failure(code=code, message=message):
             return PhaseFailure("llm_error", f"{code}: {message}")
         case Mechanical():

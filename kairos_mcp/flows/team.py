@@ -17,7 +17,17 @@ from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.plan import Plan, PlannedTask
-from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, Outcome, RequestCompletion, StopReason, make_outcome
+from kairos_mcp.core.steps import (
+    Branch,
+    CallTool,
+    Failure,
+    Flow,
+    Gather,
+    Outcome,
+    RequestCompletion,
+    StopReason,
+    make_outcome,
+)
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.plan import make_plan, replace_tasks
 from kairos_mcp.flows.planner import planner
@@ -329,8 +339,9 @@ def _synthesize(given: TeamInput, state: TeamState) -> Flow[str]:
             if finish == "length":
                 state.notes.append("The answer was cut off at its length limit.")
             return said
-        case _:
-            state.notes.append("The answer was made from the record, not by a model.")
+        case other:
+            why = f": {other.code}: {other.message}" if isinstance(other, Failure) else "."
+            state.notes.append(f"The answer was made from the record, not by a model{why}")
             return _list_results(state)
 
 

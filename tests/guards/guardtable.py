@@ -350,6 +350,12 @@ IN_THE_TERMINAL = (
         SERVERS + "a_conversation_that_is_too_long_is_shortened_once_and_asked_again",
     ),
     Guard(
+        "flows/structured_answer.py",
+        '        case Failure(code="context_full", message=message):\n',
+        '        case Failure(code="never", message=message):\n',
+        SERVERS + "a_phase_that_is_too_long_ends_as_that_and_names_the_setting",
+    ),
+    Guard(
         "cli/respond.py",
         "return target.is_exact and key is not None and",
         "return key is not None and",

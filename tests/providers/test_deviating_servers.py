@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse, Response
-from support.app import ME, Place, open_checked_app, start_run
+from support.app import ME, Place, open_checked_app, rests, start_run
 from support.provider_calls import KEY, ask_model, asking, step_of
 from support.provider_server import Heard, Reply, Standin, calls, chat, message, raw, refuses, says, sends, talks, uses
 from support.provider_streams import chat_events, message_events, streams
 from support.replies import chat_reply, chunk, events
+from support.team_lines import plan_of, task
 
+from kairos_mcp.app.cycles import RunOptions
+from kairos_mcp.app.mandates import MandateRef
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Sent
 from kairos_mcp.models.model import ModelInput
 from kairos_mcp.settings.settings import Settings
@@ -92,6 +97,50 @@ async def test_what_is_still_too_long_when_it_was_shortened_ends_the_run(place: 
     server.will(talks(None, calls(("read_file", LOOK)), finish="tool_calls"), *[sends(TOO_LONG, 400)] * 3)
     report = await run_on(settings_of(place, server))
     assert (report.stop_reason, len(server.heard)) == ("context_full", 3)
+
+
+async def test_one_that_holds_a_goal_alone_says_why_nothing_was_shortened(place: Place, server: Standin) -> None:
+    server.will(sends(TOO_LONG, 400))
+    report = await run_on(settings_of(place, server))
+    assert sum("Nothing could be shortened" in note for note in report.degraded) == 1
+
+
+async def test_a_phase_that_is_too_long_ends_as_that_and_names_the_setting(place: Place, server: Standin) -> None:
+    server.will(*[sends(TOO_LONG, 400)] * 2)
+    async with open_checked_app(settings_of(place, server)) as app:
+        reference = MandateRef(goal="Look.")
+        observed = (await app.cycles.start_phase("observe", reference, None, RunOptions(), ME)).run_id
+        await rests(app, observed)
+        oriented = (await app.cycles.start_phase("orient", reference, observed, RunOptions(), ME)).run_id
+        alone = await rests(app, oriented)
+        with pytest.raises(BadArguments):
+            await app.cycles.start_phase("decide", reference, oriented, RunOptions(), ME)
+        mandate = {"id": "m", "goal": "Look.", "observe": ["list_files"]}
+        cycles = await rests(app, (await app.cycles.start_cycles(MandateRef(mandate=mandate), RunOptions(), ME)).run_id)
+    assert (alone.status, alone.output["status"], len(server.heard)) == ("failed", "context_full", 2)
+    assert cycles.stop_reason == "context_full"
+    for report in (alone, cycles):
+        told = json.dumps([report.summary, report.output, report.degraded])
+        assert all(word in told for word in ("4096", "context_tokens", "Nothing was shortened"))
+
+
+async def test_a_team_whose_planner_is_asked_too_much_ends_as_that(place: Place, server: Standin) -> None:
+    server.will(sends(TOO_LONG, 400))
+    async with open_checked_app(settings_of(place, server)) as app:
+        report = await rests(app, (await app.runs.start_team(TeamRequest("Look."), ME)).run_id)
+    assert (report.stop_reason, len(server.heard)) == ("context_full", 1)
+    assert "4096" in (report.summary or "")
+
+
+async def test_a_team_whose_answer_is_asked_too_much_says_why_it_was_made_from_the_record(
+    place: Place, server: Standin
+) -> None:
+    plan = json.dumps(plan_of(task("a"), task("b")))
+    server.will(talks(plan), talks("A."), talks("B."), sends(TOO_LONG, 400))
+    async with open_checked_app(settings_of(place, server)) as app:
+        report = await rests(app, (await app.runs.start_team(TeamRequest("Look."), ME)).run_id)
+    assert report.stop_reason == "team_done"
+    assert any("4096" in note and "context_tokens" in note for note in report.degraded)
 
 
 OVERFLOWS: list[tuple[str, int, Any]] = [

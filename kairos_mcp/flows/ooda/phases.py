@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import Undecodable
@@ -26,7 +26,7 @@ from kairos_mcp.flows.ooda.decision import (
 from kairos_mcp.flows.ooda.observe import Observation, observe, parse_observation
 from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.flows.structured_answer import PhaseFailure
+from kairos_mcp.flows.structured_answer import FailureStatus, PhaseFailure
 
 VERSION = 2
 INPUT_NAMES: dict[Phase, str] = {
@@ -54,8 +54,8 @@ def check_phase_input(phase: Phase, given: JsonObject | None) -> None:
     if given is None:
         raise BadArguments(f"ooda_{phase} needs {name}.", hint)
     match given:
-        case {"status": "budget" | "parse_error" | "llm_error" | "refused" | "content_filter" | "unknown_outcome"}:
-            raise BadArguments(f"{name}: ooda_{before} gave nothing ({given['status']}).", f"Call ooda_{before} again.")
+        case {"status": str(status)} if status in get_args(FailureStatus):
+            raise BadArguments(f"{name}: ooda_{before} gave nothing ({status}).", f"Call ooda_{before} again.")
         case _:
             pass
     try:
