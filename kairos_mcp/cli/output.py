@@ -73,6 +73,9 @@ def call_line(call: JsonObject, columns: int | None = None) -> str:
     return line if columns is None else truncate(line, columns - 1)
 
 
+_OPEN_CALLS = {"open": "(waits: it has no result yet)", "begun": "(was begun: it has no result yet)"}
+
+
 def trace_line(item: JsonObject) -> str:
     """An item of a run's record: its place, its fields, its text."""
     if "tries" in item:
@@ -82,7 +85,8 @@ def trace_line(item: JsonObject) -> str:
     if "role" in item:
         calls = "".join(f"\ncalls {_format_call(call)}" for call in item.get("tool_calls", ()))
         where = f"{item['path']} " if "path" in item else ""
-        return f"{where}{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
+        text = _OPEN_CALLS[item["state"]] if "state" in item else item["content"]
+        return f"{where}{item['role']}: {text}{calls}".replace("\n", "\n    ")
     ref = item.get("ref", "")
     rest = {name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")}
     if "decided" in rest:

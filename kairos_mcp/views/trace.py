@@ -18,7 +18,13 @@ from kairos_mcp.store.report_queries import DecisionRow
 from kairos_mcp.store.rows import decode
 from kairos_mcp.views.file_diffs import list_call_diffs
 from kairos_mcp.views.team_view import TeamView
-from kairos_mcp.views.transcript import Transcript, answers_by_path, calls_by_path, list_messages
+from kairos_mcp.views.transcript import (
+    Transcript,
+    answers_by_path,
+    calls_by_path,
+    kinds_by_path,
+    list_entries,
+)
 
 View = Literal["events", "calls", "messages", "usage", "plan", "diff"]
 EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
@@ -99,7 +105,7 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
         event["attempts"] = row.attempts + row.was_begun_here
     match answer:
         case None:
-            return event | {"state": "open" if row.is_waiting else "begun"}
+            return event | {"state": _open_state(row)}
         case Completion() as turn:
             calls = [call.name for call in turn.tool_calls]
             event |= {
@@ -148,7 +154,7 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
                 "content": truncate(answer.content, 400),
             } | _remark(answer)
         else:
-            shown["state"] = answer.kind if answer is not None else ("open" if row.is_waiting else "begun")
+            shown["state"] = answer.kind if answer is not None else _open_state(row)
         yield shown | _decision_item(traced.decided.get(row.path, ()))
 
 
@@ -158,8 +164,18 @@ def _messages(traced: TraceInput) -> Iterator[JsonObject]:
             yield from ({"path": talk.path, **message.as_json()} for message in talk.messages)
         return
     yield {"role": "system", "content": traced.brief.system}
-    for message in list_messages(traced.brief, traced.record):
-        yield message.as_json()
+    # An export has no row of an unanswered call, and calls it incomplete; here it is seen what it waits for.
+    states = {row.path: _open_state(row) for row in traced.record if row.kind == "call" and row.body is None}
+    for entry in list_entries(traced.brief, answers_by_path(traced.record), kinds_by_path(traced.record)):
+        if entry.message.role == "tool" and entry.path in states:
+            yield {"role": "tool", "tool_call_id": entry.path, "content": "", "state": states[entry.path]}
+        else:
+            yield entry.message.as_json()
+
+
+def _open_state(row: StepRow) -> str:
+    """Return the state of a step without an answer: whether it waits for somebody, or was begun here."""
+    return "open" if row.is_waiting else "begun"
 
 
 def _usage(row: StepRow) -> JsonObject:

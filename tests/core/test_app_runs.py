@@ -19,6 +19,7 @@ from support.app import (
     Place,
     answer_run,
     asks,
+    finish_run,
     open_checked_app,
     outcome_of,
     reads,
@@ -44,6 +45,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.rows import Session
+from kairos_mcp.views.trace import TraceQuery
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -723,3 +725,17 @@ async def test_the_spec_of_a_call_that_was_not_read_back_is_the_one_that_was_sto
         stored = await app._factory.specs.load(run)
     assert built is not stored
     assert (built.spec, built.offered.digest) == (stored.spec, stored.offered.digest)
+
+
+async def test_a_call_that_waits_is_shown_as_waiting_among_the_messages(place: Place) -> None:
+    turn = {"tool_calls": [*reads("a.txt")["tool_calls"], *asks("may I?")["tool_calls"]]}
+    async with open_checked_app(place.settings(turn, says("done"))) as app:
+        run_id = await start_run(app, caller_tools=(ASK,))
+        items = (await app.records.trace(run_id, TraceQuery("messages"), ME))["items"]
+        results = [(item["tool_call_id"], item.get("state")) for item in items if item["role"] == "tool"]
+        assert results == [("round-1/call-1", None), ("round-1/call-2", "open")]
+        assert "alpha" in items[-2]["content"]
+        await finish_run(app, run_id)
+        items = (await app.records.trace(run_id, TraceQuery("messages"), ME))["items"]
+        (answered,) = [item["content"] for item in items if item.get("tool_call_id") == "round-1/call-2"]
+        assert answered.endswith("yes")
