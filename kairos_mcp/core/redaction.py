@@ -27,6 +27,7 @@ from kairos_mcp.core.secret_grammar import JudgedMatches, compile_patterns, find
 from kairos_mcp.core.secret_spans import Span, Spans, merge_spans, spans_between
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
+BESIDE_CUT_CHARS = 16 * 1024  # on each side of a cut, searched for a secret that it would part
 CACHED_FILES = 8  # masked files that are remembered
 CACHED_BYTES = 16 << 20  # of all of them, with the spans of their secrets; a larger one is masked anew each time
 _FileKind = Literal["env", "settings", "source"]
@@ -89,6 +90,18 @@ class Redactor:
         masked = _mask_content(_encode(text), "source", self._known_forms)
         return _as_text(text, masked)
 
+    def find_parted(self, text: str, at: int) -> tuple[int, int]:
+        """Return where the secret stands in a text that a cut at character `at` would part; (at, at) if it parts none.
+
+        Half a secret is found by no later search, so no text is cut within one.
+        """
+        start = max(0, at - BESIDE_CUT_CHARS)
+        content, cut = _encode(text[start : at + BESIDE_CUT_CHARS]), len(_encode(text[start:at]))
+        for begins, ends in _join_lines(content, _mask_content(content, "source", self._known_forms).spans):
+            if begins < cut < ends:
+                return start + _count_chars(content[:begins]), start + _count_chars(content[:ends])
+        return at, at
+
     def redact_known(self, text: str) -> Redacted:
         """Replace known values alone.
 
@@ -126,8 +139,8 @@ class Redactor:
         """Yield where known values stand in a text, each as (start, end)."""
         content = _encode(text)
         for start, end in _find_known(content, self._known_forms):
-            at = len(content[:start].decode("utf-8", "surrogatepass"))
-            yield at, at + len(content[start:end].decode("utf-8", "surrogatepass"))
+            at = _count_chars(content[:start])
+            yield at, at + _count_chars(content[start:end])
 
     def redact_json(self, value: Any) -> tuple[Any, int]:
         """Return a JSON value without secrets in its texts or under key names, and how many there were."""
@@ -204,6 +217,22 @@ class RedactedStream:
 
     def _begins_secret(self, rest: str) -> bool:
         return any(form.startswith(rest) for form in self._by_first.get(rest[0], ()))
+
+
+def _join_lines(content: bytes, spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans with those joined that only a line break parts: a private key is one span for each line."""
+    joined: Span | None = None
+    for begins, ends in spans:
+        if joined is not None and content[joined[1] : begins].strip(b"\r\n"):
+            yield joined
+            joined = None
+        joined = (joined[0] if joined is not None else begins, ends)
+    if joined is not None:
+        yield joined
+
+
+def _count_chars(content: bytes) -> int:
+    return len(content.decode("utf-8", "surrogatepass"))
 
 
 def _is_secret_member(name: str, value: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 LONG_LINE = 400  # characters: beyond it a terminal or a dialog wraps a line out of sight
@@ -52,13 +52,24 @@ def spell_out_hidden(text: str) -> str:
     return text if text.isascii() and text.isprintable() else "".join(map(_spell_out, text))
 
 
-def truncate(text: str, limit: int, marker: str = "…") -> str:
-    """Cut a text after `limit` characters; `marker` takes the place of the rest.
+FindParted = Callable[[str, int], tuple[int, int]]
+"""Finds the secret that a cut at a character would part, as `Redactor.find_parted`."""
+
+
+def find_nothing_parted(_text: str, at: int) -> tuple[int, int]:
+    """Find no secret: where none can be in the text, or it was redacted before."""
+    return at, at
+
+
+def truncate(text: str, limit: int, marker: str = "…", find_parted: FindParted = find_nothing_parted) -> str:
+    """Cut a text after `limit` characters, or before the secret that this would part; `marker` takes the place of the
+    rest.
 
     `marker` may name `{limit}`, `{total}` and `{left_out}`, all in characters.
     """
     if len(text) <= limit:
         return text
+    limit, _ = find_parted(text, limit)
     return text[:limit] + marker.format(limit=limit, total=len(text), left_out=len(text) - limit)
 
 

@@ -183,7 +183,8 @@ class ToolCaller:
         if gate.reads_file_system(tool.spec):
             check = partial(gate.recheck, self.tool_access.gate_call(path, step), base)
         ctx = ToolContext(
-            self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
+            *(self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check),
+            self.resources.redactor.find_parted,
         )
         if (result := call_redacted_at_once(self.resources.redactor, tool, step.call.arguments, ctx)) is not None:
             return self._call_result(path, step, result, elapsed_ms(began, reservation))

@@ -44,7 +44,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import FindParted, truncate
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext, statement_of
 
 RESULT_CHARS = 1_000_000
@@ -140,7 +140,8 @@ def build_tool(name: str, function: Any, source: str) -> Tool:
         values = _parse_arguments(adapter, arguments) | ({ctx_parameter: ctx} if ctx_parameter is not None else {})
         try:
             returned = function(**values)
-            return _convert_result(_run_async(returned, ctx) if inspect.isawaitable(returned) else returned)
+            value = _run_async(returned, ctx) if inspect.isawaitable(returned) else returned
+            return _convert_result(value, ctx.find_parted)
         except (SystemExit, KeyboardInterrupt) as end:  # a function must not end the server
             return ToolResult(
                 f"{name} tried to end the server ({type(end).__name__}).", is_error=True, code="tool_failed"
@@ -226,7 +227,7 @@ def _cancel_task(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> 
         loop.call_soon_threadsafe(task.cancel)
 
 
-def _convert_result(value: Any) -> ToolResult:
+def _convert_result(value: Any, find_parted: FindParted) -> ToolResult:
     match value:
         case ToolResult():
             return value
@@ -240,4 +241,4 @@ def _convert_result(value: Any) -> ToolResult:
             except (PydanticSerializationError, UnicodeError):
                 return ToolResult("It returned something that JSON can't represent.", is_error=True, code="tool_failed")
     marker = "\n[cut here: {total:,} characters in all, {limit:,} are kept]"
-    return ToolResult(truncate(text, RESULT_CHARS, marker))
+    return ToolResult(truncate(text, RESULT_CHARS, marker, find_parted))

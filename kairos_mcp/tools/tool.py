@@ -20,6 +20,7 @@ from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.text import FindParted, find_nothing_parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class ToolContext:
     still match. It is empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call,
     which then must not show its content, nor may a program that it starts; None if nothing is hidden. `check_paths`
     raises Denied or StaleFile if the call now touches other files than when it was authorized; None if that can't
-    happen.
+    happen. `find_parted` finds the secret that a cut would part: a text is redacted after its tool has cut it.
     """
 
     run_id: str
@@ -112,6 +113,7 @@ class ToolContext:
     stop: StopSignal = field(default_factory=StopSignal)
     is_hidden: Callable[[str], bool] | None = None
     check_paths: Callable[[], None] | None = None
+    find_parted: FindParted = find_nothing_parted
 
     def recheck_for(self, effect: Effect) -> Callable[[], None]:
         """Return the check that a call of this effect makes right before it acts.

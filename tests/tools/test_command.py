@@ -9,6 +9,7 @@ COMMAND-002 to 015 expect `command_denied` of a command given as one text; the s
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -26,13 +27,16 @@ from support import sandboxed
 from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
+    HEAD_BYTES,
     LAUNCHER,
     LEASH_FD,
     STATUS_FD,
+    TAIL_BYTES,
     CapturedStream,
     LaunchRequest,
     ProcessResult,
@@ -49,6 +53,9 @@ READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in 
 SECRET = "kairos-planted-9b1f"
 WITHIN_S = 10.0
 BOTH = [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"]
+
+
+PARTED_KEY = "kq-4711-zX9+/pLm=c0ffee"
 
 
 class CommandRunner:
@@ -770,6 +777,33 @@ def test_what_is_held_of_an_output_stays_small_while_it_runs() -> None:
         stream.add(b"x" * 65_536)
         assert len(stream.head) + len(stream.tail) < 1 << 20
     assert stream.total == 300 * 65_536
+
+
+@pytest.mark.parametrize("cut", [HEAD_BYTES, -TAIL_BYTES])
+@pytest.mark.parametrize("before", [1, len(PARTED_KEY) // 2, len(PARTED_KEY) - 1])
+@pytest.mark.parametrize("length", [HEAD_BYTES + TAIL_BYTES + 1, 700_000, 1_500_000])
+def test_no_part_of_a_known_key_is_left_where_an_output_is_cut(cut: int, before: int, length: int) -> None:
+    key, at = PARTED_KEY.encode(), cut % length - before
+    written = b"." * at + key + b"." * (length - at - len(key))
+    stream = CapturedStream()
+    for start in range(0, len(written), 65_536):
+        stream.add(written[start : start + 65_536])
+    redactor = Redactor([PARTED_KEY])
+    shown = redactor.redact_text(stream.text(redactor.find_parted)).text
+    head, note, tail = shown.split("\n")
+    assert set(head + tail) == {"."}
+    assert HEAD_BYTES + TAIL_BYTES - len(key) < len(head + tail) < HEAD_BYTES + TAIL_BYTES
+    assert note == f"[{length - HEAD_BYTES - TAIL_BYTES:,} of {length:,} bytes were not kept]"
+
+
+def test_a_private_key_that_is_cut_in_two_is_left_out_whole() -> None:
+    lines = [base64.b64encode(bytes([each]) * 48) for each in range(40)]
+    pem = b"\n".join((b"-----BEGIN PRIVATE KEY-----", *lines, b"-----END PRIVATE KEY-----"))
+    stream = CapturedStream()
+    stream.add(b".\n" * (HEAD_BYTES // 2 - 300) + pem + b"\n." * 400_000)
+    redactor = Redactor()
+    shown = redactor.redact_text(stream.text(redactor.find_parted)).text
+    assert not [line for line in lines if line.decode() in shown]
 
 
 def test_bytes_that_are_no_text_are_replaced(either: CommandRunner) -> None:

@@ -19,6 +19,7 @@ from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
+from kairos_mcp.core.text import FindParted
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
@@ -225,7 +226,7 @@ class _CommandRunner:
             # The workspace may have changed while the sandbox was built; nothing has run yet, so try once more.
             if finished.result.reason == "no_sandbox":
                 finished = self._run_program(program, self._sandbox_for(root, arguments), root, ctx, deadline)
-        result = _command_result(program, finished, timeout_s)
+        result = _command_result(program, finished, timeout_s, ctx.find_parted)
         return mark_failed(self._explain_failure(result, finished.result, sandbox), finished.undone)
 
     def _explain_failure(self, result: ToolResult, ended: ProcessResult, sandbox: Sandbox) -> ToolResult:
@@ -365,7 +366,9 @@ def _memory_limit() -> int:
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, MIN_MEMORY)
 
 
-def _command_result(program: ResolvedProgram, finished: _FinishedCommand, timeout_s: float) -> ToolResult:
+def _command_result(
+    program: ResolvedProgram, finished: _FinishedCommand, timeout_s: float, find_parted: FindParted
+) -> ToolResult:
     """Build the result: how the program ended and ran, and both streams.
 
     It states no duration, so that the same call with the same outcome gives the same result.
@@ -391,14 +394,16 @@ def _command_result(program: ResolvedProgram, finished: _FinishedCommand, timeou
         case "no_sandbox":
             return error_result(_no_sandbox_error(result))
     notes = f"[{ending}{f'; {finished.note}' if finished.note else ''}]"
-    content = "\n".join([notes, *_format_stream("stdout", result.stdout), *_format_stream("stderr", result.stderr)])
+    stdout = _format_stream("stdout", result.stdout, find_parted)
+    stderr = _format_stream("stderr", result.stderr, find_parted)
+    content = "\n".join([notes, *stdout, *stderr])
     return ToolResult(content, result.exit_code != 0, {"exit_code": result.exit_code}, code)
 
 
-def _format_stream(name: str, stream: CapturedStream) -> Iterator[str]:
+def _format_stream(name: str, stream: CapturedStream, find_parted: FindParted) -> Iterator[str]:
     if stream.total:
         yield f"[{name}, {stream.total:,} bytes]"
-        yield stream.text().removesuffix("\n")
+        yield stream.text(find_parted).removesuffix("\n")
 
 
 def _not_started_error(program: ResolvedProgram, result: ProcessResult) -> CommandDenied:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
+from kairos_mcp.core.text import FindParted, find_nothing_parted
 from kairos_mcp.tools.commands.cgroups import task_limit_group
 from kairos_mcp.tools.commands.task_limits import SandboxTasks, read_parent_pid
 
@@ -37,6 +38,7 @@ MEMORY_POLL_S = 0.1  # between two sums of the memory in use, which cost more
 DRAIN_S = 1.0  # to read what is left in the pipes, and for killed processes to be gone
 LEASH_FD, STATUS_FD = 3, 4  # descriptor numbers in the process that is started
 LAUNCHER = Path(__file__).with_name("launcher.py")
+BESIDE_CUT_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
 _CHILD_PID = re.compile(rb'"child-pid": (\d+)[,\s}]')
 _EXIT_CODE = re.compile(rb'"exit-code": (\d+)[,\s}]')
@@ -45,7 +47,8 @@ _ERRNO = re.compile(rb"errno (\d+)")
 
 @dataclass(slots=True)
 class CapturedStream:
-    """The output of one stream: its first bytes, its last bytes, and how many there were."""
+    """The output of one stream: its first bytes, its last bytes, and how many there were. Of what is left out the bytes
+    beside each cut are held too, so that a secret can be seen that the cut would part."""
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
@@ -53,22 +56,38 @@ class CapturedStream:
 
     def add(self, chunk: bytes) -> None:
         self.total += len(chunk)
-        head_space = HEAD_BYTES - len(self.head)
+        head_space = HEAD_BYTES + BESIDE_CUT_BYTES - len(self.head)
         if head_space > 0:
             self.head += chunk[:head_space]
             chunk = chunk[head_space:]
         self.tail += chunk
         if len(self.tail) > 2 * TAIL_BYTES:
-            del self.tail[:-TAIL_BYTES]
+            del self.tail[: -TAIL_BYTES - BESIDE_CUT_BYTES]
 
-    def text(self) -> str:
-        """Decode what was kept. Invalid UTF-8 becomes U+FFFD; a note stands where bytes were left out."""
+    def text(self, find_parted: FindParted = find_nothing_parted) -> str:
+        """Decode what was kept. Invalid UTF-8 becomes U+FFFD; a note stands where bytes were left out. A secret
+        that this would part is left out too."""
+        held = bytes(self.head + self.tail)
         if self.total <= HEAD_BYTES + TAIL_BYTES:
-            return bytes(self.head + self.tail).decode("utf-8", "replace")
-        head, tail = bytes(self.head), bytes(self.tail[-TAIL_BYTES:])
-        omitted = self.total - len(head) - len(tail)
+            return held.decode("utf-8", "replace")
+        head = _cut_end(held[:HEAD_BYTES], held[HEAD_BYTES : HEAD_BYTES + BESIDE_CUT_BYTES], find_parted)
+        tail = _cut_beginning(held[-TAIL_BYTES - BESIDE_CUT_BYTES : -TAIL_BYTES], held[-TAIL_BYTES:], find_parted)
+        omitted = self.total - HEAD_BYTES - TAIL_BYTES
         note = f"\n[{omitted:,} of {self.total:,} bytes were not kept]\n"
-        return head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")
+        return head + note + tail
+
+
+def _cut_end(kept: bytes, following: bytes, find_parted: FindParted) -> str:
+    text = kept.decode("utf-8", "replace")
+    begins, _ = find_parted(text + following.decode("utf-8", "replace"), len(text))
+    return text[:begins]
+
+
+def _cut_beginning(preceding: bytes, kept: bytes, find_parted: FindParted) -> str:
+    before = preceding.decode("utf-8", "replace")
+    text = before + kept.decode("utf-8", "replace")
+    _, ends = find_parted(text, len(before))
+    return text[ends:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.text import FindParted, find_nothing_parted
 from kairos_mcp.tools.commands.missing_files import MissedFile
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
@@ -55,7 +56,7 @@ class ServerToolCall:
 
     `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
     call is sent. `recheck` raises if the call may not be sent any more. `trace`: the context of the call in its run's
-    trace, which the server is told; None without telemetry.
+    trace, which the server is told; None without telemetry. `find_parted`: as that of the call's ToolContext.
     """
 
     definition: ServerToolDefinition
@@ -65,6 +66,7 @@ class ServerToolCall:
     timeout_s: float
     recheck: Callable[[], None]
     trace: Context | None = None
+    find_parted: FindParted = find_nothing_parted
 
 
 class ServerClient:
@@ -131,7 +133,8 @@ class ServerClient:
                 with self._counted_call(connection):
                     answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck)
                     self._unanswered = 0
-            result = self._add_refusals(convert_answer(answer), connection.watch.refused - refused_before)
+            result = convert_answer(answer, call.find_parted)
+            result = self._add_refusals(result, connection.watch.refused - refused_before)
             return self._add_note(result, f"was started anew before this call: {renewed}") if renewed else result
         except TimeoutError:
             if answer_deadline is None:

@@ -213,7 +213,10 @@ class McpServerSource:
             raise ToolNotOffered(reason or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._built_tools[key].spec.effect
         recheck = ctx.recheck_for(effect)
-        call = ServerToolCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
+        timeout_s = self._setting.timeout_s
+        call = ServerToolCall(
+            definition, arguments, effect, ctx.deadline, timeout_s, recheck, find_parted=ctx.find_parted
+        )
         if self._resources.trace_of is not None:
             call = replace(call, trace=self._resources.trace_of(ctx.run_id, ctx.path))
         undone = UndoneWrites()

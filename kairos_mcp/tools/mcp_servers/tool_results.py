@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
 from kairos_mcp.core.json_schema import TOO_COSTLY, compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.text import show_with_note, truncate
+from kairos_mcp.core.text import FindParted, find_nothing_parted, show_with_note, truncate
 from kairos_mcp.core.work import THREAD_UNITS
 from kairos_mcp.tools.mcp_servers.definition import quote_server
 
@@ -30,16 +30,16 @@ class ServerResult:
     structured: Any = None
 
 
-def convert_answer(sent: Any) -> ServerResult:
+def convert_answer(sent: Any, find_parted: FindParted = find_nothing_parted) -> ServerResult:
     """Convert what a server sent as a result, block by block; an error stays an error. What is not as the protocol has
     it is shown as it is, or named: the call has been made, and its result is needed."""
     given: JsonObject = sent if isinstance(sent, dict) else {"content": sent}
     structured = _plain_json(given.get("structuredContent", given.get("toolResult")))  # the latter: of 2024-10-07
-    texts = [_describe_block(block) for block in _list_blocks(given)]
+    texts = [_describe_block(block, find_parted) for block in _list_blocks(given)]
     if structured is not None and not _is_repeated(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
     marker = "\n[cut here: the server sent {total:,} characters, {limit:,} are kept]"
-    text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker))
+    text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker, find_parted))
     if given.get("isError") in (True, "true", 1):
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     is_small = structured is not None and len(to_json(structured)) <= DATA_BYTES
@@ -91,7 +91,7 @@ def _schema_broken_result(result: ToolResult, tool: str, problem: str) -> ToolRe
     )
 
 
-def _describe_block(block: Any) -> str:
+def _describe_block(block: Any, find_parted: FindParted) -> str:
     match block:
         case str():
             return block
@@ -107,9 +107,10 @@ def _describe_block(block: Any) -> str:
         case {"type": "resource", "resource": dict(resource)}:
             return _describe_resource(resource)
         case {"type": str(kind)}:
-            return f"[a block of the type {quote_server(kind, 40)}, which is not known or not whole]\n{_as_json(block)}"
+            note = f"[a block of the type {quote_server(kind, 40)}, which is not known or not whole]"
+            return f"{note}\n{_as_json(block, find_parted)}"
         case _:
-            return _as_json(block)
+            return _as_json(block, find_parted)
 
 
 def _describe_resource(resource: JsonObject) -> str:
@@ -128,11 +129,10 @@ def _kind_of(block: JsonObject) -> str:
     return f", {quote_server(kind, 40)}" if isinstance(kind, str) else " of no stated type"
 
 
-def _as_json(value: Any) -> str:
+def _as_json(value: Any, find_parted: FindParted) -> str:
     """Return a value as JSON, cut: what is not known may be of any size, an image of a later version for one."""
-    return truncate(
-        to_json(value, inf_nan_mode="constants").decode(), UNKNOWN_CHARS, " [cut here: {total:,} characters]"
-    )
+    text = to_json(value, inf_nan_mode="constants").decode()
+    return truncate(text, UNKNOWN_CHARS, " [cut here: {total:,} characters]", find_parted)
 
 
 def _format_size(encoded: str) -> str:
