@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,10 +39,11 @@ from kairos_mcp.settings.settings import has_own_agents
 from kairos_mcp.telemetry import start_telemetry
 
 if TYPE_CHECKING:
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
     from mcp_types.methods import CacheableMethod
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.server.task_methods import TaskMethods
     from kairos_mcp.settings.settings import Settings
 
@@ -55,6 +57,7 @@ CORE = (
 )
 FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list", "prompts/list")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
+NOT_REPEATED = "The request was refused. It held a secret, so nothing of it is repeated here. Call again without it."
 DESCRIPTION = "The agent loop for any MCP host: planned, bounded, crash-safe, replayable."
 WEBSITE = "https://github.com/kairos-mcp/kairos-mcp"  # of the namespace under which server.json names the server
 _SVG = (
@@ -122,6 +125,7 @@ def build_server(
         return await (await get_app()).sealing_key()
 
     server.middleware.append(RequestStateSealer(read_key, state_s))
+    server.middleware.insert(1, _error_redaction(get_app))  # behind the SDK's own, for spans
     if settings.telemetry and not settings.telemetry_content:
         from kairos_mcp.server.request_spans import KnownNames
 
@@ -195,6 +199,43 @@ def _add_tasks(server: Server[ClientSessions], get_app: Callable[[], Awaitable[A
     server.add_request_handler("tasks/update", UpdateTaskParams, on_update)
     server.add_request_handler("tasks/cancel", TaskParams, on_cancel)
     server.middleware.append(subscribe)
+
+
+def _error_redaction(get_app: Callable[[], Awaitable[App]]) -> ServerMiddleware[Any]:
+    """Make a middleware that takes secrets out of errors, which repeat what a client sent.
+
+    A part may be cut already, and half a secret is found by no search. So of a request that held one nothing is
+    repeated.
+    """
+
+    async def redact(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        try:
+            return await call_next(ctx)
+        except MCPError as raised:
+            error = raised.error
+            if error.code == wire.METHOD_NOT_FOUND:  # hosts try what a server knows: that opens no app
+                raise MCPError(error.code, "Method not found") from None
+            from kairos_mcp.app.redact_aside import redact_aside
+
+            redactor = await _find_redactor(get_app)
+            _, secrets = await redact_aside(redactor.redact_json, dict(ctx.params or {}))
+            if secrets:
+                code = {"code": error.data["code"]} if isinstance(error.data, dict) and "code" in error.data else None
+                raise MCPError(error.code, NOT_REPEATED, code) from None
+            plain, data = redactor.redact_text(error.message).text, redactor.redact_json(error.data)[0]
+            raise MCPError(error.code, plain, data) from None
+
+    return redact
+
+
+async def _find_redactor(get_app: Callable[[], Awaitable[App]]) -> Redactor:
+    """Find the app's redactor, which knows more than the environment; that one is taken if the app can't be opened."""
+    from kairos_mcp.core.redaction import Redactor
+
+    try:
+        return (await get_app()).redactor
+    except KairosError:
+        return Redactor.from_environ(os.environ)
 
 
 def list_tools(choice: str) -> wire.ListToolsResult:

@@ -145,6 +145,40 @@ def test_a_request_for_what_is_not_there_is_answered_with_an_error(start_peer, m
     peer.still_answers()
 
 
+KEY = "kq-4711-zX9+pLm=c0ffee"
+REPEATED = {
+    "a method": (KEY, {}),
+    "a resource": ("resources/read", {"uri": f"kairos://{KEY}"}),
+    "a resource, cut": ("resources/read", {"uri": f"kairos://{'x' * 101}{KEY}{'x' * 300}"}),
+    "a subscription": ("resources/subscribe", {"uri": f"kairos://{KEY}"}),
+    "a prompt": ("prompts/get", {"name": KEY}),
+    "a prompt, cut": ("prompts/get", {"name": "x" * 50 + KEY}),
+    "an argument of a prompt": ("prompts/get", {"name": "observe", "arguments": {KEY: KEY}}),
+    "a completion": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": KEY}, "argument": {"name": "x", "value": KEY}},
+    ),
+    "a tool": ("tools/call", {"name": KEY, "arguments": {}}),
+    "a cursor": ("resources/list", {"cursor": KEY}),
+    "a level": ("logging/setLevel", {"level": KEY}),
+}
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
+def test_an_error_repeats_no_secret_that_the_request_held(start_peer, era):
+    peer = start_peer(PLACED_TOKEN=KEY)
+    meta = {}
+    if era == "2025-11-25":
+        peer.greet()
+    else:
+        client = {"clientInfo": {"name": "p", "version": "1"}, "clientCapabilities": {}, "protocolVersion": era}
+        meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in client.items()}}
+    for what, (method, params) in REPEATED.items():
+        answered = peer.answer(peer.ask(method, params | meta))
+        assert answered["error"]["code"] < 0, (what, answered)
+        assert KEY[:6] not in json.dumps(answered["error"]), what
+
+
 @linux
 def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(start_peer):  # STDIO-003
     peer = start_peer()
