@@ -214,6 +214,14 @@ def _envelopes() -> Iterator[Behaviour]:
         yield Behaviour(name, odd)
     latin = {"ascii": False, "encoding": "latin-1", "result": {"content": [{"type": "text", "text": "é"}]}}
     yield Behaviour("latin-1", latin, result="\ufffd")
+    yield Behaviour("all in UTF-16", {"encoding": "utf-16"}, failure="UTF-16")
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        odd = {"call_encoding": encoding}
+        yield Behaviour(f"a result in {encoding}", odd, result="it is in UTF-16", is_error=True)
+    odd = {"raw_result": f'{{"content": [], "structuredContent": {{"n": {"9" * 5_000}}}}}'}
+    yield Behaviour("a number of 5,000 digits", odd, result="over 4,300 digits", is_error=True)
+    odd = {"raw_result": f'{{"content": {"[" * 5_000}{"]" * 5_000}}}'}
+    yield Behaviour("a result nested 5,000 deep", odd, result="nested too deep", is_error=True)
 
 
 def _results() -> Iterator[Behaviour]:

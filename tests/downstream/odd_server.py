@@ -15,6 +15,7 @@ GOOD_TOOL: dict[str, Any] = {
     "description": "Says it.",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
 }
+RAW = "the JSON of `raw_result`"
 FINE: dict[str, Any] = {"content": [{"type": "text", "text": "fine"}]}
 
 
@@ -49,7 +50,7 @@ def _answer(behaviour: dict[str, Any], method: str, params: dict[str, Any]) -> d
             page = pages[cursors.index(cursor) if cursor in cursors else 0]
             return {"error": page["error"]} if isinstance(page, dict) and "error" in page else {"result": page}
         case "tools/call":
-            return {"result": behaviour.get("result", FINE)}
+            return {"result": RAW if "raw_result" in behaviour else behaviour.get("result", FINE)}
     return {"error": {"code": -32601, "message": "Method not found"}}
 
 
@@ -65,7 +66,12 @@ def _encode(behaviour: dict[str, Any], message: Any) -> bytes:
     if isinstance(message, str):  # no message, but a line of text
         return message.encode("utf-8", "surrogatepass")
     text = json.dumps(message, ensure_ascii=behaviour.get("ascii", True))
-    encoded = (behaviour.get("prefix", "") + text).encode(behaviour.get("encoding", "utf-8"), "surrogatepass")
+    if isinstance(message, dict) and message.get("result") == RAW:
+        text = text.replace(json.dumps(RAW), behaviour["raw_result"])
+    encoding = behaviour.get("encoding", "utf-8")
+    if '"content"' in text:
+        encoding = behaviour.get("call_encoding", encoding)
+    encoded = (behaviour.get("prefix", "") + text).encode(encoding, "surrogatepass")
     return encoded + behaviour.get("suffix", "").encode()
 
 

@@ -62,6 +62,7 @@ def tools() -> list[dict[str, Any]]:
             "linger",
             "chase",
             "rouse",
+            "close",
         )
     ]
 
@@ -141,7 +142,9 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     match name:
         case "die":
             os._exit(7)
-        case "hang":
+        case "hang" | "close":
+            if name == "close":
+                os.close(1)
             time.sleep(600)  # says nothing more
         case "fail":
             return text("no such issue", isError=True)

@@ -32,7 +32,13 @@ from kairos_mcp.tools.mcp_servers.tool_results import convert_answer
 
 BEHAVIOURS = every_behaviour()
 PROCESS = Path(__file__).with_name("odd_server.py")
-NAMED = {"the first half of an emoji", "error {'code': -32000, 'message': 'lost'}", "cursors in a circle"}
+NAMED = {
+    "a result in utf-16",
+    "a number of 5,000 digits",
+    "the first half of an emoji",
+    "error {'code': -32000, 'message': 'lost'}",
+    "cursors in a circle",
+}
 REAL = [each for number, each in enumerate(BEHAVIOURS) if number % 16 == 0 or each.name in NAMED]  # as processes
 
 
@@ -131,6 +137,17 @@ def test_a_process_that_deviates_is_used_for_what_is_right(downstream: Downstrea
         assert (behaviour.result in result.content, result.is_error) == (True, behaviour.is_error)
 
 
+@pytest.mark.parametrize("sandbox", [True, False])
+def test_a_server_that_closes_its_output_and_lives_on_ends_its_call_at_once(
+    downstream: DownstreamServers, sandbox: bool
+) -> None:
+    server = downstream.ready_peer(sandbox=sandbox, timeout_s=600, effects=(("*", "read"),))
+    failed = call_server(server, "close", seconds=30)
+    assert failed.code == "unreachable"
+    assert "it ended its side of the connection" in failed.content
+    assert call_server(server, "echo", text="after").content == "after"
+
+
 def _start_process(downstream: DownstreamServers, odd: dict[str, Any]) -> McpServerSource:
     file = downstream.root / "behaviour.json"
     file.write_text(json.dumps(odd))
@@ -151,6 +168,8 @@ OVER_HTTP = [
         "an array with more",
         "error null",
         "result 'plain words'",
+        "a number of 5,000 digits",
+        "a result in utf-16",
         "second page fails",
         "error {'code': -32000, 'message': 'lost'}",
     }

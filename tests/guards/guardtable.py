@@ -2070,6 +2070,18 @@ PROGRAMS = (
         PAUSED + "an_alarm_does_not_wake_a_paused_server",
     ),
     Guard(
+        "tools/mcp_servers/launcher.py",
+        "    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())\n",
+        "",
+        "downstream/test_odd_servers.py::test_a_server_that_closes_its_output_and_lives_on_ends_its_call_at_once",
+    ),
+    Guard(
+        "tools/mcp_servers/message_repair.py",
+        "            if number is None:\n                raise",
+        "            if True:\n                raise",
+        "downstream/test_odd_servers.py::test_a_deviation_costs_itself_alone",
+    ),
+    Guard(
         "tools/mcp_servers/client.py",
         "LOST_ONE if processes is not None and processes.has_lost_one else None",
         "None",

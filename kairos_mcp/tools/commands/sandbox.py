@@ -45,7 +45,14 @@ _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-ut
 # until they have ended where the bubblewrap outside died before it. The program is process 2 of a PID namespace of its
 # own; anywhere else "all" (kill -9 -1) would be ours. Its arguments are passed on as they are; the shell does not read
 # them.
-_LEASH = '( (read -r _ <&$FD; [ $$ = 2 ] && kill -9 -1; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
+_LEASH = '( (read -r _ <&$FD; [ $$ = 2 ] && kill -9 -1; kill -9 $$) >/dev/null 2>&1 $OUT& ); exec "$@" $FD<&-'
+
+
+def _leash_script(leash_fd: int, output_fd: int | None) -> str:
+    script = _LEASH.replace("$FD", str(leash_fd))
+    if output_fd is None:
+        return script.replace(" $OUT", " ")
+    return f"{script.replace('$OUT', f'{output_fd}>&- ')} >&{output_fd} {output_fd}>&-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class Sandbox:
         cwd: Path | None = None,
         status_fd: int | None = None,
         leash_fd: int | None = None,
+        output_fd: int | None = None,
         filter_fd: int | None = None,
         protected: Sequence[HeldEntry] = (),
         unreadable: Iterable[str] = (),
@@ -101,10 +109,11 @@ class Sandbox:
         bubblewrap writes JSON to `status_fd`: first the child's pid, later the exit code if the program was begun.
         Everything inside dies with the *thread* that starts this, but not during the milliseconds in which bubblewrap
         sets itself up. `leash_fd` (3 to 9), the reading end of a pipe that nobody writes to, covers these: the program
-        is killed when the other end is closed. `filter_fd` is that of `open_filter`: without it the program reaches the
-        kernel's keyrings. `protected` are open descriptors of what must not be written in the
-        workspace, and of the folders above it, which must not be moved; `unreadable` are files of the workspace that
-        must not be read. Raises CommandDenied if it can't be built.
+        is killed when the other end is closed. With a leash, `output_fd` (3 to 9) becomes the program's stdout:
+        bubblewrap holds its own open, and this one ends when the program closes it. `filter_fd` is that of
+        `open_filter`: without it the program reaches the kernel's keyrings. `protected` are open descriptors of what
+        must not be written in the workspace, and of the folders above it, which must not be moved; `unreadable` are
+        files of the workspace that must not be read. Raises CommandDenied if it can't be built.
         """
         mounts = self.mounts()
         arguments = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent"]
@@ -130,7 +139,7 @@ class Sandbox:
         arguments += ["--chdir", str(start_folder) if start_folder is not None else HOME]
         arguments += [] if status_fd is None else ["--json-status-fd", str(status_fd)]
         arguments += [] if filter_fd is None else ["--seccomp", str(filter_fd)]
-        leash = [] if leash_fd is None else ["/bin/sh", "-c", _LEASH.replace("$FD", str(leash_fd)), "sh"]
+        leash = [] if leash_fd is None else ["/bin/sh", "-c", _leash_script(leash_fd, output_fd), "sh"]
         return [*arguments, "--", *leash, *argv]
 
     def mounts(self) -> list[SandboxMount]:

@@ -35,7 +35,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
     read_listing,
 )
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
-from kairos_mcp.tools.mcp_servers.message_repair import has_answered
+from kairos_mcp.tools.mcp_servers.message_repair import find_unreadable, has_answered
 from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
@@ -347,6 +347,8 @@ class ServerClient:
                 return _error_result(
                     f"{self.name} answered with something that is not a result; it may have done its work."
                 )
+            case MCPError() if (why := find_unreadable(error.error)) is not None:
+                return _error_result(f"{self.name} may have done its work, but its answer can't be read: {why}.")
             case MCPError(code=code) if has_answered(error.error):
                 if code == INVALID_REQUEST and connection is not None and isinstance(connection.address, HttpAddress):
                     connection.close()  # the server may have restarted and lost its session

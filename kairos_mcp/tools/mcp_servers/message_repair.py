@@ -24,12 +24,17 @@ MAX_BATCH = 1_000  # messages in one array
 MAX_CARRIED = 2_000  # tools of one page
 MAX_PENDING = 1_000  # requests of ours that are remembered; a call that was given up is never answered
 AS_SENT = "kairos-mcp/as-sent"  # in `_meta` of a result: the result as the server sent it
+UNREADABLE = "kairos-mcp/unreadable"  # in the data of an error: why the answer in whose place it stands can't be read
 INTERNAL_ERROR = -32603  # of JSON-RPC: of an error that states no number
 
 # Two backslashes, a whole pair of surrogates, or half of one. The first two are kept as they are.
 _ESCAPES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+EDGE_BYTES = 512  # at each end of a text: where the id of an answer is
+_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")')
+_ANSWER = re.compile(rb'"(?:result|error)"\s*:')
+_LONG_NUMBER = re.compile(rb"\d{4301}")  # Python reads no longer one
 _DEFAULT_INFO = {"name": "unnamed", "version": "unknown"}
 
 
@@ -62,7 +67,7 @@ class MessageRepair:
         try:
             messages = [wire.jsonrpc_message_adapter.validate_json(line, by_name=False)]
         except ValueError:
-            parts = self._decode(line)
+            parts = self._decode_or_refuse(line)
             try:
                 messages = [wire.jsonrpc_message_adapter.validate_python(part, by_name=False) for part in parts]
             except ValueError as error:
@@ -76,7 +81,7 @@ class MessageRepair:
             message = wire.jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValueError:
             try:
-                parts = self._decode(text)
+                parts = self._decode_or_refuse(text)
             except UnreadableMessage:
                 return text
             answers = [part for part in parts if "method" not in part] or parts
@@ -104,6 +109,35 @@ class MessageRepair:
             case _:
                 return message
         return message.model_copy(update={"result": result})
+
+    def _decode_or_refuse(self, text: bytes) -> list[JsonObject]:
+        """Return the messages in a text; in place of an answer of ours that can't be read, an error that says why.
+
+        Whoever waits for it would wait in vain. Raises UnreadableMessage for anything else that can't be read.
+        """
+        try:
+            return self._decode(text)
+        except UnreadableMessage:
+            number = self._find_answered(text)
+            if number is None:
+                raise
+            reason = _explain_unreadable(text)
+            error = {
+                "code": INTERNAL_ERROR,
+                "message": f"its answer can't be read: {reason}",
+                "data": {UNREADABLE: reason},
+            }
+            return [{"jsonrpc": "2.0", "id": number, "error": error}]
+
+    def _find_answered(self, text: bytes) -> Any:
+        """Return the id of the request under way that an unreadable text answers by all appearances, or None."""
+        plain = text.replace(b"\0", b"").removeprefix(b"\xef\xbb\xbf").lstrip(b"\xff\xfe \t\r")
+        if not plain.startswith((b"{", b"[")) or not _ANSWER.search(plain):
+            return None
+        found = [json.loads(number) for number in _ID.findall(plain[:EDGE_BYTES] + plain[-EDGE_BYTES:])]
+        if not found and b'"jsonrpc"' in plain and len(self._methods) == 1:
+            return next(iter(self._methods))
+        return next((_plain_id(number) for number in found if _plain_id(number) in self._methods), None)
 
     def _decode(self, text: bytes) -> list[JsonObject]:
         """Return the messages in a text, each with a whole envelope. Raises UnreadableMessage."""
@@ -174,6 +208,17 @@ def has_answered(error: ErrorData) -> bool:
     """Whether an error is the server's own answer. The library says by a number of its own that a connection was lost,
     and it is the number that servers take most."""
     return error.code != wire.CONNECTION_CLOSED or (isinstance(error.data, dict) and AS_SENT in error.data)
+
+
+def find_unreadable(error: ErrorData) -> str | None:
+    """Return why an answer could not be read, if this error stands in its place."""
+    return error.data.get(UNREADABLE) if isinstance(error.data, dict) else None
+
+
+def _explain_unreadable(text: bytes) -> str:
+    if b"\0" in text:
+        return "it is in UTF-16, not in UTF-8"
+    return "a number in it has over 4,300 digits" if _LONG_NUMBER.search(text) else "it is no JSON, or nested too deep"
 
 
 def _mark_answered(message: wire.JSONRPCMessage) -> wire.JSONRPCMessage:

@@ -26,7 +26,7 @@ from kairos_mcp.tools.commands.protected_paths import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, SandboxMount
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
-from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
+from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD, OUTPUT_FD
 
 SERVER_CACHES = "server-caches"  # the folder in the state folder
 HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
@@ -68,7 +68,9 @@ class ServerSandbox:
         """Yield the whole argument list and the descriptors to start it with, which are open inside the block."""
         with open_filter(is_paused=self.sandbox.workspace is not None) as filter_fd:
             if self.sandbox.workspace is None:
-                argv = self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD, filter_fd=filter_fd)
+                argv = self.sandbox.wrap(
+                    self.argv, cwd=self.cwd, leash_fd=LEASH_FD, output_fd=OUTPUT_FD, filter_fd=filter_fd
+                )
                 yield tuple(argv), (filter_fd,)
                 return
             with self._open_in_workspace(filter_fd) as (argv, descriptors):
@@ -89,6 +91,7 @@ class ServerSandbox:
                     self.argv,
                     cwd=self.cwd,
                     leash_fd=LEASH_FD,
+                    output_fd=OUTPUT_FD,
                     filter_fd=filter_fd,
                     protected=held.entries,
                     unreadable=held.survey.unreadable,
