@@ -51,14 +51,13 @@ class Answers(Operations):
             answers = await redact_aside(_redact_answers, stored, self._factory.redactor)
             steps, decided, settled = split_answers(answers, found.approval_keys.__contains__, caller.actor)
             self._check_may_decide(run, decided, settled, caller)
+
+            def make(steps: Mapping[str, object]) -> list[SubmittedAnswer]:
+                unanswered = self._unanswered_steps(run, steps, recorded)
+                return make_answers(unanswered, open_steps, found.approvals, run_id, self._settings.shown_chars)
+
             try:
-                new_answers = make_answers(
-                    self._unanswered_steps(run, steps, recorded),
-                    open_steps,
-                    found.approvals,
-                    run_id,
-                    self._settings.shown_chars,
-                )
+                new_answers = await redact_aside(make, steps)  # a long result is looked through once more
             except (NotWaiting, AlreadyAnswered) as stale:
                 raise type(stale)(stale.message, _describe_waiting(run, found.waits), run_id=run.id) from stale
         if new_answers and run.paused is not None and run.resume_at is None and run.outcome is None:

@@ -13,7 +13,7 @@ from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.limits import Units
-from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import CallTool, task_of
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
@@ -65,6 +65,16 @@ class Resources:
 
 def _refuse_note(*_given: str) -> NoReturn:
     raise RuntimeError("no tool is called of a run at rest")
+
+
+ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
+
+
+def _call_shortened(
+    redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext, shown_chars: int
+) -> ShortenedResult:
+    """Call the tool, and shorten its result in the same thread: to look through a long one takes time."""
+    return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)
 
 
 NO_MEMORY = ToolMemory(_refuse_note, _refuse_note, _refuse_note)
@@ -188,8 +198,8 @@ class ToolCaller:
         )
         if (result := call_redacted_at_once(self.resources.redactor, tool, step.call.arguments, ctx)) is not None:
             return self._call_result(path, step, result, elapsed_ms(began, reservation))
-        workers = self.resources.workers
-        work = partial(call_redacted, self.resources.redactor, tool, step.call.arguments, ctx)
+        workers, shown_chars = self.resources.workers, self.resources.shown_chars
+        work = partial(_call_shortened, self.resources.redactor, tool, step.call.arguments, ctx, shown_chars)
         if tool.spec.effect != "read":  # it may wait for this loop, to keep what it changes
             grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S
             calling = workers.call(seconds + grace_s, work)
@@ -198,7 +208,7 @@ class ToolCaller:
         else:
             calling = workers.call_together(seconds + RESULT_GRACE_S, work)
         if calling.done():
-            return self._call_result(path, step, calling.result(), elapsed_ms(began, reservation))
+            return self._shown_result(step, calling.result(), elapsed_ms(began, reservation))
         return self._await_call(path, step, tool, calling, reservation, began, stop)
 
     async def _await_call(
@@ -206,7 +216,7 @@ class ToolCaller:
         path: str,
         step: CallTool,
         tool: Tool,
-        calling: asyncio.Future[ToolResult],
+        calling: asyncio.Future[ShortenedResult],
         reservation: Reservation,
         began: float,
         stop: StopSignal,
@@ -221,23 +231,28 @@ class ToolCaller:
             result = await (_stop_after(calling, seconds, stop) if changes_files else calling)
         except TimeoutError:
             stop.set()
-            result = error_result(_timeout_error(tool, seconds))
+            timeout = error_result(_timeout_error(tool, seconds))
+            return self._call_result(path, step, timeout, elapsed_ms(began, reservation))
         except asyncio.CancelledError:
             stop.set()
             if changes_files and (late := await _result_after_stop(calling)) is not None:
-                self.late_results[path] = self._call_result(path, step, late, elapsed_ms(began, reservation))
+                self.late_results[path] = self._shown_result(step, late, elapsed_ms(began, reservation))
             raise
-        return self._call_result(path, step, result, elapsed_ms(began, reservation))
+        return self._shown_result(step, result, elapsed_ms(began, reservation))
 
     def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
+        """A call's result as the model is shown it, of a call that no thread made."""
+        return self._shown_result(step, shorten(result, self.resources.shown_chars, path), took_ms)
+
+    def _shown_result(self, step: CallTool, shortened: ShortenedResult, took_ms: int) -> StepResult:
         """A call's result as the model is shown it, with the full text where that must be stored."""
-        shown, full_text = shorten(result, self.resources.shown_chars, path)
+        shown, full_text = shortened
         stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
         notes = server_failures(self.tool_access.find_spec(step.call.name), shown)
         return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)
 
 
-async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop: StopSignal) -> ToolResult:
+async def _stop_after(calling: asyncio.Future[ShortenedResult], seconds: float, stop: StopSignal) -> ShortenedResult:
     """Wait for a call in a thread, which can only be asked to stop: it is, after so many seconds.
 
     Between two files it heeds that and undoes what it did; within one it has soon finished. A cancellation here leaves
@@ -250,7 +265,7 @@ async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop:
         alarm.cancel()
 
 
-async def _result_after_stop(calling: asyncio.Future[ToolResult]) -> ToolResult | None:
+async def _result_after_stop(calling: asyncio.Future[ShortenedResult]) -> ShortenedResult | None:
     """The result of a call that was asked to stop; None where it has not ended within the grace time."""
     await asyncio.wait([calling], timeout=CHANGE_GRACE_S)
     return calling.result() if calling.done() and calling.exception() is None else None

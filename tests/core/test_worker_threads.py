@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.app import ME, Place, rests, says
+from support.app import ME, Place, answer_run, open_checked_app, reads, rests, says, start_run
+from support.counted_calls import counting_calls
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolResult, ToolSpec
@@ -155,6 +156,33 @@ async def test_a_tool_that_answers_at_once_is_called_in_the_event_loop_and_other
         ("asked_first", False),
     ]
     assert results[3]["code"] == "bad_arguments"
+
+
+HIDDEN = "a\u200b" * 100_000  # each pair takes some calls to spell out
+
+
+async def test_a_long_result_is_shortened_in_a_worker_thread(place: Place) -> None:
+    (place.workspace / "hidden.txt").write_text(HIDDEN)
+    settings = place.settings(reads("a.txt", "hidden.txt"), says("done"))
+    async with open_checked_app(settings) as app:
+        with counting_calls() as counted:
+            report = await app.runs.report(await start_run(app), ME)
+    assert report.summary == "done"
+    assert place.rows("select count(*) from text where body like '%⟦U+200B⟧%'") == [(1,)]
+    assert counted.calls < len(HIDDEN)
+
+
+async def test_a_long_result_that_a_caller_brings_is_shortened_in_a_worker_thread(place: Place) -> None:
+    asks = {"tool_calls": [{"name": "ask", "arguments": {}}]}
+    asked = ToolSpec("ask", "Asks the caller.", {"type": "object"}, effect="irreversible", source="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(asked,))
+        await answer_run(app, run_id, round_1=asks)
+        with counting_calls() as counted:
+            for _ in range(2):  # the second is compared with the first
+                await app.answers.submit(run_id, {"round-1/call-1": {"content": HIDDEN}}, ME)
+    assert place.rows("select count(*) from text where body like '%⟦U+200B⟧%'") == [(1,)]
+    assert counted.calls < len(HIDDEN)
 
 
 async def test_calls_beyond_the_threads_wait_for_one(threads: WorkerThreads) -> None:

@@ -3781,6 +3781,24 @@ BESIDE = "approvals/test_sibling_changes.py::test_"
 CHANGED_BY_SIBLINGS = (
     Guard(
         "execution/tool_caller.py",
+        "    return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)",
+        "    return call_redacted(redactor, tool, arguments, ctx), None",
+        "core/test_worker_threads.py::test_a_long_result_is_shortened_in_a_worker_thread",
+    ),
+    Guard(
+        "app/answers.py",
+        "new_answers = await redact_aside(make, steps)",
+        "new_answers = make(steps)",
+        "core/test_worker_threads.py::test_a_long_result_that_a_caller_brings_is_shortened_in_a_worker_thread",
+    ),
+    Guard(
+        "tools/files/read_tools.py",
+        "        if numbered and len(numbered) + len(line) > most:",
+        "        if False:",
+        "tools/test_files.py::test_numbered_lines_take_no_more_than_a_call_shows",
+    ),
+    Guard(
+        "execution/tool_caller.py",
         "            stale = self.sibling_changes.refusal(path, step.call)\n",
         "            stale = None\n",
         BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",

@@ -272,6 +272,20 @@ def test_lines_are_numbered_where_that_is_asked_for(
     assert read(tools, "a.txt", line_numbers=False).content == text
 
 
+def test_numbered_lines_take_no_more_than_a_call_shows(tools: WorkspaceTools) -> None:
+    tools.write({"empty": b"\n" * READ_BYTES, "full": b"x" * READ_BYTES, "behind": b"\n" * (2 * READ_BYTES)})
+    for name, start in (("empty", 1), ("empty", READ_BYTES // 2), ("behind", 5)):
+        result = read(tools, name, line_numbers=True, start_line=start)
+        shown = result.content.partition("\n[")[0]
+        last = start + shown.count("\n") - 1
+        assert READ_BYTES - 20 < len(shown) <= READ_BYTES
+        assert shown.startswith(f"{start}\t\n")
+        assert shown.endswith(f"\n{last}\t\n")
+        assert result.data["end_line"] == last
+        assert f"lines {start}-{last} are shown" in result.data["clamped"]
+    assert read(tools, "full", line_numbers=True).content == "1\t" + "x" * READ_BYTES
+
+
 def test_lines_of_a_large_file_are_numbered_as_they_stand_in_it(tools: WorkspaceTools) -> None:
     tools.write({"large": (b"x" * 99 + b"\n") * (READ_BYTES // 50)})
     first = read(tools, "large", start_line=900, end_line=901, line_numbers=True).content

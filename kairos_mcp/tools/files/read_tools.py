@@ -54,6 +54,9 @@ class LineRange:
     clamped: str | None
 
 
+_ReadText = tuple[bytes, JsonObject, list[str]]  # what is shown of a file, the result's data, and notes
+
+
 def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash_content: HashContent) -> Tool:
     """Make the tool read_file; `read_bytes` is how much of one file a call shows."""
 
@@ -73,9 +76,12 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
                     f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
                 )
             if opened.size > read_bytes:
-                return _read_part(opened, head, start, end, stop_time(ctx), redactor, numbered=numbered)
-            masked = redactor.mask_file(opened.path, head)
-            return _read_range(opened.path, masked, start, end, hash_content(opened.path, head), numbered=numbered)
+                body, data, notes = _read_part(opened, head, start, end, stop_time(ctx), redactor)
+            else:
+                masked = redactor.mask_file(opened.path, head)
+                body, data, notes = _read_range(opened.path, masked, start, end)
+                data["sha256"] = hash_content(opened.path, head)
+            return _text_result(body, data, notes, read_bytes if numbered else None)
 
     def read_at_once(arguments: JsonObject, ctx: ToolContext) -> ToolResult | None:
         try:
@@ -112,9 +118,7 @@ def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
     return LineRange(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
-def _read_range(
-    path: str, masked: MaskedFile, start: int | None, end: int | None, hashed: str | None, *, numbered: bool
-) -> ToolResult:
+def _read_range(path: str, masked: MaskedFile, start: int | None, end: int | None) -> _ReadText:
     content = masked.shown
     lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
     lines_asked = clamp(start, end, lines)
@@ -128,7 +132,7 @@ def _read_range(
         "start_line": lines_asked.first,
         "end_line": lines_asked.last,
         "bytes": len(masked.content),
-        "sha256": hashed,
+        "sha256": None,
     }
     if lines_asked.clamped:
         data["clamped"] = lines_asked.clamped
@@ -136,7 +140,7 @@ def _read_range(
     if masked.spans:
         data["masked"] = len(masked.spans)
         notes.append(f"{count_of(len(masked.spans), 'value')} of {shorten_path(path)} are not shown")
-    return _text_result(body, data, notes, numbered=numbered)
+    return body, data, notes
 
 
 def _read_part(
@@ -146,9 +150,7 @@ def _read_part(
     end: int | None,
     deadline: float,
     redactor: Redactor,
-    *,
-    numbered: bool,
-) -> ToolResult:
+) -> _ReadText:
     """Read lines of a file that is larger than what one call reads; its number of lines stays unknown."""
     offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
@@ -176,7 +178,7 @@ def _read_part(
         "sha256": None,
         "clamped": "; ".join(notes),
     }
-    return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes, numbered=numbered)
+    return b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes
 
 
 def read_masked(opened: OpenedFile, start: int, end: int, redactor: Redactor) -> bytes:
@@ -214,12 +216,33 @@ def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, i
     return begins, line
 
 
-def _text_result(body: bytes, data: JsonObject, notes: list[str], *, numbered: bool) -> ToolResult:
-    if numbered and body:
-        lines = body.removesuffix(b"\n").split(b"\n")
-        ended = body.endswith(b"\n")
-        body = b"\n".join(b"%d\t%b" % numbered_line for numbered_line in enumerate(lines, data["start_line"]))
-        body += b"\n" * ended
+def _number_lines(body: bytes, first: int, most: int) -> tuple[bytes, int]:
+    """Return whole lines with their numbers, in at most so many bytes but one line at least; and the last number.
+
+    Of empty lines the numbers are nine times the text.
+    """
+    numbered, number, at = bytearray(), first, 0
+    while at < len(body):
+        newline = body.find(b"\n", at)
+        end = len(body) if newline < 0 else newline + 1
+        line = b"%d\t%b" % (number, body[at:end])
+        if numbered and len(numbered) + len(line) > most:
+            break
+        numbered += line
+        number, at = number + 1, end
+    return bytes(numbered), number - 1
+
+
+def _text_result(body: bytes, data: JsonObject, notes: list[str], numbered_bytes: int | None) -> ToolResult:
+    """Make the result. `numbered_bytes`: how much is shown of numbered lines; None without numbers."""
+    if numbered_bytes is not None and body:
+        body, last = _number_lines(body, data["start_line"], numbered_bytes)
+        if last < data["end_line"]:
+            cut = (
+                f"a call shows {numbered_bytes:,} bytes, numbers included: lines {data['start_line']}-{last} are shown"
+            )
+            data |= {"end_line": last, "clamped": "; ".join(filter(None, (data.get("clamped"), cut)))}
+            notes = [*notes, cut]
     try:
         text = body.decode()
     except UnicodeDecodeError:
