@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 from kairos_mcp.app.context import AppContext, Operations
@@ -20,7 +21,7 @@ from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode_answer
 from kairos_mcp.views.mandate_view import find_tool_name
-from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
+from kairos_mcp.views.trace import FoundTrace, TraceInput, TraceQuery, cut_page, find_trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
 
 
@@ -41,7 +42,7 @@ class Records(Operations):
             output = (await self._runs.report(run_id, caller)).output if so_far else None
             team = await self._context.teams.find(run) if query.view == "plan" else None
 
-            def read(session: Session) -> JsonObject:
+            def read(session: Session) -> FoundTrace:
                 record = queries.read_record(session, run.n)
                 trace_input = TraceInput(
                     run,
@@ -54,9 +55,11 @@ class Records(Operations):
                     report_queries.list_decisions(session, run.n),
                     team,
                 )
-                return trace(trace_input, query)
+                return find_trace(trace_input, query)
 
-            return await self._store.read(read)
+            found = await self._store.read(read)
+            # A search may take 200 ms.
+            return cut_page(found, query) if query.grep is None else await asyncio.to_thread(cut_page, found, query)
 
     def _transcripts(self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]) -> Iterable[Transcript]:
         self._factory.check_version(run)

@@ -6,6 +6,7 @@ it: where they are not there any more, a look gives the whole run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import OrderedDict
@@ -66,9 +67,10 @@ class RunSteps(Operations):
         run = await self._context.find_run(run_id, caller)
         shown = await self.read_steps(run)
         changed = shown.since(query.since, after)
-        matching = {step["path"] for step in matching_items([step for _, step in changed], query.grep)}
-        page, last = _cut_page([each for each in changed if each[1]["path"] in matching], query.max_chars)
         seq = shown.seq if seq is None else seq
+        if query.grep is not None:
+            changed = await asyncio.to_thread(_keep_matching, changed, query.grep)  # a search may take 200 ms
+        page, last = _cut_page(changed, query.max_chars)
         return {
             "run_id": run.id,
             "view": "steps",
@@ -107,6 +109,11 @@ class RunSteps(Operations):
         )
         if run.outcome is None and run.seq != seq:
             await anyio.sleep(max(0.0, min(GATHER_S, until_s - time.monotonic())))
+
+
+def _keep_matching(changed: Sequence[tuple[int, JsonObject]], grep: str) -> list[tuple[int, JsonObject]]:
+    matching = {step["path"] for step in matching_items([step for _, step in changed], grep)}
+    return [each for each in changed if each[1]["path"] in matching]
 
 
 def _cut_page(changed: Sequence[tuple[int, JsonObject]], max_chars: int) -> tuple[list[JsonObject], int | None]:

@@ -35,7 +35,7 @@ def compile_line_pattern(text: str) -> Any:
 
 
 def compile_line_search(text: str) -> Callable[[bytes], bool]:
-    """Return a search for a pattern in lines, for the event loop: all its searches together cost a bounded work.
+    """Return a search for a pattern in lines, for a worker thread: all its searches together cost a bounded work.
 
     Raises BadArguments as `compile_line_pattern` does; the search does where that work is used up.
     """

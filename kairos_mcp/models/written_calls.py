@@ -7,13 +7,13 @@ own schema admits is its answer, whatever it looks like.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
+from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, call_path
@@ -32,6 +32,7 @@ _NAMED_TAG = re.compile(r"\A<(?:function=([\w.-]+)|invoke name=\"([\w.-]+)\")>(.
 _PARAMETER = re.compile(
     r"\s*<(?:parameter=([\w.-]+)|parameter name=\"([\w.-]+)\")>\n?(.*?)\n?</parameter>\s*", re.DOTALL
 )
+_CALLS_BEGIN, _CALLS_END = "<function_calls>", "</function_calls>"
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _NAMES = ("name", "tool", "tool_name", "function")
 _OTHERS = frozenset({"type", "id", "call_id", "tool_call_id"})  # what may stand beside a name and arguments
@@ -122,7 +123,8 @@ def _decode(arguments: Any) -> object:
 
 def _read_named_tag(text: str) -> WrittenCall | None:
     """Read `<function=NAME><parameter=KEY>VALUE</parameter></function>`, and the same with `invoke name=`."""
-    text = re.sub(r"\A<function_calls>\s*(.*?)\s*</function_calls>\Z", r"\1", text, flags=re.DOTALL)
+    if text.startswith(_CALLS_BEGIN) and text.endswith(_CALLS_END):
+        text = text[len(_CALLS_BEGIN) : -len(_CALLS_END)].strip()
     found = _NAMED_TAG.match(text)
     if found is None:
         return None
@@ -140,8 +142,8 @@ def _is_answer(text: str, step: RequestCompletion) -> bool:
     bare = text.strip()
     fenced = _FENCE.match(bare)
     try:
-        return not compile_schema(step.output_schema).problems(json.loads(fenced[1] if fenced else bare))
-    except (ValueError, RecursionError, SchemaRejected):
+        return not compile_schema(step.output_schema).problems(parse_strict_json(fenced[1] if fenced else bare))
+    except (Undecodable, SchemaRejected):
         return False
 
 
@@ -156,9 +158,12 @@ def _find_problem(arguments: object, spec: ToolSpec) -> str | None:
 
 
 def _type_texts(arguments: object, schema: Mapping[str, Any]) -> object:
-    """Turn the texts of a tag into what the schema says that they are."""
+    """Turn the texts of a tag into what the schema says that they are; leave them where they hold too many values."""
     properties = schema.get("properties")
     if not isinstance(arguments, dict) or not isinstance(properties, dict):
         return arguments
     kinds = {name: inner.get("type") for name, inner in properties.items() if isinstance(inner, dict)}
-    return {name: value if kinds.get(name) in (None, "string") else _decode(value) for name, value in arguments.items()}
+    coded = {name: text for name, text in arguments.items() if kinds.get(name) not in (None, "string")}
+    if has_more_values(",".join(coded.values()), MAX_VALUES):
+        return arguments
+    return arguments | {name: _decode(text) for name, text in coded.items()}

@@ -62,13 +62,38 @@ class TraceInput:
     team: TeamView | None = None
 
 
-def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
-    """One page. Raises BadArguments for a cursor or a pattern, NotFound for a ref."""
+@dataclass(frozen=True, slots=True)
+class FoundTrace:
+    """What a query asks for, read from the rows of a run: the items of a view, or the one text behind a ref.
+
+    `head`: what its pages say besides.
+    """
+
+    head: JsonObject
+    items: Sequence[JsonObject] = ()
+    text: str | None = None
+
+
+def find_trace(traced: TraceInput, query: TraceQuery) -> FoundTrace:
+    """Read what is asked for. Raises NotFound for a ref."""
     if query.ref is not None:
-        return _text_page(traced, query.ref, query)
-    items = list(matching_items(_items(traced, query.view), query.grep))
+        text = _text_of(traced, query.ref)
+        if text is None:
+            reason = f"This run has nothing under the ref {query.ref[:120]!r}."
+            raise NotFound(reason, "run_trace view=events lists the refs.")
+        return FoundTrace({"run_id": traced.run.id, "ref": query.ref}, text=text)
     phase = {"phase": traced.team.phase} if traced.team is not None else {}
-    return {"run_id": traced.run.id, "view": query.view, **phase, **_page(items, query)}
+    return FoundTrace({"run_id": traced.run.id, "view": query.view, **phase}, list(_items(traced, query.view)))
+
+
+def cut_page(found: FoundTrace, query: TraceQuery) -> JsonObject:
+    """Return one page of what was found, searched by `grep`: that belongs into a worker thread.
+
+    Raises BadArguments for a cursor or a pattern.
+    """
+    if found.text is not None:
+        return found.head | _text_page(found.text, query)
+    return found.head | _page(list(matching_items(found.items, query.grep)), query)
 
 
 def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
@@ -184,7 +209,10 @@ def _usage(row: StepRow) -> JsonObject:
 
 
 def matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
-    """Yield the items that match `grep`; all where there is none. Raises BadArguments for a pattern that is none."""
+    """Yield the items that match `grep`; all where there is none. Raises BadArguments for a pattern that is none.
+
+    With `grep` it belongs into a worker thread.
+    """
     if grep is None:
         yield from items
         return
@@ -216,10 +244,7 @@ def _fit_item(item: JsonObject, max_chars: int) -> JsonObject:
     return cut
 
 
-def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
-    text = _text_of(traced, ref)
-    if text is None:
-        raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
+def _text_page(text: str, query: TraceQuery) -> JsonObject:
     if query.grep is not None:
         matches = compile_line_search(query.grep)
         numbered = enumerate(text.splitlines(), 1)
@@ -227,8 +252,7 @@ def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
     start = _start(query.cursor, len(text))
     end = start + query.max_chars
     following = str(end) if end < len(text) else None
-    page = {"text": text[start:end], "chars": len(text), "next_cursor": following}
-    return {"run_id": traced.run.id, "ref": ref, **page}
+    return {"text": text[start:end], "chars": len(text), "next_cursor": following}
 
 
 def _text_of(traced: TraceInput, ref: str) -> str | None:

@@ -28,6 +28,7 @@ from kairos_mcp.core.json_bounds import MAX_VALUES, MESSAGE_VALUES, ValueCounter
 from kairos_mcp.core.json_schema import compile_schema, relax_schema
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern, compile_line_search
 from kairos_mcp.models.answers import parse_completion, to_stored_form
+from kairos_mcp.models.written_calls import MAX_WRITTEN_CHARS, find_written_call
 from kairos_mcp.server.arguments.planner import PlannerRun
 from kairos_mcp.server.framing import FramedLine, UnreadableLine, parse_line
 from kairos_mcp.server.validation import validate_arguments
@@ -39,7 +40,7 @@ MOST_S = 0.05
 MOST_COMMAND_S = 2.0  # of a file that a command reads in a process of its own
 MOST_BYTES = 100 * 2**20
 OF_COMMANDS = {"a host's file"}
-KINDS = 10
+KINDS = 11
 
 Json = Any
 
@@ -133,6 +134,8 @@ def _hostile_texts(random_: random.Random) -> Iterator[str]:
     yield "[" + "9" * size + "]"
     yield "[-" + "0." * size + "]"
     yield "\\" * size + '"' * 9
+    yield "<function_calls>" + " " * size + "x"
+    yield "<function=a>" + "<parameter=a>[0]</parameter>" * (size // 30) + "</function>"
     yield "é€🎉" * size
     yield '{"' + "k" * size + '":{"a":{}}}' + " " * size
 
@@ -188,6 +191,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a JSON text": parse_strict_json,
     "a message": _take_message,
     "a host's file": jsonc.parse,
+    "a call that a model wrote": lambda text: find_written_call(text[:MAX_WRITTEN_CHARS]),
 }
 
 

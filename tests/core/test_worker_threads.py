@@ -14,11 +14,13 @@ from support.app import ME, Place, answer_run, open_checked_app, reads, rests, s
 from support.counted_calls import counting_calls
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.run_steps import StepsQuery
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool
+from kairos_mcp.views.trace import TraceQuery
 
 WITHIN_S = 20.0
 
@@ -183,6 +185,20 @@ async def test_a_long_result_that_a_caller_brings_is_shortened_in_a_worker_threa
                 await app.answers.submit(run_id, {"round-1/call-1": {"content": HIDDEN}}, ME)
     assert place.rows("select count(*) from text where body like '%⟦U+200B⟧%'") == [(1,)]
     assert counted.calls < len(HIDDEN)
+
+
+async def test_the_record_of_a_run_is_searched_in_a_worker_thread(place: Place) -> None:
+    (place.workspace / "lines.txt").write_text("a\n" * 20_000)
+    async with open_checked_app(place.settings(reads("lines.txt"), says("done"))) as app:
+        run_id = await start_run(app)
+        ref = (await app.runs.report(run_id, ME)).calls[0]["ref"]
+        with counting_calls() as counted:
+            found = await app.records.trace(run_id, TraceQuery(ref=ref, grep="^a$"), ME)
+            events = await app.records.trace(run_id, TraceQuery(grep="lines.txt"), ME)
+            steps = await app.run_steps.frame(run_id, StepsQuery(grep="lines.txt"), ME)
+    assert found["text"].startswith("1: a\n2: a\n")
+    assert events["total"] == 0 < len(steps["steps"])
+    assert counted.calls < 20_000
 
 
 async def test_calls_beyond_the_threads_wait_for_one(threads: WorkerThreads) -> None:

@@ -33,8 +33,7 @@ HEAD = """# What an input from outside may cost
 Kairos bounds each input from outside by what it could cost, before it does the work. The bounds are chosen so that one
 input holds the event loop for some 20 ms, for 50 ms at most, and takes less than 100 MB. They are counts, so that the
 same input is taken or refused on every machine and at every replay. What is refused says why.
-A search in a run's record is the exception: it may hold the loop for 200 ms. What runs in a worker thread may take
-longer; the loop goes on meanwhile.
+What runs in a worker thread may take longer; the loop goes on meanwhile.
 Why counts: [decisions](decisions.md).
 
 This page is made by `tests/docs/costs.py` of the code's own figures; a test finds each parser that it leaves out.
@@ -96,8 +95,8 @@ ROWS = (
     ),
     (
         "a search in a run's record",
-        f"{work.THREAD_UNITS:,} units of work for all its lines",
-        "core/patterns.py, views/trace.py",
+        f"{work.THREAD_UNITS:,} units of work for all its lines; in a worker thread",
+        "core/patterns.py, views/trace.py, app/records.py, app/run_steps.py",
         "`bad_arguments`",
     ),
     ("a glob", f"{patterns.GLOB_CHARS} characters, {patterns.GLOB_STARS} times `**`", "core/patterns.py", "as above"),

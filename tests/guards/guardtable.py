@@ -333,6 +333,12 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "models/written_calls.py",
+        '    if has_more_values(",".join(coded.values()), MAX_VALUES):',
+        "    if False:",
+        WRITTEN + "a_tag_that_holds_too_many_values_is_asked_back",
+    ),
+    Guard(
+        "models/written_calls.py",
         'return "; ".join(problems) or None',
         "return None",
         WRITTEN + "a_call_whose_arguments_do_not_fit_is_asked_back",
@@ -3784,6 +3790,12 @@ CHANGED_BY_SIBLINGS = (
         "    return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)",
         "    return call_redacted(redactor, tool, arguments, ctx), None",
         "core/test_worker_threads.py::test_a_long_result_is_shortened_in_a_worker_thread",
+    ),
+    Guard(
+        "app/records.py",
+        "await asyncio.to_thread(cut_page, found, query)",
+        "cut_page(found, query)",
+        "core/test_worker_threads.py::test_the_record_of_a_run_is_searched_in_a_worker_thread",
     ),
     Guard(
         "app/answers.py",

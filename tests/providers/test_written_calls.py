@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.provider_calls import READ, ask_model, asking, step_of
 from support.provider_server import Standin, chat, message, says, sends
 from support.provider_streams import chat_events, streams
 
+from kairos_mcp.core.json_bounds import MAX_VALUES
 from kairos_mcp.core.messages import Completion, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models.model import ModelInput
@@ -113,6 +115,38 @@ def test_a_call_whose_arguments_do_not_fit_is_asked_back(text: str) -> None:
 def test_texts_of_a_tag_become_what_the_schema_says() -> None:
     answer, _ = taken("<function=read_file><parameter=path>7</parameter><parameter=lines>7</parameter></function>")
     assert answer.tool_calls[0].arguments == {"path": "7", "lines": 7}
+
+
+def test_a_tag_that_holds_too_many_values_is_asked_back() -> None:
+    """Each of its parameters alone holds fewer."""
+    names = [f"p{n}" for n in range(4)]
+    schema = {"type": "object", "properties": {name: {"type": "array"} for name in names}, "required": names}
+    step = step_of(tools=(ToolSpec("read_file", "Reads.", schema, "read"),))
+    for values, is_call in ((MAX_VALUES // 5, True), (MAX_VALUES // 3, False)):
+        parts = (f"<parameter={name}>[{'0,' * values}0]</parameter>" for name in names)
+        answer, _ = taken(f"<function=read_file>{''.join(parts)}</function>", step)
+        assert len(answer.tool_calls) == is_call
+        assert (answer.unreadable is None) == is_call
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function_calls>" + " " * 90_000 + "x",
+        "<function_calls>" + " " * 40_000 + "<invoke" + " " * 40_000 + "</function_calls>",
+        "<think>" * 14_000,
+        "<tool_call>" * 9_000,
+        "[TOOL_CALLS]" + " " * 40_000 + "{}" * 25_000,
+        "<|python_tag|>" * 7_000,
+        "```\n" + "\n    " * 19_000 + "```x",
+        "<function=a>" + "<parameter=a>" * 7_000,
+        "<function=a><parameter=a>" + "\n" * 90_000 + "</function>",
+    ],
+)
+def test_no_text_that_begins_like_a_call_takes_long(text: str) -> None:
+    began = time.process_time()
+    assert taken(text)[0].tool_calls == ()
+    assert time.process_time() - began < 0.5  # of a pattern that could split it in many ways, hours
 
 
 @pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```"])
