@@ -22,6 +22,7 @@ from kairos_mcp.server.framing import LINE_BYTES
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.oauth import MAX_KEYS_BYTES
 from kairos_mcp.settings import agents, bounded_files, schema
+from kairos_mcp.tools.files import walk
 from kairos_mcp.tools.http import client, openapi
 from kairos_mcp.tools.mcp_servers import definition, flood_guard
 from kairos_mcp.tools.mcp_servers.tool_results import CHECKED_BYTES
@@ -98,6 +99,12 @@ ROWS = (
         f"{work.THREAD_UNITS:,} units of work for all its lines; in a worker thread",
         "core/patterns.py, views/trace.py, app/records.py, app/run_steps.py",
         "`bad_arguments`",
+    ),
+    (
+        "a `.gitignore`, in a worker thread",
+        f"{walk.IGNORE_BYTES:,} bytes, {walk.MAX_RULES:,} rules, of which {walk.RULES_AT_ONCE} are compiled at once",
+        "tools/files/walk.py",
+        "later rules count for nothing; the result says so",
     ),
     ("a glob", f"{patterns.GLOB_CHARS} characters, {patterns.GLOB_STARS} times `**`", "core/patterns.py", "as above"),
     (

@@ -2270,6 +2270,18 @@ OUTSIDE = (
         COSTS + "a_message_of_too_many_values_is_none",
     ),
     Guard(
+        "tools/files/walk.py",
+        "for spec in _compile_rules(lines[:MAX_RULES]))",
+        "for spec in _compile_rules(lines))",
+        "tools/test_search.py::test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said[*x{}?y*z]",
+    ),
+    Guard(
+        "tools/files/walk.py",
+        "        if part and (len(part) == RULES_AT_ONCE or",
+        "        if part and (False or",
+        "tools/test_search.py::test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said[*x{}?y*z]",
+    ),
+    Guard(
         "core/patterns.py",
         "work.spend(1 + len(line) * pattern.programsize // BYTES_PER_UNIT)",
         "pass",

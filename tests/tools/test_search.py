@@ -12,6 +12,7 @@ from support.tools import WorkspaceTools
 
 from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.tools.files.matching import WINDOW, find_hits
+from kairos_mcp.tools.files.walk import MAX_RULES, RULES_AT_ONCE, _compile_rules
 
 
 def test_lines_are_found_in_the_order_of_paths_with_their_numbers(tools: WorkspaceTools) -> None:
@@ -71,6 +72,20 @@ def test_a_gitignore_with_lines_that_are_no_patterns_still_counts(tools: Workspa
     assert tools.lines(tools.call("search_files", pattern="^x"))[-1] == "y:1: x"
     assert tools.call("search_files", pattern="^x").data["matches"] == 2
     assert time.monotonic() - began < 2  # such a pattern takes hours by backtracking
+
+
+@pytest.mark.parametrize("rule", ["*x{}?y*z", "[a-z]*[!0-9]" * 5 + "{}", "é*" * 9 + "{}"])
+def test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said(tools: WorkspaceTools, rule: str) -> None:
+    rules = ["*.log", *(rule.format(n) for n in range(30_000))]
+    tools.write({".gitignore": "\n".join([*rules[:MAX_RULES], "# later", "*.txt"]), "x.log": "x", "y.txt": "x"})
+    result = tools.call("search_files", pattern="^x")
+    assert tools.lines(result) == ["y.txt:1: x"]
+    assert any(".gitignore" in note and f"{MAX_RULES:,}" in note for note in result.data["notes"])
+    parts = list(_compile_rules(rules[:MAX_RULES]))
+    assert max(len(part.patterns) for part in parts) <= RULES_AT_ONCE
+    assert sum(len(part.patterns) for part in parts) == MAX_RULES
+    (tools.workspace / ".gitignore").write_text("\n".join([*rules[: MAX_RULES - 2], "*.txt", "!y.*"]))
+    assert tools.lines(tools.call("search_files", pattern="^x")) == ["y.txt:1: x"]  # the last rule that matches counts
 
 
 def test_a_search_stops_at_max_results_and_says_so(tools: WorkspaceTools) -> None:
