@@ -28,6 +28,7 @@ WITHOUT_STATE = ("--help", "--version", "serve")  # what needs no state folder, 
 _COMMANDS_OF_TOOLS = (
     (r"run_status without run_ids", "runs"),
     (r"run_status(?: with its run_id)?", "show RUN"),
+    (r"run_trace view=calls", "show RUN --view calls"),
     (r"run_trace(?: view=events)?", "show RUN --view events"),
     (r"run_continue", "answer RUN"),
     (r'run_control action="resume"', "resume RUN"),

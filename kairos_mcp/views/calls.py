@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
@@ -18,9 +18,17 @@ PREVIEW_CHARS = 160
 NEWEST_CALLS = 5
 
 
-def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
-    """Return the newest answered calls after the step `since`, oldest first."""
-    return call_entries(session, run, report_queries.newest_calls(session, run.n, limit, since))[::-1]
+class NewestCalls(NamedTuple):
+    """The newest answered calls, oldest first; `is_cut`: there are older ones."""
+
+    entries: list[JsonObject]
+    is_cut: bool
+
+
+def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> NewestCalls:
+    """Return the newest answered calls after the step `since`."""
+    rows = report_queries.newest_calls(session, run.n, limit + 1, since)
+    return NewestCalls(call_entries(session, run, rows[:limit])[::-1], len(rows) > limit)
 
 
 def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.CallRow]) -> list[JsonObject]:

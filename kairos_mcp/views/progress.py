@@ -82,7 +82,7 @@ def read_heartbeat(session: Session, run: RunRow, team: TeamView | None = None) 
     account, last = read_together(
         session,
         lambda session: read_account(session, run.account),
-        lambda session: newest_calls(session, run, 1),
+        lambda session: newest_calls(session, run, 1).entries,
     )
     number = account.spent.rounds + account.held.rounds
     if team is not None and last and loop_of(last[0]["ref"]) != loop_of(team.newest or ""):

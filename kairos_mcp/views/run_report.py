@@ -26,7 +26,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode, read_together
 from kairos_mcp.views import mandate_view
-from kairos_mcp.views.calls import newest_calls, single_call_output
+from kairos_mcp.views.calls import NewestCalls, newest_calls, single_call_output
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.team_view import TeamPhase, TeamView
 from kairos_mcp.views.waiting import (
@@ -204,10 +204,10 @@ def make_report(
         resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
         usage=_usage(run, account.spent, tally),
         remaining=_remaining_limits(account),
-        calls=tuple(calls),
+        calls=tuple(calls.entries),
         plan=team.plan() if team is not None else (),
         waiting=items,
-        degraded=(*_degraded_notes(notes, run, view, tally, waits, since), *current),
+        degraded=(*_degraded_notes(notes, run, view, tally, waits, since), *_cut_notes(calls), *current),
         next=next_call(
             session,
             run,
@@ -368,6 +368,11 @@ def _held_up_by(run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]
     if run.resume_at is not None:
         texts.append(f"Paused: {run.paused}")
     return texts
+
+
+def _cut_notes(calls: NewestCalls) -> list[str]:
+    shown = f"calls shows the newest {len(calls.entries)}; run_trace view=calls has all of them."
+    return [shown] if calls.is_cut else []
 
 
 def _degraded_notes(

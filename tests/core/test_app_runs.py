@@ -45,6 +45,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.rows import Session
+from kairos_mcp.views.calls import NEWEST_CALLS
 from kairos_mcp.views.trace import TraceQuery
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
@@ -80,6 +81,15 @@ async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
         assert report.usage["model_calls"] == report.rounds
         assert report.usage["tool_calls"] == 2
         assert [call["ok"] for call in report.calls] == [True, True]
+
+
+@pytest.mark.parametrize(("calls", "says_so"), [(NEWEST_CALLS, False), (NEWEST_CALLS + 1, True)])
+async def test_a_report_says_when_it_shows_only_the_newest_calls(place: Place, calls: int, says_so: bool) -> None:
+    async with open_checked_app(place.settings(reads(*["a.txt"] * calls), says("done"))) as app:
+        report = await app.runs.report(run_id := await start_run(app), ME)
+        assert len(report.calls) == NEWEST_CALLS
+        assert any("run_trace view=calls" in note for note in report.degraded) == says_so
+        assert (await app.records.trace(run_id, TraceQuery("calls"), ME))["total"] == calls
 
 
 async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
