@@ -15,6 +15,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store.tool_memory import recall
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
 WRITING = ("edit_file", "write_file", "plan_edits", "apply_edit_plan")
@@ -101,6 +102,21 @@ async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_
         assert not (await run_call(app, "apply_edit_plan", plan))["is_error"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         assert (await run_call(app, "apply_edit_plan", plan))["data"]["code"] == "stale_file"
+
+
+async def test_a_single_call_finds_nothing_of_another_but_its_plans(place):
+    edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
+        for _ in range(2):
+            await run_call(app, "plan_edits", {"edits": edits})
+        (first,), (second,) = place.rows("select n from run order by n")
+        ((plan,),) = place.rows("select name from memory where run = ?", first)
+        other = "insert into memory(run, name, body) values (?, 'taken-out call-1', 'of the first')"
+        await app._store.submit(lambda session: session.rows(other, (first,)))
+        with app._store.read_session() as session:
+            assert recall(session, second, plan) is not None
+            assert recall(session, first, "taken-out call-1") == "of the first"
+            assert recall(session, second, "taken-out call-1") is None
 
 
 async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reason(place):
