@@ -10,18 +10,23 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
 from kairos_mcp.core import jsonc
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.text import spell_out_hidden, truncate
 from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_server, mask_value
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.tables import ServerTable
 
 NAME_CHARS = 24
 MAX_SERVERS = 100
@@ -104,6 +109,17 @@ class _ServerReader:
     notes: list[str] = field(default_factory=list)
     wanted: list[WantedSecret] = field(default_factory=list)
 
+    def read_valid_setting(self, entry: Any) -> ServerSetting | None:
+        """Read an entry; None, with a note that says why, if our settings could not hold it. The others are taken."""
+        if not isinstance(entry, dict):
+            self.notes.append("not taken: it is no object")
+            return None
+        setting = self.read_setting(entry)
+        if setting is None or (problem := _find_problem(setting, self.wanted)) is None:
+            return setting
+        self.notes.append(f"not taken: {problem.removesuffix('.')}")
+        return None
+
     def read_setting(self, entry: Mapping[str, Any]) -> ServerSetting | None:
         if unknown := sorted(set(entry) - _KNOWN_KEYS):
             self.notes.append(f"left out: {', '.join(_quote(key) for key in unknown[:10])}")
@@ -183,7 +199,7 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
     for given_name in sorted(entries)[:MAX_SERVERS]:
         reader = _ServerReader(_choose_name(given_name, servers), translate)
         entry = entries[given_name]
-        setting = reader.read_setting(entry) if isinstance(entry, dict) else None
+        setting = reader.read_valid_setting(entry)
         if reader.name != given_name:
             reader.notes.insert(0, f"was called {_quote(given_name)}")
         if setting is not None:
@@ -192,6 +208,19 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
         if reader.notes:
             notes.append(f"{reader.name}: {'; '.join(reader.notes)}.")
     return ImportedServers(tuple(servers[name] for name in sorted(servers)), tuple(notes), tuple(wanted))
+
+
+def _find_problem(setting: ServerSetting, wanted: list[WantedSecret]) -> str | None:
+    """Return why the lines of a server would not be valid settings, without its values; None if they are."""
+    try:
+        lines = tomllib.loads(_format_server(setting, wanted, {}))
+        ServerTable.model_validate(lines["servers"][setting.name])
+    except ConfigError as error:
+        return error.message
+    except ValidationError as error:
+        _, key, message = first_problem(error)
+        return f"{key}: {message}" if key else message
+    return None
 
 
 def _translate_environment(expression: str, key: str) -> tuple[str, str | None]:

@@ -169,6 +169,25 @@ def test_servers_of_another_program_are_printed_and_written_only_on_request(inst
     assert sorted(path.name for path in installation.config.parent.iterdir() if path.name.startswith(".kairos")) == []
 
 
+def test_a_server_that_settings_can_not_hold_is_named_and_the_others_are_written(installation: Installation) -> None:
+    theirs = {
+        "good": {"command": "npx", "args": ["a"]},
+        "nowhere": {"command": "npx", "cwd": ""},
+        "header": {"url": "https://x.test/mcp", "headers": {"bad name": "x"}},
+        "half": {"command": "npx", "args": ["\ud83d"]},
+        "text": "npx",
+        "other": {"url": "https://y.test/mcp"},
+    }
+    (installation.place.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": theirs}))
+    written = installation("tools", "import", ".mcp.json", "--write", "--json")
+    assert written.code == 0
+    assert sorted(tomllib.loads(installation.config.read_text())["servers"]) == ["good", "other"]
+    notes = json.loads(written.out)["notes"]
+    assert [note.split(": ")[:2] for note in notes] == [
+        [name, "not taken"] for name in sorted(theirs.keys() - {"good", "other"})
+    ]
+
+
 KEYS = ("ghp_" + "a1B2" * 9, "hunter2plain", "pgword77", "k3yInQuery", "h3aderValue9")
 HELD = {
     "a": {"command": "npx", "args": ["--token", KEYS[0], "--password", KEYS[1], "-e", f"PGPASSWORD={KEYS[2]}"]},
