@@ -1540,6 +1540,12 @@ APPROVALS = (
         HIDING + "a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_nothing_else",
     ),
     Guard(
+        "store/tool_memory.py",
+        "    if own is not None or not name.startswith(_PLAN):",
+        "    if own is not None:",
+        HIDING + "a_single_call_finds_nothing_of_another_but_its_plans",
+    ),
+    Guard(
         "gate.py",
         "if touched.unresolved:",
         "if False:",
@@ -3234,6 +3240,12 @@ SLOW_SERVER = (
 ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_person"
 
 SERVERS_OF_OTHERS = (
+    Guard(
+        "tools/config_import.py",
+        "(problem := _find_problem(setting, self.wanted)) is None",
+        "True",
+        "registry/test_tools_commands.py::test_a_server_that_settings_can_not_hold_is_named_and_the_others_are_written",
+    ),
     Guard(
         "tools/config_import.py",
         "if is_reference(translated) or EMBEDDED_REFERENCE.search(translated):",
