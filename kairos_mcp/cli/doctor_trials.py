@@ -6,11 +6,13 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairos_mcp.cli.doctor_checks import Finding
 from kairos_mcp.cli.session import PERSON, with_app
+from kairos_mcp.core.decision_rights import VIA_DOCTOR
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -28,6 +30,7 @@ TRY_S = 20.0
 PROVIDER_TRY_S = 60.0  # a model on this machine may have to be loaded first
 SERVERS_TRY_S = 45.0  # a first start by npx or uvx downloads
 STDERR_LINES = 5
+_DOCTOR = replace(PERSON, via=VIA_DOCTOR)
 _ENDED = ("completed", "stopped", "failed", "cancelled")
 _INTERPRETERS = (
     (".venv/bin/python", (".venv/bin/python", "--version")),
@@ -97,7 +100,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
             route="provider",
             limits=Limits(rounds=1, model_calls=1),
         )
-        started = await app.runs.start_planner(request, PERSON, is_another=True)
+        started = await app.runs.start_planner(request, _DOCTOR, is_another=True)
         await app.runs.wait([started.run_id], until="rest", wait_s=PROVIDER_TRY_S, caller=PERSON)
         report = await app.runs.report(started.run_id, PERSON)
         if report.status not in _ENDED:
@@ -116,7 +119,8 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
     elif report.usage["model_calls"] and report.rounds:
         tokens = report.usage["input_tokens"] + report.usage["output_tokens"]
         seconds = time.monotonic() - began
-        yield Finding("provider", "ok", f"{settings.model} answered in {seconds:.1f} s ({count_of(tokens, 'token')})")
+        amount = f"{count_of(tokens, 'token')}, {report.run_id}"
+        yield Finding("provider", "ok", f"{settings.model} answered in {seconds:.1f} s ({amount})")
     else:
         why = " ".join(report.held_up_by or report.degraded) or f"nothing came within {PROVIDER_TRY_S:.0f} s."
         yield Finding("provider", "bad", f"{settings.model} gave no answer: {why}", "Try it again.")

@@ -21,9 +21,13 @@ LOCAL = "local"
 """The principal who owns the state folder: whoever uses stdio, the commands, or HTTP by the token made for them."""
 
 
+VIA_DOCTOR = "doctor"
+"""What a run came through by which `doctor` tries the provider: lists of a user's runs leave it out."""
+
+
 class Actor(NamedTuple):
-    """Who did something, as rows record it. `via`: what it came through (mcp, command, page, elicitation,
-    clock)."""
+    """Who did something, as rows record it. `via`: what it came through (mcp, command, page, elicitation, clock,
+    doctor)."""
 
     principal: str
     via: str

@@ -32,8 +32,19 @@ async def test_a_provider_that_answers_is_asked_once_on_the_day_s_account(kairos
         assert len(provider.heard) == 1
         await ask_doctor(kairos, "--offline", KAIROS_BASE_URL=provider.openai)
         assert len(provider.heard) == 1
-    (run,) = kairos("runs", "--json", "--all").json["runs"]
+    ((run_id,),) = kairos.rows("select id from run")
+    run = kairos("show", run_id, "--json").json
     assert (run["status"], run["usage"]["model_calls"]) == ("completed", 1)
+    assert run_id in findings(said, "provider")[-1][1]
+
+
+async def test_the_trial_of_a_provider_is_none_of_a_user_s_runs(kairos) -> None:
+    async with standin() as provider:
+        provider.will(talks("ok"))
+        await ask_doctor(kairos, KAIROS_BASE_URL=provider.openai)
+    assert kairos.rows("select count(*) from run") == [(1,)]
+    assert kairos("runs", "--json", "--all").json["runs"] == []
+    assert kairos("run", "--continue", "--json", "Go on.").code == 2  # there is no conversation to go on with
 
 
 async def test_a_provider_that_refuses_is_bad_with_its_reason(kairos) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -21,6 +22,9 @@ from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.store.database import make_folder
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
+from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
+from kairos_mcp.tools.mcp_servers.flood_guard import ConnectionWatch
+from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
 from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
@@ -477,3 +481,38 @@ def test_a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server(d
     server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
     assert call_server(server, "open", text=str(downstream.workspace / "plain")).content == "opened"
     assert call_server(server, "open", text=str(downstream.workspace / ".env")).content != "opened"
+
+
+STAYS = (
+    "import os, signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+    "time.sleep(600)\n"
+)
+
+
+def test_a_server_that_does_not_end_is_gone_with_its_pipes_before_the_event_loop_is_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = tmp_path / "pid"
+
+    async def hold() -> None:
+        start = ChildStart((sys.executable, "-c", STAYS, str(found)), dict(os.environ), None)
+        async with spawn_child(start, ConnectionWatch(), MessageRepair(), asyncio.Event()):
+            await asyncio.Event().wait()
+
+    async def begin_and_leave() -> None:
+        holding = asyncio.create_task(hold())
+        async with asyncio.timeout(WITHIN_S):
+            while not (found.exists() and found.read_text()):  # noqa: ASYNC110 - another process's file has no event
+                await asyncio.sleep(0.005)
+        for _ in range(2):  # the second one comes while it is being ended
+            holding.cancel()
+            await asyncio.sleep(0.05)
+        await asyncio.wait([holding])
+
+    before = len(os.listdir("/proc/self/fd"))
+    asyncio.run(begin_and_leave())
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not Path(f"/proc/{found.read_text()}").exists()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []

@@ -3804,6 +3804,12 @@ WHAT_IS_NEW = (
         "forks = (",
         STEP_FORKS + "a_fork_of_a_fork_keeps_what_was_said_in_both",
     ),
+    Guard(
+        "store/queries.py",
+        "{_IS_NO_TRIAL}{among} order by n desc",
+        "{among} order by n desc",
+        "commands/test_doctor_trials.py::test_the_trial_of_a_provider_is_none_of_a_user_s_runs",
+    ),
 )
 
 BESIDE = "approvals/test_sibling_changes.py::test_"

@@ -97,11 +97,13 @@ async def spawn_child(
     try:
         yield incoming, outgoing
     finally:
-        await asyncio.shield(asyncio.create_task(_stop(child, tasks, leash)))
-        if start.processes is not None:
-            await asyncio.shield(asyncio.to_thread(start.processes.wait_until_gone))
-        for stream in (incoming_send, incoming, outgoing, outgoing_receive):
-            stream.close()
+        try:
+            await asyncio.shield(asyncio.create_task(_stop(child, tasks, leash)))
+            if start.processes is not None:
+                await asyncio.shield(asyncio.to_thread(start.processes.wait_until_gone))
+        finally:
+            for stream in (incoming_send, incoming, outgoing, outgoing_receive):
+                stream.close()
 
 
 async def _start_process(start: ChildStart, leash_fd: int) -> asyncio.subprocess.Process:
@@ -229,26 +231,30 @@ async def _describe_exit(process: asyncio.subprocess.Process) -> str:
 
 
 async def _stop(child: ChildServer, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
+    """End the child: by asking first, unless this is cancelled too, as where the event loop ends before that."""
     process = child.process
     assert process.stdin is not None
     has_failed = child.watch.end_reason is not None
     child.watch.record_end("the connection to it was closed")
-    process.stdin.close()
-    if not has_failed:
+    try:
+        process.stdin.close()
+        if not has_failed:
+            await _wait_for_exit(process, GRACE_S)
+        _signal_group(process, signal.SIGTERM)
         await _wait_for_exit(process, GRACE_S)
-    _signal_group(process, signal.SIGTERM)
-    await _wait_for_exit(process, GRACE_S)
-    leash.close()  # the supervisor or the sandbox now kills what is left of it and of what it started
-    await _wait_for_exit(process, GRACE_S)
-    _signal_group(process, signal.SIGKILL)
-    await _wait_for_exit(process, GRACE_S)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    transport = getattr(process, "_transport", None)  # a grandchild may hold a pipe: nothing public closes our end
-    if transport is not None:
-        with suppress(PermissionError):
-            transport.close()
+    finally:
+        leash.close()  # the supervisor or the sandbox now kills what is left of it and of what it started
+        await _wait_for_exit(process, GRACE_S)
+        _signal_group(process, signal.SIGKILL)
+        await _wait_for_exit(process, GRACE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A grandchild may hold a pipe: nothing public closes our end, and it can't be closed once the loop is.
+        transport = getattr(process, "_transport", None)
+        if transport is not None:
+            with suppress(PermissionError):
+                transport.close()
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -> bool:
