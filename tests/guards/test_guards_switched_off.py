@@ -11,11 +11,11 @@ from pathlib import Path
 
 import guardtable
 import pytest
+from guard_changes import DoesNotApply
+from guard_names import PACKAGE, ChangedModule, change_module
 from guardtable import GUARDS, Guard
 
-import kairos_mcp
-
-ROOT = Path(kairos_mcp.__file__).parent.parent
+ROOT = PACKAGE.parent
 WITHIN_S = 120
 NOT_A_FAILURE = re.compile(r"\b(ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
 
@@ -26,19 +26,25 @@ assert Path(kairos_mcp.__file__).is_relative_to(Path(__file__).parent), kairos_m
 """
 
 
-def ids(guard: Guard) -> str:
-    return f"{guard.file}: {guard.text.strip()[:60]}".replace("::", ":")
+def describe(guard: Guard) -> str:
+    return f"{guard.name}: {' and '.join(map(str, guard.changes))[:80]}".replace("::", ":")
 
 
-def switched_off(guard: Guard, root: Path) -> None:
-    """A copy of the package in which the guard does not stand. Fails where it did not stand there exactly once."""
-    for folder in ("kairos_mcp", "config", "skills"):
+def switch_off(guard: Guard) -> ChangedModule:
+    try:
+        return change_module(guard.name, guard.changes)
+    except DoesNotApply as reason:
+        pytest.fail(f"A row of tests/guards/guardtable.py does not apply: {reason}.", pytrace=False)
+
+
+def copy_without(guard: Guard, root: Path) -> None:
+    """Make a copy of the package in which the guard is switched off."""
+    changed = switch_off(guard)
+    for folder in (PACKAGE.name, "config", "skills"):
         shutil.copytree(ROOT / folder, root / folder)  # with what is compiled of all other files
     (root / "looks.py").write_text(LOOKS)
-    file = root / "kairos_mcp" / guard.file
-    text = file.read_text(encoding="utf-8")
-    assert text.count(guard.text) == 1, f"the guard stands {text.count(guard.text)} times in {guard.file}: {guard.text}"
-    file.write_text(text.replace(guard.text, guard.without), encoding="utf-8")
+    file = root / PACKAGE.name / changed.file
+    file.write_text(changed.text, encoding="utf-8")
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
         compiled.unlink()
 
@@ -59,10 +65,10 @@ def run_guard_test(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(
-    "guard", [pytest.param(each, marks=() if each.quick else pytest.mark.slow) for each in GUARDS], ids=ids
+    "guard", [pytest.param(each, marks=() if each.quick else pytest.mark.slow) for each in GUARDS], ids=describe
 )
 def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
-    switched_off(guard, tmp_path)
+    copy_without(guard, tmp_path)
     done = run_guard_test(guard, tmp_path)
     said = done.stdout + done.stderr
     assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), said[-4_000:]
@@ -73,9 +79,8 @@ def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
 def test_every_guard_stands_where_its_row_says_and_its_test_is_there() -> None:
     """Seen at once, and not only when the slow rows are run."""
     for guard in GUARDS:
-        text = (ROOT / "kairos_mcp" / guard.file).read_text(encoding="utf-8")
-        assert text.count(guard.text) == 1, f"{guard.file}: {guard.text}"
-        compile(text.replace(guard.text, guard.without), guard.file, "exec")
+        changed = switch_off(guard)
+        compile(changed.text, changed.file, "exec")
         file, _, name = guard.test.partition("::")
         defined = rf"^(async )?def {re.escape(name.partition('[')[0])}\("
         assert re.search(defined, (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE), guard.test
@@ -84,8 +89,7 @@ def test_every_guard_stands_where_its_row_says_and_its_test_is_there() -> None:
 def test_no_guard_is_switched_off_by_a_name_that_is_not_there(tmp_path: Path) -> None:
     """Its test would fail for that alone."""
     for number, guard in enumerate(GUARDS):
-        text = (ROOT / "kairos_mcp" / guard.file).read_text(encoding="utf-8")
-        (tmp_path / f"{number}.py").write_text(text.replace(guard.text, guard.without), encoding="utf-8")
+        (tmp_path / f"{number}.py").write_text(switch_off(guard).text, encoding="utf-8")
     words = ["ruff", "check", "--isolated", "--no-cache", "--select=F821", "--output-format=concise", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
     unknown = re.findall(r"(\d+)\.py:\d+:\d+: (.*)", done.stdout)
@@ -100,5 +104,5 @@ def test_every_row_that_is_written_is_in_the_table() -> None:
 
 def test_every_guard_is_switched_off_in_another_way() -> None:
     assert len(GUARDS) >= 60
-    assert len({(each.file, each.text, each.without) for each in GUARDS}) == len(GUARDS)
+    assert len({(each.name, each.changes) for each in GUARDS}) == len(GUARDS)
     assert sum(each.quick for each in GUARDS) >= 10
