@@ -1677,6 +1677,11 @@ PROGRAMS = (
         SANDBOXED_SERVERS + "what_is_replaced_or_made_while_a_sandboxed_server_runs_is_covered_before_its_next_call",
     ),
     Guard(
+        "_SurveyWalk._note_unreadable",
+        never("len(self.unreadable) > MAX_UNREADABLE"),
+        "tools/test_unasked_reads.py::test_where_a_sandbox_can_not_cover_so_many_files_the_folders_that_hold_them_are_named",
+    ),
+    Guard(
         "ServerSandbox._open_in_workspace",
         without("unreadable=held.survey.unreadable"),
         SANDBOXED_SERVERS + "a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server",

@@ -149,7 +149,7 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
         held = (HeldEntry("sub", handle, is_protected=True), HeldEntry("other", handle, is_protected=False))
-        box = Sandbox(tmp_path, hidden=(tmp_path / ".git",), reads=(HERE,), writes=(HERE,))
+        box = Sandbox(tmp_path, hidden=(tmp_path / ".git",), reads=(HERE,))
         argv = box.wrap(["/bin/true"], status_fd=4, leash_fd=3, protected=held)
     finally:
         os.close(handle)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.tools import READ_BYTES, WorkspaceTools
 
+from kairos_mcp.core.env_files import is_env_file
+from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
@@ -16,7 +18,7 @@ from kairos_mcp.execution.authorization import Allowed, ApprovalContext, authori
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.commands.protected_paths import ProtectionRules, survey_protected_paths
+from kairos_mcp.tools.commands.protected_paths import MAX_UNREADABLE, ProtectionRules, survey_protected_paths
 from kairos_mcp.tools.commands.run_command import COMMAND_SPEC
 from kairos_mcp.tools.registry import ToolRegistry
 
@@ -150,3 +152,20 @@ def test_a_search_that_a_person_is_asked_about_shows_no_file_that_read_file_is_d
     is_hidden = gate.hidden_path_test(call)
     assert is_hidden is not None
     assert {path for path in FILES if is_hidden(path)} == PRIVATE, given
+
+
+def test_where_a_sandbox_can_not_cover_so_many_files_the_folders_that_hold_them_are_named(tmp_path: Path) -> None:
+    """A program may have made them; a person has to find them."""
+    for name in (".env", *(f"build/made/.env.{n}" for n in range(MAX_UNREADABLE))):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    root = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with pytest.raises(CommandDenied) as denied:
+            survey_protected_paths(root, ProtectionRules(), (), is_env_file)
+        (tmp_path / ".env").unlink()
+        assert len(survey_protected_paths(root, ProtectionRules(), (), is_env_file).unreadable) == MAX_UNREADABLE
+    finally:
+        os.close(root)
+    assert f"build/made ({MAX_UNREADABLE})" in denied.value.message
+    assert "remove" in denied.value.hint

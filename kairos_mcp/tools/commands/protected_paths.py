@@ -11,13 +11,13 @@ import contextlib
 import fcntl
 import os
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
-from kairos_mcp.core.paths import Globs, Scopes
+from kairos_mcp.core.paths import Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.tools.commands.git_programs import is_repository
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
@@ -283,8 +283,9 @@ class _SurveyWalk:
         if len(self.unreadable) > MAX_UNREADABLE:
             raise CommandDenied(
                 f"This workspace holds over {MAX_UNREADABLE} files that may not be read unasked; a sandbox can't "
-                "cover so many.",
-                "A person allows read_file for some of them by a rule of the gate, or names a smaller workspace.",
+                f"cover so many. Most of them are in {_name_fullest_folders(self.unreadable)}.",
+                "If a program made them, a person removes them. Else a person allows read_file for some of them by a "
+                "rule of the gate, or names a smaller workspace.",
             )
 
     def _record_bare(self, folder: str, folder_fd: int) -> None:
@@ -310,6 +311,12 @@ class _SurveyWalk:
             if not any(target == known or target.startswith(f"{known}/") for known in self.entries):
                 with contextlib.suppress(OSError):
                     self.entries[target] = ProtectedEntry(False, None, _fingerprint(os.lstat(real)))
+
+
+def _name_fullest_folders(paths: Collection[str]) -> str:
+    """Name the folders that hold the most of these files, each with how many."""
+    counted = Counter(path.rpartition("/")[0] or "." for path in paths)
+    return ", ".join(f"{shorten_path(printable_name(name))} ({count})" for name, count in counted.most_common(3))
 
 
 def open_long_path(root: int, folder: str) -> int:

@@ -73,11 +73,10 @@ class Sandbox:
 
     `workspace` stands at its real path, writable or read-only; what must not be written in it is named when the sandbox
     is made. `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
-    `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` and
-    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise. `caches`
-    stand at the same place below HOME inside, by which programs find them. `stand_ins` hide what stands at their paths
-    outside. Without `network` there is only a loopback
-    interface of its own.
+    `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` are also
+    let in, such as a toolchain in the home folder, which is empty otherwise. `caches` stand at the same place below
+    HOME inside, by which programs find them. `stand_ins` hide what stands at their paths outside. Without `network`
+    there is only a loopback interface of its own.
     """
 
     workspace: Path | None
@@ -86,7 +85,6 @@ class Sandbox:
     hidden: tuple[Path, ...] = ()
     sealed: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
-    writes: tuple[Path, ...] = ()
     caches: tuple[HomeEntry, ...] = ()
     stand_ins: tuple[SandboxMount, ...] = ()
 
@@ -198,7 +196,7 @@ class Sandbox:
     def _alias_arguments(self, mounts: Sequence[SandboxMount]) -> Iterator[str]:
         """Yield arguments for links to what is let in: a path may be known by a link that stands outside the view."""
         shown = [mount.path for mount in mounts if mount.kind not in ("empty", "private")]
-        for path in dict.fromkeys((*self.reads, *self.writes)):
+        for path in dict.fromkeys(self.reads):
             real = os.path.realpath(path)
             if str(path) != real and os.path.exists(real) and not _is_in_any(path, shown):
                 yield from ("--symlink", real, str(path))
@@ -219,13 +217,12 @@ class Sandbox:
         yield from _existing_mounts("readable", self.reads)
         for cache in self.caches:
             yield SandboxMount(Path(HOME) / cache.name, "readable", cache.path)
-        yield from _existing_mounts("writable", self.writes)
         yield from self.stand_ins
         if self.workspace is not None:
             yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
             _refuse_links(self.workspace)
         # Elsewhere nothing can be written anyway, and a mount in an emptied home would reveal a name in it.
-        writable = [Path(os.path.realpath(path)) for path in (*self.writes, *filter(None, [self.workspace]))]
+        writable = [Path(os.path.realpath(self.workspace))] if self.workspace is not None else []
         for sealed in _existing_mounts("sealed", (*self.sealed, *find_bubblewrap().installed)):
             if _is_in_any(sealed.path, writable):
                 yield SandboxMount(_top_entry(sealed.path, self.workspace), "sealed")
