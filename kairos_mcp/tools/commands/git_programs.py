@@ -13,12 +13,13 @@ import secrets
 import stat
 from collections.abc import Collection, Iterator, Mapping
 
+from kairos_mcp.tools.files.safe_open import open_without_links
+
 FileTexts = Mapping[str, bytes]  # by the path below the git folder
 
 MAX_FILES = 500  # that may start programs, of one repository
 MAX_FILE_BYTES = 256 * 1024
 _MAX_FOLDERS = 2_000
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DATA_FOLDERS = frozenset(("objects", "refs", "logs", "lfs", "reftable"))  # git runs nothing that lies there
 _SETTINGS_FILES = frozenset(("config", "config.worktree"))
 _POINTERS = frozenset(("commondir",))  # where git finds the settings of a linked worktree
@@ -83,7 +84,7 @@ def _list_program_files(git_fd: int) -> Iterator[tuple[str, int, str]]:
         if number == _MAX_FOLDERS:
             raise OverflowError
         with contextlib.suppress(OSError):  # it is gone
-            folder_fd = _open_folder(git_fd, folder)
+            folder_fd = open_without_links(git_fd, filter(None, folder.split("/")))
             try:
                 with os.scandir(folder_fd) as entries:
                     listed = sorted(entries, key=lambda entry: entry.name)
@@ -119,7 +120,7 @@ def _read_file(above: int, name: str) -> bytes | None:
 def _replace_file(git_fd: int, path: str, content: bytes | None) -> None:
     """Put a new file at the path, or none: what stood there may be a link, or be open elsewhere. Raises OSError."""
     folder, _, name = path.rpartition("/")
-    folder_fd = _open_folder(git_fd, folder)
+    folder_fd = open_without_links(git_fd, filter(None, folder.split("/")))
     try:
         if content is None:
             with contextlib.suppress(FileNotFoundError):
@@ -133,19 +134,6 @@ def _replace_file(git_fd: int, path: str, content: bytes | None) -> None:
         os.rename(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
     finally:
         os.close(folder_fd)
-
-
-def _open_folder(git_fd: int, folder: str) -> int:
-    """Open a folder below the git folder name by name, so that no link is followed. Raises OSError."""
-    fd = os.open(".", _FOLDER_FLAGS, dir_fd=git_fd)
-    for part in folder.split("/"):
-        if part:
-            try:
-                inner_fd = os.open(part, _FOLDER_FLAGS, dir_fd=fd)
-            finally:
-                os.close(fd)
-            fd = inner_fd
-    return fd
 
 
 def _keep_harmless_part(path: str, content: bytes) -> bytes | None:

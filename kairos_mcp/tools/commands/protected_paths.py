@@ -19,6 +19,7 @@ from typing import Literal
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.tools.commands.git_programs import is_repository
+from kairos_mcp.tools.files.safe_open import open_without_links
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
@@ -403,15 +404,3 @@ def remove_mount_points(root: int, held: HeldPaths) -> None:
                 os.rmdir(path, dir_fd=root)
             elif status.st_size == 0:
                 os.unlink(path, dir_fd=root)
-
-
-def open_without_links(root: int, parts: Collection[str]) -> int:
-    """Open a folder below `root` name by name, so that no link is followed. Raises OSError."""
-    fd = os.open(".", _FOLDER_FLAGS, dir_fd=root)
-    for part in parts:
-        try:
-            inner_fd = os.open(part, _FOLDER_FLAGS, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner_fd
-    return fd

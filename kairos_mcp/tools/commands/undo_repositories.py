@@ -20,7 +20,8 @@ from kairos_mcp.tools.commands.git_programs import (
     without_programs,
     write_program_files,
 )
-from kairos_mcp.tools.commands.protected_paths import DEPENDENCIES, ProtectedEntry, open_without_links
+from kairos_mcp.tools.commands.protected_paths import DEPENDENCIES, ProtectedEntry
+from kairos_mcp.tools.files.safe_open import open_without_links
 from kairos_mcp.tools.files.walk import is_in_ignored_folder
 from kairos_mcp.tools.files.workspace import Workspace
 

@@ -29,7 +29,6 @@ from kairos_mcp.tools.commands.protected_paths import (
     ProtectionRules,
     list_unheld,
     open_up_below,
-    open_without_links,
     survey_again,
 )
 from kairos_mcp.tools.commands.undo_repositories import (
@@ -40,6 +39,7 @@ from kairos_mcp.tools.commands.undo_repositories import (
     restore_repository,
     undo_new_repository,
 )
+from kairos_mcp.tools.files.safe_open import open_without_links
 
 MAX_FILES = 64  # in a folder that is moved into the record
 MAX_TEXT_BYTES = 256 * 1024  # of all their texts; what is larger, or no text, is only renamed

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
@@ -223,3 +223,16 @@ def _birth_time(path: str, found: os.stat_result) -> str:
         return ""
     known = int.from_bytes(answer.raw[:4], sys.byteorder) & _STATX_BTIME
     return answer.raw[_BTIME_AT : _BTIME_AT + 12].hex() if known else ""
+
+
+def open_without_links(root: int, parts: Iterable[str]) -> int:
+    """Open a folder below `root` name by name, so that no link is followed and any length of path is taken. Raises
+    OSError."""
+    fd = os.open(".", FOLDER | _NOFOLLOW, dir_fd=root)
+    for part in parts:
+        try:
+            inner_fd = os.open(part, FOLDER | _NOFOLLOW, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner_fd
+    return fd
