@@ -1,7 +1,8 @@
 """Files like `.env`: which files they are, and where their values stand.
 
-In such a file every value is hidden, whatever its form: even a short word may be a password there. `.env.example` is
-made to be shown. Names, comments and the number of lines stay as they are.
+They are `.env`, `.env.local`, `.envrc`, `prod.env`, and all below `.envs/`. In such a file every value is hidden,
+whatever its form: even a short word may be a password there. An example (`.env.example`, `sample.env`) is made to be
+shown. Names, comments and the number of lines stay as they are.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from kairos_mcp.core.secret_forms import MASK
 
 Span = tuple[int, int]
 
-_EXAMPLE = ".env.example"
+_EXAMPLES = frozenset({"example", "sample", "template"})
 _SETTING = re.compile(rb"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")
 _CONTINUED = re.compile(rb"(?:[^\\]|\\.)*\\")
 _BARE_NAME = re.compile(rb"\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_.]*\s*[=:]?\s*")
 
 
 def is_env_file(path: str) -> bool:
-    """Whether a path names a file like `.env`, by its last part and without regard to case."""
-    name = path.rstrip("/").rpartition("/")[2].casefold()
-    return name.startswith(".env") and name != _EXAMPLE
+    """Whether a path names a file like `.env`: by its last part, or as one below `.envs`, without regard to case."""
+    *folders, name = path.rstrip("/").casefold().split("/")
+    if not (name.startswith(".env") or name.endswith(".env") or ".envs" in folders):
+        return False
+    return name.removesuffix(".env").rpartition(".")[2] not in _EXAMPLES
 
 
 def find_env_values(content: bytes) -> Iterator[Span]:

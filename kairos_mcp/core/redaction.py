@@ -16,6 +16,7 @@ from typing import Any, Literal
 from kairos_mcp.core.env_files import find_env_values, is_env_file
 from kairos_mcp.core.masked_file import PIECE_BYTES, MaskedFile, mask_in_pieces
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.secret_files import find_by_file_name, telling_name
 from kairos_mcp.core.secret_forms import (
     MASK,
     MAX_TAIL_CHARS,
@@ -24,7 +25,7 @@ from kairos_mcp.core.secret_forms import (
     encoded_patterns,
 )
 from kairos_mcp.core.secret_grammar import JudgedMatches, compile_patterns, find_secrets, is_source
-from kairos_mcp.core.secret_spans import Span, Spans, merge_spans, spans_between
+from kairos_mcp.core.secret_spans import Span, Spans, drop_masked, merge_spans, spans_between
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
 BESIDE_CUT_CHARS = 16 * 1024  # on each side of a cut, searched for a secret that it would part
@@ -87,7 +88,7 @@ class Redactor:
 
     def redact_text(self, text: str) -> Redacted:
         """Replace every secret in a text by `[secret]`; what is masked already stays as it is."""
-        masked = _mask_content(_encode(text), "source", self._known_forms)
+        masked = _mask_content(_encode(text), "source", "", self._known_forms)
         return _as_text(text, masked)
 
     def find_parted(self, text: str, at: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ class Redactor:
         """
         start = max(0, at - BESIDE_CUT_CHARS)
         content, cut = _encode(text[start : at + BESIDE_CUT_CHARS]), len(_encode(text[start:at]))
-        for begins, ends in _join_lines(content, _mask_content(content, "source", self._known_forms).spans):
+        for begins, ends in _join_lines(content, _mask_content(content, "source", "", self._known_forms).spans):
             if begins < cut < ends:
                 return start + _count_chars(content[:begins]), start + _count_chars(content[:ends])
         return at, at
@@ -118,13 +119,17 @@ class Redactor:
         Once `is_over`, what was masked by then is returned: the beginning of the content.
         """
         kind: _FileKind = "env" if is_env_file(path) else "source" if is_source(path) else "settings"
-        known = self._known_forms
+        known, name = self._known_forms, telling_name(path)
         for cached in self._masked:
-            if cached.kind == kind and cached.known is known and cached.masked.content == content:
+            if (
+                (cached.kind, cached.name) == (kind, name)
+                and cached.known is known
+                and cached.masked.content == content
+            ):
                 return cached.masked
-        masked = _mask_content(content, kind, known, is_over)
+        masked = _mask_content(content, kind, name, known, is_over)
         if len(masked.content) == len(content):
-            self._masked = _keep_last(_CachedFile(masked, kind, known), self._masked)
+            self._masked = _keep_last(_CachedFile(masked, kind, name, known), self._masked)
         return masked
 
     @property
@@ -236,7 +241,7 @@ def _count_chars(content: bytes) -> int:
 
 
 def _is_secret_member(name: str, value: Any) -> bool:
-    if not isinstance(value, str) or not value or value.startswith(MASK):
+    if not isinstance(value, str) or not value or value == MASK:
         return False
     if names_key(name) and looks_like_key(value, quoted=True):
         return True
@@ -247,7 +252,7 @@ def _is_secret_member(name: str, value: Any) -> bool:
 
 def _is_secret_in_text(name: str, value: Any) -> bool:
     """Whether the value is a secret by the name beside it where both stand in a text, as they do beside data."""
-    if not isinstance(value, str) or not value or value.startswith(MASK) or not may_name_secret(name):
+    if not isinstance(value, str) or not value or value == MASK or not may_name_secret(name):
         return False
     return _is_masked_beside(name, value) and not find_secrets(_encode(value))
 
@@ -270,6 +275,7 @@ class _CachedFile:
 
     masked: MaskedFile
     kind: _FileKind
+    name: str
     known: Any
 
 
@@ -285,13 +291,14 @@ def _keep_last(newest: _CachedFile, others: Iterable[_CachedFile]) -> tuple[_Cac
 
 
 def _mask_content(
-    content: bytes, kind: _FileKind, known: Any, is_over: Callable[[], bool] = lambda: False
+    content: bytes, kind: _FileKind, name: str, known: Any, is_over: Callable[[], bool] = lambda: False
 ) -> MaskedFile:
-    """Mask a content. `known`: a pattern of the values that are known, or None."""
+    """Mask a content. `name`: that of the file, if it tells what is secret in it. `known`: a pattern of the values that
+    are known, or None."""
     if len(content) <= PIECE_BYTES:
-        found = _find_in_piece(content, 0, kind, _find_values(content, kind, known))
+        found = _find_in_piece(content, 0, kind, _find_values(content, kind, name, known))
         return MaskedFile(content, Spans(found) if found else ())
-    values, drawn, judged = _find_values(content, kind, known), Spans(), JudgedMatches()
+    values, drawn, judged = _find_values(content, kind, name, known), Spans(), JudgedMatches()
 
     def find(start: int, end: int) -> list[Span]:
         for span in values:  # drawn no further than they are needed, so that the time is heeded
@@ -309,15 +316,16 @@ def _find_in_piece(
     """Return where secrets stand in a piece, which begins at byte `start`, and `values` that were found before."""
     found = find_secrets(piece, settings=kind != "source", judged=judged)
     more = [(max(left - start, 0), min(right - start, len(piece))) for left, right in values]
-    spans = merge_spans(piece, (*found, *more)) if more else found
+    spans = drop_masked(piece, merge_spans(piece, (*found, *more))) if more else found
     return [(left + start, right + start) for left, right in spans] if start else spans
 
 
-def _find_values(content: bytes, kind: _FileKind, known: Any) -> Iterator[Span]:
-    """Yield where known values and the values of a file like `.env` stand, in order."""
-    if kind != "env":
-        return _find_known(content, known)
-    return merge(_find_known(content, known), find_env_values(content))
+def _find_values(content: bytes, kind: _FileKind, name: str, known: Any) -> Iterator[Span]:
+    """Yield where known values stand, those of a file like `.env` and those that the file's name tells, in order."""
+    found = _find_known(content, known)
+    if name:
+        found = merge(found, find_by_file_name(name, content))
+    return merge(found, find_env_values(content)) if kind == "env" else found
 
 
 def _find_known(content: bytes, known: Any) -> Iterator[Span]:

@@ -1,20 +1,25 @@
 """The grammar of secrets: in which forms a value in a text is a secret, by its name, its place or its shape.
 
-    secret      = shape | header | address | option | assignment | key block
+    secret      = shape | header | address | command | assignment | pair | key block | what a file's name tells
     shape       = a key of a known service, as `sk-…`, `ghp_…`, `AKIA…`, a JSON Web Token
     header      = `Authorization: Bearer …`, `Cookie: …`
     address     = `scheme://user:VALUE@host`
-    option      = `--NAME VALUE`, `--NAME=VALUE`, `login USER password VALUE`
-    assignment  = [`export` | `ENV` | `ARG` …] NAME separator VALUE, or `<NAME>VALUE</NAME>`
+    command     = options, logins, directives, statements of SQL (secret_commands.py)
+    assignment  = [`export` | `ENV` | `ARG` …] NAME separator VALUE (secret_assignments.py)
+    pair        = NAME and VALUE in two members, attributes, arguments or elements (secret_pairs.py)
     NAME        = anything that ends in password, passwd, passphrase, pwd, pass, secret, token, api_key, credential …,
-                  in any case, joined in any way (`DB_PASSWORD`, `dbPassword`, `db-password`, `db.password2`)
-    separator   = `=`, `:`, `=>`, `:=`, and in a Dockerfile a blank
-    VALUE       = a quoted text (also over several lines), an indented YAML block, or what stands until the line ends
+                  in any case, joined in any way (`DB_PASSWORD`, `dbPassword`, `db-password`, `db.password2`, `PGPASS`),
+                  also with letters written as numbers (`pa\\u0073sword`)
+    separator   = `=`, `:`, `=>`, `:=`, those of full width, and in a Dockerfile a blank
+    VALUE       = a quoted text (also over several lines), an indented YAML block, what stands until the line ends or on
+                  deeper lines below; in a connection string what stands until the next `;`
     key block   = `-----BEGIN … PRIVATE KEY-----` to its end, or as far as key material follows; or lines of base64
                   that decode to the beginning of a private key, or that end in `-----END … PRIVATE KEY-----`
+    file's name = secret_files.py; files like `.env` are in env_files.py
 
 No VALUE is: nothing, a reference (`${X}`, `{{ x }}`, `env:X`), a placeholder (`<password>`, `***`), a word like `true`,
-the path of a file, or a label: words of which one names a secret (`your-password`).
+the path of a file, or a label: words of which one names a secret (`your-password`). A default within a reference is a
+VALUE (`${X:-VALUE}`), and so is what only begins like a reference, a comment or what is masked.
 
 Settings and sources are judged apart. In settings (`is_source` says which files are none) every VALUE is a secret. In
 sources and in prose names like `token` stand beside code: there a VALUE has to be what a variable in capitals is set
@@ -31,10 +36,53 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from kairos_mcp.core.secret_assignments import ASSIGNMENT, PREFIX, find_quoted, judge_assignment
+from kairos_mcp.core.secret_assignments import ASSIGNMENT, ESCAPED, judge_assignment, judge_escaped
+from kairos_mcp.core.secret_commands import (
+    COMMANDS,
+    DIRECTIVE,
+    DOCKER,
+    LOGIN,
+    OPTION,
+    STATEMENT,
+    USER,
+    judge_command,
+    judge_directive,
+    judge_docker,
+    judge_login,
+    judge_option,
+    judge_statement,
+    judge_user,
+)
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.secret_keys import BASE64_LINE, PEM, PEM_END, find_key_blocks, judge_base64, judge_pem_end
-from kairos_mcp.core.secret_spans import Span, line_end, merge_spans
+from kairos_mcp.core.secret_keys import (
+    BASE64_LINE,
+    BASIC,
+    ENCODED_PEM,
+    PEM,
+    PEM_END,
+    find_key_blocks,
+    judge_base64,
+    judge_basic,
+    judge_encoded_pem,
+    judge_pem_end,
+)
+from kairos_mcp.core.secret_pairs import (
+    ARGUMENTS,
+    BLOCK,
+    DATA,
+    ELEMENT,
+    ELEMENTS,
+    PAIR,
+    TAG,
+    judge_arguments,
+    judge_block,
+    judge_data,
+    judge_element,
+    judge_elements,
+    judge_pair,
+    judge_tag,
+)
+from kairos_mcp.core.secret_spans import Span, drop_masked, line_end, merge_spans
 from kairos_mcp.core.secret_values import (
     HEADERS,
     STRONG,
@@ -43,9 +91,6 @@ from kairos_mcp.core.secret_values import (
     is_label,
     is_mixed,
     is_nothing,
-    is_set_secret,
-    is_setting,
-    looks_like_key,
 )
 
 MAX_JUDGED = 20_000  # matches of a form in one text; from there on what follows on their lines is masked unseen
@@ -77,16 +122,19 @@ _HEADER = (  # on a line or in a command: all that follows the scheme
 )
 _BEARER = r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,900})"
 _ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:([^\s/@\"'<>]{1,200})@"
-_LOGIN = r"(?i)\b(?:login|user)[ \t]+\S+\s+password[ \t]+(\S+)"
-_OPTION = rf"(?i)(?:^|[\s\"'`(])--?[a-z0-9-]{{0,40}}?(?:{STRONG}|{WEAK})[\"',]*[ \t]+(.)"
-_ELEMENT = rf"(?i)<[a-z0-9_.:-]{{0,60}}?(?:{STRONG}|{WEAK})(?:\s[^<>]{{0,200}})?>([^<>\r\n]{{1,800}})</"
-_DOCKER = rf"(?mi)^[ \t]*(?:ENV|ARG)[ \t]+[A-Z0-9_.-]{{0,60}}?(?:{STRONG}|{WEAK})(?:_?[0-9]{{1,3}})?[ \t]+([^\s=])"
 _BEGINNINGS = (
     *(
         "-----BEGIN",
         "-----END",
         "://",
         r"(?i:bearer|basic)\s",
+        r"\\(?:u00|x)[2-7]",
+        r"(?i:identified\s)",
+        r"[\s\"'\[,(]-(?:-[a-z-]*)?(?:[uUaw]|user|auth)\b",
+        r"(?i:\bauth\b)",
+        r"(?i:chpasswd|--from-literal|masterauth|jdbc:oracle)",
+        r"\bmysql|mariadb|docker|podman|helm|nerdctl|skopeo|buildah",
+        "LS0tLS1CRUdJTi",
         r"\b(?:sk|pk|rk|hf|gsk|npm|dop_v1|nvapi|xai|pplx|r8)[-_]",
     ),
     *(
@@ -104,7 +152,6 @@ _BEGINNINGS = (
     ),
     *(r"kairos\.", "MII", "MIG", "M[A-F][A-Za-z0-9]CA[QT]", "MH[A-Za-z0-9]CA[QT]", "b3BlbnNzaC1rZXktdjE"),
 )
-_OPTION_VALUE = re.compile(rb"[^\s\"'`,;|)\]}]{1,800}")
 
 
 def is_source(path: str) -> bool:
@@ -135,7 +182,7 @@ def find_secrets(text: bytes, *, settings: bool = False, judged: JudgedMatches |
                 reached = max(reached, span[1])
         judged[number] = count
     found += find_key_blocks(text, _pem().finditer(text))
-    return merge_spans(text, found) if found else []
+    return drop_masked(text, merge_spans(text, found)) if found else []
 
 
 def _judge_shape(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
@@ -147,7 +194,7 @@ def _judge_shape(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
 def _judge_header(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     start, end = match.span(1)
     value = text[start:end].decode("utf-8", "replace")
-    if value.startswith(MASK) or value[0] in "{<$%":
+    if value == MASK or value[0] in "{<$%":
         return ()
     digit = any(letter.isdigit() for letter in value)
     cookie = b"cookie" in match.group().lower() and re.search(r"[^\s=]=[^\s=<{$;]", value) is not None
@@ -165,40 +212,6 @@ def _judge_address(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     return (match.span(1),) if settings or len(value) >= 3 else ()
 
 
-def _judge_login(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    value = match.group(1).decode("utf-8", "replace")
-    return (match.span(1),) if settings and is_setting(value) else ()
-
-
-def _judge_option(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    begins = match.start(1)
-    if (opened := PREFIX.match(text, begins)) is not None:
-        start, end = find_quoted(text, opened, False)
-    else:
-        found = _OPTION_VALUE.match(text, begins)
-        if found is None:
-            return ()
-        start, end = found.span()
-    value = text[start:end].decode("utf-8", "replace")
-    if value.startswith("-") or not is_setting(value):
-        return ()
-    return ((start, end),) if settings or looks_like_key(value, quoted=False) or opened is not None else ()
-
-
-def _judge_element(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    value = match.group(1).decode("utf-8", "replace")
-    secret = is_setting(value) if settings else looks_like_key(value, quoted=True)
-    return (match.span(1),) if secret else ()
-
-
-def _judge_docker(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    """The value of `ENV NAME VALUE`, which may have blanks."""
-    start = match.start(1)
-    end = line_end(text, start)
-    value = text[start:end].decode("utf-8", "replace").strip()
-    return ((start, end),) if is_setting(value) and (settings or is_set_secret(value)) else ()
-
-
 @cache
 def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], ...]:
     """Each form as a pattern, and the function that finds the secret in what it matches."""
@@ -207,11 +220,24 @@ def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], 
         (compile_patterns([_HEADER]), _judge_header),
         (compile_patterns([_BEARER]), _judge_bearer),
         (compile_patterns([_ADDRESS]), _judge_address),
-        (compile_patterns([_LOGIN]), _judge_login),
-        (compile_patterns([_OPTION]), _judge_option),
-        (compile_patterns([_ELEMENT]), _judge_element),
-        (compile_patterns([_DOCKER]), _judge_docker),
+        (compile_patterns([LOGIN]), judge_login),
+        (compile_patterns([OPTION]), judge_option),
+        (compile_patterns([USER]), judge_user),
+        (compile_patterns(COMMANDS), judge_command),
+        (compile_patterns([DIRECTIVE]), judge_directive),
+        (compile_patterns(STATEMENT), judge_statement),
+        (compile_patterns([BASIC]), judge_basic),
+        (compile_patterns([ENCODED_PEM]), judge_encoded_pem),
+        (compile_patterns([ELEMENT]), judge_element),
+        (compile_patterns([DOCKER]), judge_docker),
         (compile_patterns([ASSIGNMENT]), judge_assignment),
+        (compile_patterns([ESCAPED]), judge_escaped),
+        (compile_patterns([PAIR]), judge_pair),
+        (compile_patterns([TAG]), judge_tag),
+        (compile_patterns([ELEMENTS]), judge_elements),
+        (compile_patterns([ARGUMENTS]), judge_arguments),
+        (compile_patterns([BLOCK]), judge_block),
+        (compile_patterns([DATA]), judge_data),
         (compile_patterns([PEM_END.decode()]), judge_pem_end),
         (compile_patterns([BASE64_LINE]), judge_base64),
     )

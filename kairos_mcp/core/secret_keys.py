@@ -17,6 +17,9 @@ _END = b"-----END "
 PEM = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 PEM_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 BASE64_LINE = r"(?m)^[^A-Za-z0-9+/\r\n]{0,40}([A-Za-z0-9+/]{60,}={0,2})(?:\\n)?[\"',]{0,3}[ \t]*\r?$"
+ENCODED_PEM = r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}"  # base64 of `-----BEGIN …`, as in a kubeconfig
+BASIC = r"(?i)\bauth\\?[\"']?[ \t]*[:=][ \t]*\\?[\"']?([A-Za-z0-9+/]{4,1000}={0,2})"  # `user:password`, as for Docker
+_USER_AND_PASSWORD = re.compile(rb"[\x20-\x39\x3b-\x7e]{1,200}:[\x20-\x7e]{1,2000}")
 _KEY_LINE = re.compile(  # base64, the last line of it, a header of the key, or nothing
     rb"[^A-Za-z0-9+/=\n]{0,40}(?:[A-Za-z0-9+/=\\]{4,}|[A-Z][A-Za-z-]{1,40}: [^\n]{0,400}|)"
     rb"(?:\\n)?[\"',;+\\]{0,4}[ \t\r]*"
@@ -78,6 +81,24 @@ def judge_pem_end(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
             break
         start = above
     return ((start, end),) if start < begins else ()
+
+
+def judge_encoded_pem(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """A private key in base64, which a value of a kubeconfig or of a Kubernetes Secret holds."""
+    return (match.span(),) if b"PRIVATE KEY" in _decode(match.group()[:120]) else ()
+
+
+def judge_basic(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """What decodes to a user and a password, as in Docker's config.json."""
+    return (match.span(1),) if _USER_AND_PASSWORD.fullmatch(_decode(match.group(1))) else ()
+
+
+def _decode(text: bytes) -> bytes:
+    """Decode base64, also where its end is missing; return nothing if it is none."""
+    try:
+        return base64.b64decode(text.rstrip(b"=")[: len(text) // 4 * 4] + b"=" * (-len(text.rstrip(b"=")) % 4))
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def judge_base64(text: bytes, match: Any, settings: bool) -> Iterable[Span]:

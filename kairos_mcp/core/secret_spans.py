@@ -12,6 +12,8 @@ from itertools import islice, takewhile
 from operator import itemgetter
 from typing import overload
 
+from kairos_mcp.core.secret_forms import MASK
+
 Span = tuple[int, int]  # in bytes: from, to (excluded)
 SPAN_BYTES = 16  # that a span takes in `Spans`
 MAX_SECRET_BYTES = 16 << 10  # a private key with its lines is shorter; of a longer line, so much is looked at
@@ -67,6 +69,12 @@ def merge_spans(text: bytes, spans: Iterable[Span]) -> list[Span]:
         elif start < end:
             joined.append([start, end])
     return [line for start, end in joined for line in _split_lines(text, start, end)]
+
+
+def drop_masked(text: bytes, spans: Iterable[Span]) -> list[Span]:
+    """Return spans without those that hold the mask already."""
+    masked = MASK.encode()
+    return [(start, end) for start, end in spans if text[start:end] != masked]
 
 
 def _split_lines(text: bytes, start: int, end: int) -> Iterator[Span]:

@@ -48,6 +48,7 @@ RIGHTS = "approvals/test_rights.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
+FORMS_IN_FILES = "secrets/test_forms_in_files.py::test_"
 EVERY_FIELD = "secrets/test_every_field.py::test_a_secret_in_any_field_of_"
 FOREIGN_FOLDERS = "commands/test_foreign_folders.py::test_"
 ASIDE = "secrets/test_redacting_aside.py::test_"
@@ -2453,7 +2454,7 @@ OUTSIDE = (
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),
     Guard(  # `pass` has to begin a word, `password` need not
-        "judge_assignment",
+        "_named",
         replaced("_SHORT_NAME.fullmatch", "_SHORT_NAME.match"),
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),
@@ -2463,6 +2464,40 @@ OUTSIDE = (
         "secrets/test_masking.py::test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged",
     ),
     Guard("find_key_blocks", always("closes < at"), ASIDE + "no_part_of_a_text_is_searched_twice_for_the_end_of_a_key"),
+    Guard(
+        "_forms",
+        without("(compile_patterns([PAIR]), judge_pair)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
+    ),
+    Guard(
+        "_forms",
+        without("(compile_patterns([USER]), judge_user)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
+    ),
+    Guard(
+        "find_quoted",
+        replaced("len(text) if has_lines else ends", "ends"),
+        FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
+    ),
+    Guard(
+        "_block_lines",
+        replaced("at < len(text)", "at < min(len(text), 600)"),
+        FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
+    ),
+    Guard(
+        "list_values_around",
+        replaced("islice(..., MAX_MEMBERS)", "..."),
+        FORMS_IN_FILES + "of_a_record_few_values_are_looked_at",
+    ),
+    Guard(
+        "find_by_file_name", never("is_table(name)"), FORMS_IN_FILES + "a_column_with_the_name_of_a_secret_is_masked"
+    ),
+    Guard("is_env_file", without("'.envs' in folders"), FORMS_IN_FILES + "all_below_envs_is_asked_about_and_masked"),
+    Guard(
+        "reading_tool.read_file",
+        without("is_table_of_secrets"),
+        FORMS_IN_FILES + "a_table_of_secrets_too_large_to_be_masked_is_refused",
+    ),
     Guard(
         "_keep_last",
         without("size > CACHED_BYTES"),
@@ -2542,7 +2577,7 @@ OUTSIDE = (
     ),
     Guard(
         "_find_in_piece",
-        replaced("merge_spans(piece, (*found, *more)) if more else found", "found"),
+        replaced("drop_masked(piece, merge_spans(piece, (*found, *more))) if more else found", "found"),
         "secrets/test_masking.py::test_a_known_value_survives_in_no_form",
     ),
     Guard(

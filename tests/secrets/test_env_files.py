@@ -135,7 +135,10 @@ def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_
 @pytest.mark.parametrize(
     ("name", "held"),
     [*((".env", True), ("a/.env.production", True), (".ENV", True), (".envrc", True)),
-     *((".env.example", False), ("env", False), ("a.env", False), (".env/readme.md", False))],
+     *(("prod.env", True), ("conf/App.ENV", True), (".envs/prod", True), ("a/.envs/.local/.django", True)),
+     *((".env.example", False), (".env.sample", False), (".env.prod.template", False)),
+     *(("example.env", False), ("app.sample.env", False), (".envs/.local.example", False)),
+     *(("env", False), ("a.env.py", False), (".env/readme.md", False), ("envs/prod", False))],
 )  # fmt: skip
 def test_such_a_file_is_known_by_its_name(name: str, held: bool) -> None:
     assert is_env_file(name) == held

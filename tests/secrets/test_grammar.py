@@ -24,6 +24,7 @@ PACKAGES = (
 
 
 def check_masked(planted: Planted, before: str = "", after: str = "") -> None:
+    before, after = ("", "") if planted.alone else (before, after)
     content = (before + planted.text + after).encode()
     masked = Redactor().mask_file(planted.path, content)
     shown = masked.shown.decode()
@@ -50,7 +51,7 @@ def test_a_secret_in_any_form_of_the_grammar_is_masked() -> None:
 def test_a_secret_that_crosses_the_end_of_a_window_is_masked(shift: int) -> None:
     for what in SAMPLE[:20]:
         planted = PLANTED[what]
-        if not planted.path.startswith(".env"):
+        if not (planted.path.endswith(".env") or planted.path.startswith(".env") or planted.alone):
             check_masked(planted, "x\n" * ((WINDOW_BYTES + shift) // 2), "\n\ny\n" * OVERLAP_BYTES)
 
 

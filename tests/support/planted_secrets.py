@@ -28,6 +28,21 @@ STRONG_NAMES = tuple(name for name in NAMES if re.search("passw|passphrase", nam
 WORD, MIXED = "quaggazebra", "Zq7-okApi+4711"
 VALUES = (WORD, MIXED, "quagga zebra okapi", "$quagga!zebra#9", "zebra; -- quagga", "qu'agga9zebra", "zébra-quagga 7")
 
+TRICKY_VALUES = ("$x9Kquagga", "#quagga9zebra", "[secret]quagga9zebra")  # as a reference, a comment, what is masked
+LINES = {  # that hold WORD; each for a file of settings and for one of code or prose
+    "a user of curl": f"curl -u me:{WORD} https://h.example/\n",
+    "a user of curl, in quotes": f'curl --user "me:{WORD}" https://h.example/\n',
+    "a user in a list": f'run(["curl", "-u", "me:{WORD}"])\n',
+    "a user of a database": f"CREATE USER me IDENTIFIED BY '{WORD}';\n",
+    "a role of a database": f"ALTER ROLE me WITH LOGIN PASSWORD '{WORD}';\n",
+    "sshpass": f"sshpass -p {WORD} ssh h\n",
+    "mysql": f"mysql -u me -p{WORD} db\n",
+    "docker login": f"docker login -u me -p {WORD}\n",
+    "chpasswd": f"echo 'me:{WORD}' | chpasswd\n",
+    "kubectl": f"kubectl create secret generic x --from-literal=a={WORD}\n",
+    "Oracle": f'"jdbc:oracle:thin:me/{WORD}@h:1521:x"\n',
+}
+
 Form = Callable[[str, str], str]
 
 
@@ -38,6 +53,7 @@ class Planted:
     path: str
     text: str
     traces: tuple[str, ...]
+    alone: bool = False  # what stands before it changes what it is
 
 
 SETTINGS: dict[str, tuple[str, Form]] = {
@@ -57,6 +73,38 @@ SETTINGS: dict[str, tuple[str, Form]] = {
     "a file without an ending": ("conf", lambda name, value: f"{name}: {value}\n"),
     "xml": ("a.xml", lambda name, value: f"<a><{name}>{value}</{name}></a>\n"),
     "env": (".env.local", lambda name, value: f"# mine\nPLAIN={value}\nX=\n"),
+    "env of another name": ("prod.env", lambda name, value: f"PLAIN={value}\nX=\n"),
+    "yaml, a pair": (
+        "a.yaml",
+        lambda name, value: f"env:\n  - name: {name}\n    value: {_quoted(value)}\n  - name: X\n",
+    ),
+    "yaml, a pair turned": (
+        "a.yaml",
+        lambda name, value: f"env:\n- value: {_quoted(value)}\n  name: {name}\n- name: X\n",
+    ),
+    "json, a pair": ("a.json", lambda name, value: _json({"env": [{"name": name, "value": value}, {"name": "X"}]})),
+    "json, a pair turned": ("a.json", lambda name, value: _json([{"x": 1, "value": value, "name": name}])),
+    "json, a record": ("a.json", lambda name, value: _json({name: {"type": "string", "value": value}, "x": 1})),
+    "json, a list": ("a.json", lambda name, value: _json({name: [value, value], "x": 1})),
+    "json, a letter escaped": ("a.json", lambda name, value: f'{{"{_escaped(name)}": {_quoted(value)}}}\n'),
+    "yaml, a record": ("a.yaml", lambda name, value: f"{name}:\n  type: x\n  default: {_quoted(value)}\nx: 1\n"),
+    "yaml, on the next line": (
+        "a.yaml",
+        lambda name, value: f"db:\n  {name}:  # mine\n    {value}\n    {value}\nx: 1\n",
+    ),
+    "yaml, tagged": ("a.yaml", lambda name, value: f"{name}: !vault {value}\n{name}: &a {value}\n"),
+    "yaml, folded": ("a.yaml", lambda name, value: f"{name}: {value}\n  {value}\nx: 1\n"),
+    "yaml, a long block": ("a.yaml", lambda name, value: f"{name}: |\n" + f"  {value}\n" * 70 + "x: 1\n"),
+    "toml, a long text": ("a.toml", lambda name, value: f'{name} = """\n' + f"{value}\n" * 70 + '"""\nx = 1\n'),
+    "wide blanks": ("a.yaml", lambda name, value: f"{name}\u00a0\uff1a\u3000{value}\n"),
+    "xml, attributes": ("web.config", lambda name, value: f'<a><add key="{name}" value="{value}"/></a>\n'),
+    "xml, an element of a name": ("a.xml", lambda name, value: f'<entry key="{name}">{value}</entry>\n'),
+    "xml, two elements": ("a.xml", lambda name, value: f"<name>{name}</name>\n<value>{value}</value>\n"),
+    "xml, raw": ("a.xml", lambda name, value: f"<{name}>\n  <![CDATA[{value}]]>\n</{name}>\n"),
+    "terraform": ("a.tf", lambda name, value: f'variable "{name}" {{\n  default = {_quoted(value)}\n}}\n'),
+    "a table": ("a.csv", lambda name, value: f'id,{name},x\n1,"{value}",y\n2,"{value}",y\n'),
+    "pgpass": (".pgpass", lambda name, value: f"h:5432:*:me:{value}\n"),
+    "netrc": (".netrc", lambda name, value: f"machine h\n  login me\n  password {_quoted(value)}\n"),
 }
 SOURCES: dict[str, tuple[str, Form, tuple[str, ...], tuple[str, ...]]] = {
     "a variable": (
@@ -73,6 +121,25 @@ SOURCES: dict[str, tuple[str, Form, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "a quoted password": ("a.js", lambda name, value: f"connect({{{name}: '{value}'}})\n", STRONG_NAMES, VALUES[:2]),
     "a quoted key": ("a.go", lambda name, value: f'{name} := "{value}"\n', NAMES, (MIXED,)),
+    "an argument": (
+        "wp-config.php",
+        lambda name, value: f"define('{name}', '{value}');\n",
+        ("DB_PASSWORD", "AUTH_KEY", "dbpassword"),
+        VALUES[:2],
+    ),
+    "a member of a connection string": (
+        "a.cs",
+        lambda name, value: f'c = "Server=h;User Id=me;{name}={value};Trusted=yes";\n',
+        ("Password", "PWD"),
+        (WORD, MIXED),
+    ),
+    "a parameter": ("a.java", lambda name, value: f'"jdbc:x://h/d?{name}={value}&a=b"\n', STRONG_NAMES, (WORD,)),
+    "joined pieces": (
+        "a.js",
+        lambda name, value: f'{name} = "{value}" +\n  "{value}"\n',
+        ("DB_PASSWORD", "password"),
+        VALUES[:2],
+    ),
     "an image": ("a.md", lambda name, value: f"ENV {name} {value}\n", ("DB_PASSWORD",), (WORD, MIXED)),
 }
 
@@ -83,15 +150,46 @@ def list_planted() -> Iterator[tuple[str, Planted]]:
         for name in NAMES:
             for value in VALUES:
                 if not (form == "xml" and "<" in value) and not (form.startswith("shell") and '"' in value):
-                    yield f"{form}, {name}, {value}", Planted(path, write(name, value), _traces(value))
+                    planted = Planted(path, write(name, value), _traces(value), alone=form == "a table")
+                    yield f"{form}, {name}, {value}", planted
     for form, (path, write, names, values) in SOURCES.items():
         for name in names:
             for value in values:
                 yield f"{form}, {name}, {value}", Planted(path, write(name, value), _traces(value))
+    yield from _list_others()
     for path in ("a.py", "a.yaml", "notes.txt"):
         yield f"an address in {path}", Planted(path, f"see https://me:{WORD}@h.example/x\n", (WORD,))
         for kind, key in _keys().items():
             yield from _list_keys(path, kind, key)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _escaped(name: str) -> str:
+    """The name with its last letter as a number."""
+    return f"{name[:-1]}\\u{ord(name[-1]):04x}"
+
+
+def _list_others() -> Iterator[tuple[str, Planted]]:
+    for value in TRICKY_VALUES:
+        for form in ("yaml, quoted", "json", "toml", "ini", "properties"):
+            path, write = SETTINGS[form]
+            yield f"{form}, {value}", Planted(path, write("password", value), (value, "quagga"))
+        yield f"a variable, {value}", Planted("a.py", f'DB_PASSWORD = "{value}"\n', (value, "quagga"))
+    for form, line in LINES.items():
+        for path in ("run.sh", "a.md"):
+            yield f"{form} in {path}", Planted(path, f"x\n{line}y\n", (WORD,))
+    coded = base64.b64encode(f"me:{WORD}".encode()).decode()
+    yield "a login of Docker", Planted("config.json", _json({"auths": {"h": {"auth": coded}}}), (coded,))
+    yield "an env file below .envs", Planted(".envs/prod", f"A={WORD}\n", (WORD,))
+    for path in ("secrets/db_password", ".vault-token"):
+        yield f"the file {path}", Planted(path, f"{WORD}\n", (WORD,), alone=True)
 
 
 def _list_keys(path: str, kind: str, key: str) -> Iterator[tuple[str, Planted]]:
@@ -103,6 +201,8 @@ def _list_keys(path: str, kind: str, key: str) -> Iterator[tuple[str, Planted]]:
     yield f"{kind} without its lines in {path}", Planted(path, f"{body}\n", traces)
     yield f"{kind}, indented, in {path}", Planted(path, "".join(f"    {line}\n" for line in lines), traces)
     yield f"{kind} in one line in {path}", Planted(path, f'"{key.strip()}"\n'.replace("\n", "\\n"), traces)
+    coded = base64.b64encode(key.encode()).decode()
+    yield f"{kind} in base64 in {path}", Planted(path, f"client-key-data: {coded}\n", (coded[:80], coded[100:140]))
     yield f"{kind}, cut, in {path}", Planted(path, "\n".join(lines[: max(2, len(lines) // 2)]), traces)
 
 

@@ -16,6 +16,7 @@ from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES, MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.secret_files import is_table, names_secret_column
 from kairos_mcp.core.text import count_of
 from kairos_mcp.tools.files.content_hash import HashContent
 from kairos_mcp.tools.files.listings import stop_time
@@ -71,7 +72,8 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
         with workspace.open_file(workspace.find_spelling(arguments["path"]), at_once=at_once) as opened:
             head = opened.read(min(opened.size, read_bytes))
             _check_text(opened, head)
-            if is_env_file(opened.path) and opened.size > read_bytes:
+            is_table_of_secrets = is_table(opened.path) and names_secret_column(head)
+            if (is_env_file(opened.path) or is_table_of_secrets) and opened.size > read_bytes:
                 raise TooLarge(
                     f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
                 )

@@ -1,0 +1,141 @@
+"""Find the members of a record: of the one that a place lies in, or of the one that begins at a place.
+
+A record is what stands between braces, or the lines of one column (YAML, TOML). Members of records inside it are none
+of its own. A record is looked at as far as REACH_BYTES, MAX_BRACES and MAX_LINES go, so that each takes the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from kairos_mcp.core.secret_spans import Span, line_end, line_start
+
+REACH_BYTES = 4 << 10
+MAX_BRACES = 64
+MAX_LINES = 32  # upwards, and as many downwards
+MAX_MEMBERS = 4  # called `value` and the like that are looked at, the nearest first
+_BRACE = re.compile(rb"[{}]")
+_INDENT = re.compile(rb"[ \t]*(?:-[ \t]+)*")
+_ITEM = re.compile(rb"[ \t]*-[ \t]")
+_VALUE_MEMBER = re.compile(
+    rb"(?i)(?<![\w.\"'$-])\\{0,2}[\"']?(value|val|default|default[_-]?value|plain(?:[_-]?text)?|content|"
+    rb"string[_-]?value|secret[_-]?string)\\{0,2}[\"']?[ \t]*(?:=>|[:=])"
+)
+_ANY_MEMBER = re.compile(rb"(?<![\w.\"'$/-])\\{0,2}[\"']?([\w./-]{1,200})\\{0,2}[\"']?[ \t]*(?:=>|[:=])")
+
+Member = tuple[bytes, int, int]  # its name, where that begins, and where its separator ends
+
+
+def list_values_around(text: bytes, at: int) -> Iterator[Member]:
+    """Yield the members called `value` and the like of the record that a place lies in, MAX_MEMBERS at most."""
+    begins = _find_open_brace(text, at)
+    parts = _list_lines(text, at) if begins is None else _list_flow(text, begins + 1)
+    yield from islice(_list_members(text, parts, _VALUE_MEMBER), MAX_MEMBERS)
+
+
+def list_values_below(text: bytes, at: int) -> Iterator[Member]:
+    """Yield the members called `value` and the like of the record that begins at a place: at a brace, or below it."""
+    yield from islice(_list_members(text, _list_below(text, at), _VALUE_MEMBER), MAX_MEMBERS)
+
+
+def list_members_below(text: bytes, at: int) -> Iterator[Member]:
+    """Yield all members of the record that begins at a place."""
+    yield from _list_members(text, _list_below(text, at), _ANY_MEMBER)
+
+
+def indent_of(text: bytes, at: int) -> int:
+    """Return the column in which a line's text begins, behind the dashes of a list. `at`: where the line starts."""
+    found = _INDENT.match(text, at)
+    return 0 if found is None else found.end() - at
+
+
+def _list_members(text: bytes, parts: Iterator[Span], pattern: re.Pattern[bytes]) -> Iterator[Member]:
+    for start, end in parts:
+        for found in pattern.finditer(text, start, end):
+            yield found.group(1), found.start(1), found.end()
+
+
+def _list_below(text: bytes, at: int) -> Iterator[Span]:
+    if text[at : at + 1] == b"{":
+        return _list_flow(text, at + 1)
+    first, own = _next_line(text, at), indent_of(text, line_start(text, at))
+    return _list_lines(text, first) if first is not None and indent_of(text, first) > own else iter(())
+
+
+def _next_line(text: bytes, at: int) -> int | None:
+    """Return where the next line that is not empty starts."""
+    for _ in range(MAX_LINES):
+        at = line_end(text, at) + 1
+        if at >= len(text):
+            return None
+        if text[at : line_end(text, at)].strip():
+            return at
+    return None
+
+
+def _find_open_brace(text: bytes, at: int) -> int | None:
+    """Return where the brace stands that a place lies in."""
+    first, depth = max(0, at - REACH_BYTES), 0
+    for _ in range(MAX_BRACES):
+        opens, closes = text.rfind(b"{", first, at), text.rfind(b"}", first, at)
+        if opens < 0:
+            return None
+        if closes < opens and depth == 0:
+            return opens
+        depth += 1 if closes > opens else -1
+        at = max(opens, closes)
+    return None
+
+
+def _list_flow(text: bytes, start: int) -> Iterator[Span]:
+    """Yield the parts of what stands between braces that lie in no braces of their own. `start`: behind the first."""
+    depth = 0
+    limit = min(len(text), start + REACH_BYTES)
+    for count, brace in enumerate(_BRACE.finditer(text, start, limit)):
+        if depth == 0:
+            yield start, brace.start()
+        depth += 1 if brace.group() == b"{" else -1
+        if depth < 0 or count > MAX_BRACES:
+            return
+        start = brace.end()
+    if depth == 0:
+        yield start, limit
+
+
+def _list_lines(text: bytes, at: int) -> Iterator[Span]:
+    """Yield the lines of the column in which the line at a place begins: downwards to the end of its record, then
+    upwards to its start."""
+    first = line_start(text, at)
+    column, ends = indent_of(text, first), line_end(text, first)
+    yield first, ends
+    for _ in range(MAX_LINES):
+        begins = ends + 1
+        if begins >= len(text):
+            break
+        ends = line_end(text, begins)
+        kind = _line_kind(text, begins, column)
+        if kind == "outside" or (kind == "member" and _ITEM.match(text, begins)):
+            break
+        if kind == "member":
+            yield begins, ends
+    begins = first
+    for _ in range(MAX_LINES):
+        if begins == 0 or _ITEM.match(text, begins):
+            return
+        begins = line_start(text, begins - 1)
+        if (kind := _line_kind(text, begins, column)) == "outside":
+            return
+        if kind == "member":
+            yield begins, line_end(text, begins)
+
+
+def _line_kind(text: bytes, begins: int, column: int) -> str:
+    found = indent_of(text, begins)
+    first = text[begins + found : begins + found + 1]
+    if first in (b"", b"\r", b"\n", b"#"):
+        return "empty"
+    if found < column or first == b"[" or text[begins : begins + 3] == b"---":
+        return "outside"
+    return "member" if found == column else "below"

@@ -1,0 +1,111 @@
+"""Forms of secrets one by one: what is masked, what beside it stays, and what is not looked at for ever."""
+
+from __future__ import annotations
+
+import pytest
+from support.app import ME, Place, rests
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.redaction import MASK, Redactor
+from kairos_mcp.core.secret_records import MAX_MEMBERS, list_values_around
+
+WORD = "quaggazebra"
+# In each text WORD is the secret; all else has to stay.
+FORMS = {
+    "a pair of YAML": ("a.yaml", "- name: DB_PASSWORD\n  value: quaggazebra\n- name: HOST\n  value: keep\n"),
+    "a pair that is turned": ("a.yaml", "- value: quaggazebra\n  name: DB_PASSWORD\n- value: keep\n  name: HOST\n"),
+    "a pair in TOML": ("a.toml", '[[env]]\nname = "API_KEY"\nvalue = "quaggazebra"\n[[env]]\nvalue = "keep"\n'),
+    "a pair in code": ("a.ts", 'env: [{ name: "DB_PASSWORD", value: "quaggazebra" }, { name: "A", value: "b" }]\n'),
+    "attributes": ("web.config", '<add value="quaggazebra" key="DbPassword"/><add key="Host" value="keep"/>\n'),
+    "a Kubernetes Secret": (
+        "a.yaml",
+        "kind: Secret\nmetadata:\n  name: x\ndata:\n  any: quaggazebra\n---\nkind: ConfigMap\ndata:\n  any: keep\n",
+    ),
+    "a variable of Terraform": (
+        "a.tf",
+        'variable "db_password" {\n  type = string\n  default = "quaggazebra"\n}\nvariable "x" {\n  default = "y"\n}\n',
+    ),
+    "a user of curl": ("run.sh", "curl -u me:quaggazebra https://h\ndocker run -u node:node -u 1000:1000 x\n"),
+    "a connection string": ("a.cs", 'c = "Server=h;User Id=sa;Password=quaggazebra;Trusted=yes";\n'),
+    "a value beside references": ("a.yaml", "password: quaggazebra\nother_password: ${DB_PASSWORD}\ntoken: $TOKEN\n"),
+    "a glued name": ("run.sh", "PGPASS=quaggazebra\nCOMPASS=north\nBYPASS=always\n"),
+    "a list": ("a.json", '{"passwords": ["quaggazebra"], "x": ["keep"]}\n'),
+    "a value in brackets": ("a.py", 'password = (\n    "quaggazebra"\n)\nnames = ("password", "token")\n'),
+    "a directive": ("redis.conf", "requirepass quaggazebra\nport 6379\n"),
+    "words of prose": ("notes.txt", "Token expired\nPassword required\n"),
+}
+
+
+@pytest.mark.parametrize("what", FORMS)
+def test_a_form_is_masked_and_what_stands_beside_it_is_not(what: str) -> None:
+    path, text = FORMS[what]
+    masked = Redactor().mask_file(path, text.encode())
+    assert masked.shown.decode() == text.replace(WORD, MASK)
+    assert Redactor().mask_file(path, masked.shown).spans in ([], ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: cXVhZ2dhemVicmE=\n",  # not a type with a default
+        "password: ${DB_PASSWORD:-quaggazebra}\n",
+        "password: !quaggazebra\n",
+        "passwd: !!str quaggazebra\n",
+    ],
+)
+def test_a_value_that_only_looks_like_something_else_is_masked_whole(text: str) -> None:
+    shown = Redactor().mask_file("a.yaml", text.encode()).shown.decode()
+    assert MASK in shown
+    assert not any(part in shown for part in ("quagga", "cXVh", "DB_P"))
+
+
+@pytest.mark.parametrize("lines", [59, 61, 5_000])
+def test_a_value_of_many_lines_is_masked_to_its_end(lines: int) -> None:
+    body = f"  {WORD}\n" * lines
+    for path, text in (
+        ("a.yaml", f"password: |\n{body}x: 1\n"),
+        ("a.sh", f'PASSWORD="\n{body}"\nx=1\n'),
+        ("a.py", f'DB_PASSWORD = """\n{body}"""\nx = 1\n'),
+    ):
+        shown = Redactor().mask_file(path, text.encode()).shown.decode()
+        assert shown.count(WORD) == 0
+        assert shown.count(MASK) == lines
+        assert shown.endswith(("x: 1\n", "x=1\n", "x = 1\n"))
+
+
+def test_of_a_record_few_values_are_looked_at() -> None:
+    text = b"name: token\n" + b"value: x\n" * 30
+    assert len(list(list_values_around(text, 0))) == MAX_MEMBERS
+
+
+def test_a_column_with_the_name_of_a_secret_is_masked() -> None:
+    text = 'id,dbPassword,note\n1,quagga,keep\n2,"qua""gga,\nzebra",keep\n3,,keep\n'
+    shown = Redactor().mask_file("users.csv", text.encode()).shown.decode()
+    assert shown == 'id,dbPassword,note\n1,[secret],keep\n2,"[secret]\n[secret]",keep\n3,,keep\n'
+    assert Redactor().mask_file("a.csv", b"id,name\n1,quagga\n").spans in ([], ())
+
+
+async def test_a_table_of_secrets_too_large_to_be_masked_is_refused(place: Place) -> None:
+    """Its later parts don't say which column is which."""
+    row = f"1,{WORD}\n"
+    for name, head in (("users.csv", "id,password\n"), ("plain.csv", "id,name\n")):
+        (place.workspace / name).write_text(head + row * ((9 << 20) // len(row)))
+    async with App.open(place.settings(), via="mcp") as app:
+        outputs = {}
+        for name in ("users.csv", "plain.csv"):
+            run_id = await app.runs.start_call(
+                "read_file", {"path": name, "start_line": 700_000, "end_line": 700_001}, ME
+            )
+            outputs[name] = (await rests(app, run_id)).output
+    assert outputs["users.csv"]["is_error"]
+    assert WORD not in str(outputs["users.csv"])
+    assert WORD in outputs["plain.csv"]["content"]
+
+
+async def test_all_below_envs_is_asked_about_and_masked(place: Place) -> None:
+    (place.workspace / ".envs").mkdir()
+    (place.workspace / ".envs" / "prod").write_text(f"PLAIN={WORD}\n")
+    async with App.open(place.settings(), via="mcp") as app:
+        report = await rests(app, await app.runs.start_call("read_file", {"path": ".envs/prod"}, ME))
+    assert report.status == "input_required"
+    assert Redactor().mask_file(".envs/prod", f"PLAIN={WORD}\n".encode()).shown == b"PLAIN=[secret]\n"
