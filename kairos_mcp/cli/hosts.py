@@ -12,6 +12,7 @@ from typing import Literal
 from kairos_mcp.cli.host_formats import JSON, TOML, YAML, HostFormat
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import nearest_names
 from kairos_mcp.settings.settings import current_folder, user_home
 
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor", "codex", "gemini", "zed", "goose"]
@@ -144,3 +145,12 @@ HOSTS: dict[HostName, Host] = {
         make_entry=_goose_entry,
     ),
 }
+
+
+def find_host(name: str) -> HostName:
+    """Return the name of a host as it is listed. Raises BadArguments with the nearest and all of them."""
+    for host in HOSTS:
+        if host == name:
+            return host
+    near = nearest_names(name, list(HOSTS))[0]
+    raise BadArguments(f"There is no host {name[:40]!r}. Did you mean {near}?", f"Hosts: {', '.join(HOSTS)}.")

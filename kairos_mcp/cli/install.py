@@ -14,7 +14,7 @@ import typer
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.host_entries import correct_entry, is_own_entry, starts_program
 from kairos_mcp.cli.hostfile import HostFile
-from kairos_mcp.cli.hosts import HOSTS, Host, HostName
+from kairos_mcp.cli.hosts import HOSTS, Host, HostName, find_host
 from kairos_mcp.cli.http_entries import find_token, make_http_entry
 from kairos_mcp.cli.options import AllFlags
 from kairos_mcp.cli.own_start import find_distribution, installed_words
@@ -28,7 +28,9 @@ ENTRY = "kairos"
 
 
 def install(
-    host: Annotated[HostName, typer.Argument(metavar="HOST", help=f"{', '.join(HOSTS)}.")],
+    name: Annotated[
+        str, typer.Argument(metavar="HOST", help=f"{', '.join(HOSTS)}.", autocompletion=lambda: list(HOSTS))
+    ],
     *,
     write: Annotated[bool, typer.Option("--write", help="Edit the host's file; a copy of it is kept.")] = False,
     uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the entry; a copy is kept.")] = False,
@@ -48,6 +50,7 @@ def install(
     """
     if uninstall and (write or force):
         raise BadArguments("--uninstall stands alone.", "It edits the host's file; leave out --write and --force.")
+    host = find_host(name)
     chosen = HOSTS[host]
     file = chosen.file(os.environ, project=project)
     if uninstall:
@@ -55,11 +58,15 @@ def install(
     if http:
         entry, is_secret = _http_entry(host, flags, port, writes=write, project=project)
         return _print_or_write(chosen, file, entry, write=write, force=force, is_secret=is_secret)
-    if project and not flags.workspaces:
-        flags = Flags(flags.home, (str(current_folder()),), flags.config)
-    settings = read_settings(flags)  # an entry that could not start is not installed
     open_folder = None
-    if settings.origins["workspaces"] not in ("flag", "file"):  # the host has another environment
+    if project and not flags.workspaces:
+        read_settings(Flags(flags.home, (str(current_folder()),), flags.config))
+        open_folder = chosen.open_folder  # a file that a team shares names no folder of this machine
+        if open_folder is None:
+            flags = Flags(flags.home, (str(current_folder()),), flags.config)
+        print_note("The path of the program is the one of this machine; others of a team install theirs.")
+    settings = read_settings(flags)  # an entry that could not start is not installed
+    if open_folder is None and settings.origins["workspaces"] not in ("flag", "file"):  # the host's environment differs
         open_folder = chosen.open_folder
         if open_folder is None:
             print_note("No --workspace is given: this entry has no file tools.")

@@ -259,7 +259,7 @@ def _pin(item: JsonObject, digest: str | None, *, as_json: bool) -> Pinned:
         return Pinned(item["key"], item["digest"] if is_beginning else digest)
     if as_json or not is_person_there():
         raise BadArguments(
-            "What is decided about is certain only by the run's whole id and the KEY, or by --digest.",
+            "Without a terminal give the full run id and KEY, or --digest.",
             "`show` prints all of them.",
         )
     return Pinned(item["key"], item["digest"])

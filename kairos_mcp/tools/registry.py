@@ -297,7 +297,8 @@ class ToolRegistry:
         if reason is not None:
             return UnknownTool(reason, "Go on without it.")
         if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
-            return UnknownTool(f"No tool matches {_quote_name(name)}. {' '.join(found_notes[:2])}", "Go on without it.")
+            why = " ".join(found_notes[:2])  # which says how to go on
+            return UnknownTool(f"No tool matches {_quote_name(name)}. {why}", "registry_search lists what there is.")
         near = ", ".join(nearest_names(name, list(self._tools))) or "none"
         hint = f"Nearest of {len(self._tools)}: {near}; registry_search lists all."
         return UnknownTool(f"No tool matches {_quote_name(name)}.", hint)

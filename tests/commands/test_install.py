@@ -94,7 +94,20 @@ def test_where_uvx_started_it_the_entry_is_uvx_s_and_not_what_lies_in_its_cache(
 def test_write_makes_the_projects_file_with_its_folder_as_workspace(kairos, host: str) -> None:
     name, section = PROJECTS[host]
     assert kairos("install", host, "--write", "--project").code == 0
-    assert entry_in(kairos.folder / name, section)["args"][-2:] == ["--workspace", str(kairos.folder)]
+    folder = HOSTS[host].open_folder or str(kairos.folder)
+    assert entry_in(kairos.folder / name, section)["args"][-2:] == ["--workspace", folder]
+
+
+@pytest.mark.parametrize("host", [host for host in PROJECTS if HOSTS[host].open_folder is not None])
+def test_a_file_that_a_team_shares_names_no_folder_of_this_machine(kairos, host: str) -> None:
+    name, _ = PROJECTS[host]
+    assert kairos("install", host, "--write", "--project").code == 0
+    assert f'"{kairos.folder}"' not in (kairos.folder / name).read_text()
+
+
+def test_an_unknown_host_is_refused_with_the_nearest_one(kairos) -> None:
+    said = kairos("install", "claude-cod")
+    assert (said.code, "Did you mean claude-code?" in said.err, "Value error" in said.err) == (2, True, False)
 
 
 def test_claude_desktop_has_no_projects(kairos) -> None:

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -119,12 +120,27 @@ def decisions_table() -> str:
 
 
 def settings_table() -> str:
-    """The settings with their defaults and descriptions, from the packaged file."""
-    rows = [f"| `{name}` | {value} | {_cell(text)} |" for name, value, text in _settings()]
-    return "\n".join(["| setting | default | what it is |", "|---|---|---|", *rows])
+    """The settings with their types, defaults and descriptions, from the packaged file."""
+    rows = [f"| `{name}` | {kind} | {value} | {_cell(text)} |" for name, kind, value, text in _settings()]
+    return "\n".join(["| setting | type | default | what it is |", "|---|---|---|---|", *rows])
 
 
-def _settings() -> Iterator[tuple[str, str, str]]:
+def _setting_type(value: str) -> str:
+    """The type of a setting in words, by its default or its example."""
+    match tomllib.loads(f"value = {value}")["value"]:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "number"
+        case list():
+            return "list"
+        case dict():
+            return "table"
+        case _:
+            return "text"
+
+
+def _settings() -> Iterator[tuple[str, str, str, str]]:
     comment: list[str] = []
     section = ""
     for line in (ROOT / "config" / "kairos.toml").read_text().splitlines():
@@ -133,10 +149,7 @@ def _settings() -> Iterator[tuple[str, str, str]]:
             section = f"{table}.NAME." if example else f"{table}."
         elif setting := re.fullmatch(r"(# )?(\w+) = (.*)", line):
             shown = "none" if setting[1] else f"`{setting[3]}`"
-            if comment:
-                yield section + setting[2], shown, " ".join(comment)
-            else:
-                yield section + setting[2], shown, "as above"
+            yield section + setting[2], _setting_type(setting[3]), shown, " ".join(comment) or "as above"
             comment = []
         elif line.startswith("# "):
             comment.append(line[2:])
