@@ -67,8 +67,10 @@ def test_what_a_server_writes_after_its_answer_is_undone_and_nothing_follows(dow
     before = read_folder(downstream.workspace)
     kept: dict[str, str] = {}
     memory = ToolMemory(kept.__setitem__, kept.get)
-    for tool in ("linger", "echo", "echo"):
-        made = call_server(server, tool, memory=memory, text=str(downstream.workspace))
+    wrote = downstream.workspace / "thread.wrote"  # made anew after each round of writes
+    for tool, text in (("linger", downstream.workspace), ("await", wrote), ("await", wrote)):
+        wrote.unlink(missing_ok=True)
+        made = call_server(server, tool, memory=memory, text=str(text))
         assert is_paused(downstream)
         assert read_folder(downstream.workspace) == before
     assert (made.is_error, made.code) == (True, "path_denied")
