@@ -14,14 +14,16 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kairos_mcp import __version__
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
-from kairos_mcp.core.messages import SEARCH
+from kairos_mcp.core.messages import SEARCH, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import AvailableRoutes
 from kairos_mcp.core.steps import DialectName, Failure
+from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
 from kairos_mcp.execution.run_state import RunState
@@ -184,6 +186,7 @@ class RunFactory:
         self._store = store
         self._exit_stack = ExitStack()
         self._workers: WorkerThreads | None = None
+        self._known_costs = KnownCosts(store)
         self._content_key = b""  # of a run there is one: see `read_content_key`
         self.redactor = Redactor.from_environ(os.environ)
         self.tracing = self._make_tracing() if settings.telemetry else None
@@ -322,9 +325,15 @@ class RunFactory:
                     text, "Call again; if it stays, `kairos-mcp doctor` says what is wrong."
                 ) from error
 
+    async def read_known_costs(self, principal: str) -> None:
+        """Read what requests of a principal's runs cost, where this server has a provider: before a run."""
+        if self.settings.model is not None:
+            await self._known_costs.read(principal)
+
     async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""
         await self.read_content_key()
+        await self.read_known_costs(run.principal)
         loaded = await self.specs.load(run)
         await self._tool_sources.refresh()  # so that what was registered since counts here too
         state = self.make_state(run, loaded)
@@ -354,6 +363,8 @@ class RunFactory:
             temperature=spec.temperature,
             grants_rounds=bool(spec.grants_rounds),
             most_rounds=self.settings.limits.rounds,
+            known_costs=self._known_costs.of(run.principal),
+            request_form=canonical_json([__version__, self.settings.base_url, spec.dialect or self.settings.dialect]),
         )
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)

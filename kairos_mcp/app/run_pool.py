@@ -334,6 +334,7 @@ class RunPool:
         try:
             loaded = await self._factory.specs.load_new(new, spec)
             await self._factory.read_content_key()
+            await self._factory.read_known_costs(draft.principal)
             state = self._factory.make_state(draft, loaded)
             state.begin(new.limits)
             first = plan_usual_commit(state, self.daily_accounts, owner, draft.fence, new.at)

@@ -18,10 +18,11 @@ from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, Usage, canonical_json, digest_of
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import accounts, mandates
+from kairos_mcp.store import accounts, mandates, prefixes
 from kairos_mcp.store.commit import AccountsToCharge, Paused, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.rows import Session, decode_fields, read_each, read_together, unreadable
@@ -67,6 +68,7 @@ class InputEstimator:
 
 
 PREFIX_REPORTS = 20  # of one prefix: the newest are remembered
+KNOWN_PRINCIPALS = 64  # whose reports are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +76,21 @@ class Prefix:
     """What the requests of several conversations begin with: the system text, the tools and the schema of the answer,
     as one model counts them. `length`, `size`: of its messages."""
 
-    route: str | None
-    model: str | None
     digest: bytes
     length: int
     size: int
 
 
-def prefix_of(step: RequestCompletion, route: str | None, model: str | None) -> Prefix | None:
-    """Return the prefix of a request; None where it begins with no system text."""
+def prefix_of(step: RequestCompletion, route: str | None, model: str | None, form: str = "") -> Prefix | None:
+    """Return the prefix of a request; None where it begins with no system text. `form`: whatever else decides what a
+    model is sent, and who counts it."""
     conversation = step.conversation
     if not conversation or conversation[0].role != "system":
         return None
     schema = canonical_json(step.output_schema).encode() if step.output_schema is not None else b""
-    digest = digest_of(conversation.digest_at(1) or b"", step.tools.digest, schema)
-    return Prefix(route, model, digest, 1, conversation.size_at(1))
+    counted_by = canonical_json([route, model, form]).encode()
+    digest = digest_of(counted_by, conversation.digest_at(1) or b"", step.tools.digest, schema)
+    return Prefix(digest, 1, conversation.size_at(1))
 
 
 @dataclass(slots=True)
@@ -96,17 +98,17 @@ class PrefixReports:
     """What the first requests of conversations cost, by their prefix: any of them cost no less than its prefix did.
 
     So a conversation of which nothing is reported yet is bounded by those beside it. The most that was reported counts,
-    for a model may be one of several that count differently.
+    for a model may be one of several that count differently. `learned`: how many reports came.
     """
 
-    reports: defaultdict[Prefix, deque[int]] = field(
+    reports: defaultdict[bytes, deque[int]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=PREFIX_REPORTS))
     )
     learned: int = 0
 
     def bound(self, step: RequestCompletion, prefix: Prefix | None) -> int | None:
         """Bound the input tokens of the first request of a conversation; None where nothing is known of its prefix."""
-        known = self.reports.get(prefix) if prefix is not None else None
+        known = self.reports.get(prefix.digest) if prefix is not None else None
         if prefix is None or not known:
             return None
         conversation, reminder = step.conversation, len((step.reminder or "").encode())
@@ -116,8 +118,37 @@ class PrefixReports:
     def learn(self, prefix: Prefix | None, answer: Completion) -> None:
         """Remember a usage that was reported of the first request of a conversation."""
         if prefix is not None and answer.usage is not None and answer.usage.exactness == "reported":
-            self.reports[prefix].append(answer.usage.input_tokens)
-            self.learned += 1
+            self.remember(PrefixCost(prefix.digest, answer.usage.input_tokens))
+
+    def remember(self, cost: PrefixCost) -> None:
+        """Remember a cost that was reported."""
+        self.reports[cost.digest].append(cost.tokens)
+        self.learned += 1
+
+
+class KnownCosts:
+    """The costs that providers reported in earlier runs, as rows have them and as runs of this process bring more, for
+    each principal apart."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_principal: dict[str, PrefixReports] = {}
+
+    async def read(self, principal: str) -> None:
+        """Read the costs of a principal's runs, unless they are known already."""
+        if principal in self._by_principal:
+            return
+        costs = await self._store.read(lambda session: prefixes.list_costs(session, principal))
+        known = PrefixReports()
+        for cost in reversed(costs):
+            known.remember(cost)
+        while len(self._by_principal) >= KNOWN_PRINCIPALS:
+            del self._by_principal[next(iter(self._by_principal))]
+        self._by_principal[principal] = known
+
+    def of(self, principal: str) -> PrefixReports:
+        """Return what is known of a principal's runs; nothing before it was read."""
+        return self._by_principal.get(principal) or PrefixReports()
 
 
 def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
-from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.core.messages import Completion, ToolResult, Usage
 from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,
@@ -38,6 +38,7 @@ from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.tools.tool import (
     error_result,
 )
@@ -70,7 +71,8 @@ class StepExecutor:
     `models` maps a route to its model; a completion on a route without one is handed out. `paid_models`: the routes
     that this server pays for. `dialects`: the routes whose dialect does not depend on a client. `agent_models`: of
     agents with a model of their own. `grants_rounds`: a loop that asks for more rounds may get some, the run itself up
-    to `most_rounds` in all (None: any number).
+    to `most_rounds` in all (None: any number). `known_costs`: what requests of the principal's earlier runs cost;
+    `request_form`: what decides, beside a request itself and its model, what is sent to a provider.
 
     A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
     `unscripted_paths` take none.
@@ -88,6 +90,8 @@ class StepExecutor:
     temperature: float | None = None
     grants_rounds: bool = False
     most_rounds: int | None = None
+    known_costs: PrefixReports = field(default_factory=PrefixReports)
+    request_form: str = ""
     _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
     _estimators: dict[tuple[str, str | None], InputEstimator] = field(
         default_factory=lambda: defaultdict(InputEstimator)
@@ -148,8 +152,10 @@ class StepExecutor:
         price = paid.price if paid is not None else FREE
         bound, max_tokens = estimator.bound(step), step.max_tokens
         if not estimator.fits(step):
-            beside = self._prefix_reports.bound(step, prefix_of(step, route, self._model_name(agent, paid)))
-            bound = bound if beside is None else min(bound, beside)
+            prefix = prefix_of(step, route, self._model_name(agent, paid), self.request_form)
+            for reports in (self._prefix_reports, self.known_costs):
+                beside = reports.bound(step, prefix)
+                bound = bound if beside is None else min(bound, beside)
         return ReservationRequest(
             counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, time_shares, price
         )
@@ -246,10 +252,26 @@ class StepExecutor:
             conversation = _conversation_of(path)
             estimator = self._estimators[conversation, sent.route]
             if not estimator.length:
-                self._prefix_reports.learn(prefix_of(step, sent.route, sent.model), answer)
+                self._prefix_reports.learn(prefix_of(step, sent.route, sent.model, self.request_form), answer)
             estimator.learn(step, answer)
             if answer.private is not None:
                 self._private_parts[conversation].keep(step.name, answer)
+
+    def reported_cost(self, path: str, step: Step, answer: Answer, sent: Sent) -> PrefixCost | None:
+        """Return what the first request of a conversation cost where this server paid for it, and remember it for other
+        runs; None for any other step. To be called before `record_answer`."""
+        if sent.route not in self.paid_models:
+            return None
+        match step, answer:
+            case RequestCompletion(), Completion(usage=Usage(exactness="reported", input_tokens=tokens)):
+                prefix = prefix_of(step, sent.route, sent.model, self.request_form)
+                if prefix is None or self._estimators[_conversation_of(path), sent.route].length:
+                    return None
+                cost = PrefixCost(prefix.digest, tokens)
+                self.known_costs.remember(cost)
+                return cost
+            case _:
+                return None
 
     def perform(
         self,

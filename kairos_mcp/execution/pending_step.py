@@ -15,6 +15,7 @@ from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
+from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 from kairos_mcp.tools.tool import ProbeResult
 
@@ -123,9 +124,9 @@ class PendingStep:
             case _:
                 return result
 
-    def with_result(self, path: str, result: StepResult, by_route: str) -> AnsweredStep:
+    def with_result(self, path: str, result: StepResult, by_route: str, cost: PrefixCost | None = None) -> AnsweredStep:
         """Return the step, which stands at this path, with its result, as a commit writes it."""
-        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared)
+        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared, cost)
 
     def take_reservation(self) -> Reservation:
         """Use the reservation: once, at the moment when the step begins."""

@@ -171,7 +171,8 @@ class RunState:
         """Feed an answer to the flow; the next commit writes it. `by_route`: the route, or who it came from."""
         step = self.pending.pop(path)
         result = step.with_comment(result)
-        self.finished.append(step.with_result(path, result, by_route))
+        cost = self.executor.reported_cost(path, step.step, result.answer, step.sent)
+        self.finished.append(step.with_result(path, result, by_route, cost))
         self._feed(path, step, result.answer)
 
     def _feed(self, path: str, step: PendingStep, answer: Answer) -> None:

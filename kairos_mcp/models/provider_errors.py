@@ -110,6 +110,12 @@ def request_failure(
             return Failure("provider_error", f"{kind}: the reply has an unknown shape.", unknown_end=True)
 
 
+_QUOTA_HINT = (
+    "Add credit at the provider or raise the limit of this key there, or set KAIROS_MODEL to another provider's model;"
+    " planner_run with `continues` then goes on from here."
+)
+
+
 def _status_failure(
     said: ErrorWords,
     kind: str,
@@ -124,7 +130,8 @@ def _status_failure(
     if said.kind == "overflow":
         return replace(_overflow_failure(said, kind, environ), unknown_end=unknown_end)
     if said.kind == "quota":
-        return Failure("provider_error", f"{kind}: the account has nothing left{words}.", unknown_end=unknown_end)
+        text = f"{kind}: the account has nothing left{words}. {_QUOTA_HINT}"
+        return Failure("provider_error", text, unknown_end=unknown_end)
     match said.status:
         case 429 | 529:
             return Failure("provider_busy", f"{kind} is busy{words}.", True, wait, unknown_end=unknown_end)

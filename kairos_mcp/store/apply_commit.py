@@ -54,6 +54,7 @@ from kairos_mcp.store.commit import (
 from kairos_mcp.store.inbox import insert_answer
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.prefixes import insert_cost
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import (
     USED_UP_REASONS,
@@ -100,6 +101,8 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     for answered in commit.answers:
         result = answered.result
         insert_answer(session, answered.step_id, result, answered.by_route, commit.at)
+        if answered.cost is not None:
+            insert_cost(session, commit.run, answered.step_id, answered.cost)
         batch.settle(answered.path, answered.held, result.spent, answered.shared)
         if isinstance(result.answer, ToolResult):
             tool_memory.forget_call(session, commit.run, answered.path)
@@ -437,6 +440,8 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
         parked.take(session, commit.owner, at)
     for answered in commit.answered:
         insert_answer(session, answered.step_id, answered.result, answered.by_route, at)
+        if answered.cost is not None:
+            insert_cost(session, run, answered.step_id, answered.cost)
         if commit.forgets and isinstance(answered.result.answer, ToolResult):
             tool_memory.forget_call(session, run, answered.path)
     if commit.outcome is not None:

@@ -23,6 +23,7 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.prefixes import PrefixCost
 
 
 class StepResult(NamedTuple):
@@ -42,7 +43,8 @@ class StepResult(NamedTuple):
 class AnsweredStep(NamedTuple):
     """A step, whose row has this id in the table `mark`, with its result.
 
-    `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from.
+    `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from. `cost`: what the
+    first request of a conversation cost, where a provider reported it; it is for later runs.
     """
 
     step_id: int
@@ -51,6 +53,7 @@ class AnsweredStep(NamedTuple):
     held: Units
     by_route: str
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    cost: PrefixCost | None = None
 
 
 class NewStep(NamedTuple):

@@ -294,8 +294,9 @@ def too_small_notes(completions: Iterable[AskedCompletion]) -> Iterator[str]:
                 limit = _format_limit(scope, unit)
                 yield (
                     f"{completion.path} was not begun: it may need up to {amount} of {limit}, which is"
-                    f" {_format_amount(unit, cap)}. What a model may read is counted as a token a byte until one has"
-                    " reported its tokens; fewer tools or a shorter context need less."
+                    f" {_format_amount(unit, cap)}. A model's prompt counts as a token a byte until a provider has"
+                    " reported what one with this system text and these tools costs. Set"
+                    f" {limit} to {amount} or more, or name fewer tools."
                 )
             case _:
                 pass

@@ -30,6 +30,8 @@ request     a completion of an open step that a client's model was asked for. `s
             that it is part of; null: it was pushed. `bound`: the most that it can cost. `ended`: answered, refused,
             withdrawn; null while it is outstanding. `charged`: the attempt that is charged with its bound once it was
             withdrawn (0: the step's answer is)
+prefix      the first request of a conversation (`mark`) whose cost a provider reported: `digest` of what it begins with
+            and of the model, its input `tokens`, whose run it was
 note        what was cut, defaulted or done otherwise than asked in a run. `step`: its newest mark at that moment, 0 for
             none
 text        long texts, once each, by the hash of their content
@@ -316,6 +318,12 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # What a file may hold that nobody reads unasked is for the person who decides alone.
     "alter table approval add column private_preview text;",
+    # What a request costs bounds the requests of later runs that begin alike.
+    """
+    create table prefix(mark integer primary key references mark, principal text not null, digest blob not null,
+        tokens integer not null);
+    create index prefix_newest on prefix(principal, mark);
+    """,
 )
 
 

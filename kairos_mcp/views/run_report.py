@@ -6,11 +6,11 @@ replayed flow: its open steps (`steps`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kairos_mcp.budget.reservation import Account
+from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
@@ -207,7 +207,12 @@ def make_report(
         calls=tuple(calls.entries),
         plan=team.plan() if team is not None else (),
         waiting=items,
-        degraded=(*_degraded_notes(notes, run, view, tally, waits, since), *_cut_notes(calls), *current),
+        degraded=(
+            *_degraded_notes(notes, run, view, tally, waits, since),
+            *_cut_notes(calls),
+            *_room_notes(account),
+            *current,
+        ),
         next=next_call(
             session,
             run,
@@ -373,6 +378,20 @@ def _held_up_by(run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]
 def _cut_notes(calls: NewestCalls) -> list[str]:
     shown = f"calls shows the newest {len(calls.entries)}; run_trace view=calls has all of them."
     return [shown] if calls.is_cut else []
+
+
+def _room_notes(account: Account) -> Iterator[str]:
+    """Say for how many model calls a limit on tokens has room, while the first of them are under way, where that is
+    fewer than the rounds that the run may have."""
+    begun, held, rounds = account.held.model_calls, account.held.input_tokens, account.caps.rounds
+    if account.spent.model_calls or not begun or not held:
+        return
+    read = -(-held // begun)
+    for unit, needs in (("input_tokens", read), ("total_tokens", read + USEFUL_TOKENS)):
+        most = getattr(account.caps, unit)
+        if most is not None and (rounds is None or most // needs < rounds):
+            room = f"has room for about {count_of(most // needs, 'model call')} like the first"
+            yield f"limits.{unit}, which is {most}, {room}: it may read up to {read} tokens, and later ones read more."
 
 
 def _degraded_notes(

@@ -135,6 +135,8 @@ def test_those_that_run_get_more_once_all_have_begun_and_as_much_as_each_other()
     share, around = BranchShare(UNLIMITED, 2), run_with(30_000, 7_000)
     assert raise_caps(share, branch, around, [beside], step) == Limits(total_tokens=15_000)  # half of what is free
     assert raise_caps(share._replace(unended=3), branch, around, [beside], step) is None  # the third comes first
+    bounded = share._replace(limits=Limits(total_tokens=14_000))
+    assert raise_caps(bounded, branch, around, [beside], step) == Limits(total_tokens=14_000)  # all that was asked for
     little = run_with(15_000, 7_000)  # half of it would buy no round
     assert raise_caps(share, branch, little, [beside], step) == Limits(total_tokens=10_000)
     assert raise_caps(share, branch, run_with(12_000, 7_000), [beside], step) is None

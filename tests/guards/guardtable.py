@@ -34,6 +34,7 @@ RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
 WIDE_TEAMS = "teams/test_shares_of_tasks.py::test_"
+EARLIER_COSTS = "budgets/test_earlier_costs.py::test_"
 BRANCHES = "budgets/test_branches.py::test_"
 BRANCHING = "budgets/test_branching.py::test_"
 OUTAGE_BESIDE = "providers/test_outage_beside.py::test_"
@@ -683,6 +684,31 @@ ONE_ANSWER = (
         "PrefixReports.bound",
         replaced("max(known)", "known[-1]"),
         PREFIXES + "the_most_that_was_reported_lately_counts_and_estimates_do_not",
+    ),
+    Guard(
+        "StepExecutor.reservation_request",
+        replaced("(self._prefix_reports, self.known_costs)", "(self._prefix_reports,)"),
+        EARLIER_COSTS + "a_run_is_bounded_by_what_an_earlier_one_cost_in_whatever_process",
+    ),
+    Guard(
+        "prefixes:_LIST",
+        replaced_words("principal = ?", "? is not null"),
+        EARLIER_COSTS + "neither_other_tools_nor_another_model_address_or_principal_is_bounded_by_it",
+    ),
+    Guard(
+        "RunFactory.make_state",
+        without("self.settings.base_url"),
+        EARLIER_COSTS + "neither_other_tools_nor_another_model_address_or_principal_is_bounded_by_it",
+    ),
+    Guard(
+        "StepExecutor.reported_cost",
+        without("self._estimators[...].length"),
+        EARLIER_COSTS + "a_later_request_of_a_conversation_says_nothing_of_what_it_began_with",
+    ),
+    Guard(
+        "_room_notes",
+        replaced("read + USEFUL_TOKENS", "read"),
+        EARLIER_COSTS + "a_start_says_for_how_many_calls_a_limit_has_room_by_what_is_known_of_their_cost",
     ),
     Guard("prefix_of", without("step.tools.digest"), PREFIXES + "a_report_bounds_what_begins_alike_and_nothing_else"),
     Guard(
