@@ -201,7 +201,7 @@ class Gate:
         if tool.source == "builtin":
             return False
         has_rules = any(rule.applies_to(tool) and not rule.is_by_name_alone for rule in self._rules)
-        return has_rules or tool.source != "caller"
+        return has_rules or not tool.is_caller_tool
 
     def with_touched_paths(self, call: GatedCall) -> GatedCall:
         """Return the call with the paths it touches now, and what its program is called. Reads the file system for a
@@ -353,7 +353,7 @@ class Gate:
         if _writes_files(tool) and self._paths.writes_repository(inside):
             scopes = (*scopes, "L1")  # git starts there what its settings name, as for instructions
         has_instructions = "L1" in scopes
-        if tool is not None and tool.source != "caller":
+        if tool is not None and not tool.is_caller_tool:
             unknown_scopes: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
             scopes = (*scopes, *unknown_scopes, "L0") if touched.has_own_files else (*scopes, *unknown_scopes)
         return CallFacts(
@@ -369,7 +369,7 @@ class Gate:
             touched=touched,
             has_instructions=has_instructions,
             has_hidden_text=call.brings_hidden or touched.has_hidden_text,
-            is_caller_tool=tool is not None and tool.source == "caller",
+            is_caller_tool=tool is not None and tool.is_caller_tool,
             command=_command_of(call),
             opens_more=is_command(tool) and bool(call.arguments.get("reads")),
         )
@@ -417,7 +417,7 @@ class Gate:
         For a foreign tool a folder counts like a file in it, and the workspace itself has no scope: what it holds
         was searched.
         """
-        if tool is None or tool.source == "caller":
+        if tool is None or tool.is_caller_tool:
             return ()
         if tool.source == "builtin":
             return tuple(scope for path in paths if (scope := self._scope_of_path(path)) is not None)
@@ -434,7 +434,7 @@ class Gate:
 
 def _writes_files(tool: ToolSpec | None) -> bool:
     """Whether the paths of a call are written, if any: a program names the folder that it is started in."""
-    return tool is not None and tool.effect != "read" and tool.source != "caller" and not is_command(tool)
+    return tool is not None and tool.effect != "read" and not tool.is_caller_tool and not is_command(tool)
 
 
 def _own_file_reason(facts: CallFacts) -> str:
@@ -511,7 +511,7 @@ def _reads_env_file(tool: ToolSpec, facts: CallFacts) -> bool:
 
 def _default_verdict(tool: ToolSpec) -> GateRuling:
     match tool:
-        case ToolSpec(source="caller"):
+        case ToolSpec(is_caller_tool=True):
             return GateRuling("allow", "the caller executes its own tools")
         case ToolSpec(name=name) if name in DENIED_BY_DEFAULT:
             return GateRuling("deny", f"{name} is off until a rule of the gate allows it or asks")

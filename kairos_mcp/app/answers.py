@@ -13,6 +13,7 @@ from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
 from kairos_mcp.core.input_checks import REPLY_BYTES, refuse_placeholders
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
@@ -162,7 +163,7 @@ class Answers(Operations):
         at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
         drives_here = drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(run)
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
-        route = "caller" if caller.via == "mcp" else caller.via
+        route = CALLER.name if caller.via == "mcp" else caller.via
 
         try:
             with queries.name_run_in_errors(run):

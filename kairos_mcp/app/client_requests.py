@@ -19,7 +19,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import route_after_sampling
+from kairos_mcp.core.routes import SAMPLING, is_answered_by, next_route
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState
@@ -137,7 +137,7 @@ class ClientRequests(Operations):
 
         run, waiting = await self._store.read(read)
         lost = (path + settlements.KEY_SUFFIX for path in waiting.lost_calls)
-        return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
+        return {*(waiting.steps if is_answered_by("client", run.route) else ()), *waiting.approvals, *lost}
 
     async def wait_for_change(self, run_id: str, within_s: float = MAX_POLL_S, *, urgent: bool = True) -> None:
         """Return when something of the run was committed, by this process or another, or `signal_change` was called;
@@ -277,7 +277,7 @@ class ClientRequests(Operations):
         answers = [each for each in new_answers if each.path in requests]
         pool, nonce = self._context.pool, ask.nonce
         answers_all = len(answers) == len(requests)
-        if answers_all and await pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
+        if answers_all and await pool.commit_answers(run, answers, SAMPLING.name, mine, nonce=nonce):
             return
         fence = await self._store.submit(
             lambda session: asks.record_ask_answers(session, run, nonce, new_answers, owner=mine, at=at),
@@ -293,7 +293,7 @@ class ClientRequests(Operations):
         run = await self._context.find_run_to_move(run_id, caller)
         new_answers, at = await self._make_answers(run, {path: reply}, {path: reply.request}), self._clock()
         mine = await self._context.owner_for(run)
-        if await self._context.pool.commit_answers(run, new_answers, "sampling", mine):
+        if await self._context.pool.commit_answers(run, new_answers, SAMPLING.name, mine):
             return
         recorded = await self._store.submit(
             lambda session: asks.record_still_open(session, run, new_answers, owner=mine, at=at),
@@ -310,7 +310,7 @@ class ClientRequests(Operations):
         if not await self._can_fall_back(run):
             await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)), of_run=run.n)
             return False
-        route = route_after_sampling(await self._factory.available_routes(run, samples=True))
+        route = next_route(SAMPLING.name, await self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
@@ -371,7 +371,7 @@ class ClientRequests(Operations):
 
 
 def _goes_through_clients(run: RunRow) -> bool:
-    return run.route == "sampling" and run.outcome is None and run.paused is None
+    return is_answered_by("client", run.route) and run.outcome is None and run.paused is None
 
 
 def _time_left(account: Account, step: RequestCompletion) -> int | None:
@@ -383,7 +383,7 @@ def _time_left(account: Account, step: RequestCompletion) -> int | None:
 def _cost_bound(state: RunState, path: str, step: RequestCompletion, sent: Sent) -> Units:
     """Return the most that a request to a client about the step can cost."""
     counts = counts_of(step.purpose)._replace(rounds=0)
-    request = state.executor.reservation_request(path, step, "sampling", counts)
+    request = state.executor.reservation_request(path, step, SAMPLING.name, counts)
     read, written = request.input_bound, sent.max_tokens or step.max_tokens
     return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 

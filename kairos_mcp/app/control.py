@@ -15,7 +15,8 @@ from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PAID_ROUTES, PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, choose_paid_route, choose_route
+from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
@@ -124,13 +125,11 @@ class Control(Operations):
                 cap = account.caps.nano_usd
                 has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
                 available = await self._factory.available_routes(run, samples=caller.samples)
-                if route == "scripted" and not available.script:
-                    raise BadArguments(
-                        "This run was started without a script, and a run keeps the script of its start.",
-                        "Use another route, or start a new run with KAIROS_SCRIPT=FILE.",
-                        run_id=run.id,
-                    )
-                chosen, notes = build.choose_priced_route(route or "auto", available, priced=has_own_cap)
+                asked = ROUTES.get(route or AUTO)
+                refusal = None if asked is None or asked.name in available else asked.kept_refusal
+                if refusal is not None:
+                    raise BadArguments(*refusal, run_id=run.id)
+                chosen, notes = (choose_paid_route if has_own_cap else choose_route)(route or AUTO, available)
                 if has_own_cap or (cap is not None and chosen in PAID_ROUTES):
                     self._refuse_unpriced(run, chosen)
                 if chosen in PAID_ROUTES and self._settings.day.nano_usd is not None:
@@ -253,14 +252,15 @@ class Control(Operations):
         with queries.name_run_in_errors(run):
             spec = (await self._factory.specs.load(run)).spec
         now = await choose_request_model(self._factory, run.workspace, request)
-        waits_for_caller = run.route == spec.route == "caller"  # unless somebody sent it to this route since
-        is_out_of_reach = run.route == "provider" and run.resume_at is not None
-        if (spec.asked_route, now.asked) != ("auto", "auto") or not (waits_for_caller or is_out_of_reach):
+        is_paid = now.route in PAID_ROUTES
+        waits_for_caller = run.route == spec.route == CALLER.name  # unless somebody sent it to this route since
+        is_out_of_reach = run.route in PAID_ROUTES and run.resume_at is not None
+        if (spec.asked_route, now.asked) != (AUTO, AUTO) or not (waits_for_caller or is_out_of_reach):
             return ModelChange(run.route, spec.asked_route, "none")
-        if now.route == "caller" or (now.route == run.route == "provider" and now.model == spec.model):
+        if now.route == CALLER.name or (is_paid and now.route == run.route and now.model == spec.model):
             return ModelChange(run.route, spec.asked_route, "again" if is_out_of_reach else "none")
         # A run keeps its script and its model; one that has neither can be sent to a provider.
-        goes_on = waits_for_caller and now.route == "provider"
+        goes_on = waits_for_caller and is_paid
         return ModelChange(run.route, spec.asked_route, "reroute" if goes_on else "another", now.route)
 
     async def release(self, owner: int, caller: Caller) -> int:
@@ -290,10 +290,10 @@ class Control(Operations):
 
 def describe_served_runs(settings: Settings) -> ServedRuns:
     """Describe what a server with these settings serves. Values are kept as digests: one may hold a secret."""
-    routes = (("scripted", settings.script), ("provider", settings.model))
+    needs = {name: route.setting for name, route in ROUTES.items() if route.setting is not None}
     return ServedRuns(
         tuple(str(folder) for folder in settings.workspaces),
-        tuple(name for name, value in routes if value is not None),
+        tuple(name for name, setting in needs.items() if getattr(settings, setting) is not None),
         __version__,
         _setting_digests(settings),
         None if settings.config_file is None else str(settings.config_file),

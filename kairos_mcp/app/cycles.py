@@ -14,7 +14,8 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
-from kairos_mcp.core.run_spec import PHASE_FLOWS, PHASES, CyclesRequest, Phase, PhaseRequest, Route
+from kairos_mcp.core.routes import RouteName
+from kairos_mcp.core.run_spec import PHASE_FLOWS, PHASES, CyclesRequest, Phase, PhaseRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
@@ -29,7 +30,7 @@ class RunOptions:
     """What a caller asks of a run beside its mandate. `due`: the scheduled time that it is for."""
 
     cycles: int | None = None
-    route: Route = "auto"
+    route: RouteName = "auto"
     limits: Limits = UNLIMITED
     due: int | None = None
 

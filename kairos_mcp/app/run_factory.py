@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +20,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavai
 from kairos_mcp.core.messages import SEARCH, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.run_spec import AvailableRoutes
+from kairos_mcp.core.routes import ROUTES, RouteName
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
@@ -30,10 +29,18 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.answers import scripted_model
-from kairos_mcp.models.model import Model, ModelOptions, SpokenText, let_hear, redact_model, report_failures
+from kairos_mcp.models.model import (
+    Model,
+    ModelOptions,
+    RemoteModel,
+    SpokenText,
+    let_hear,
+    redact_model,
+    report_failures,
+)
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
+from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build
@@ -63,7 +70,7 @@ if TYPE_CHECKING:
     from kairos_mcp.app.run_tracing import RunTracing
 
 
-_DIALECTS: Mapping[str, DialectName] = {"caller": "native"}  # of the routes whose dialect is always the same
+_DIALECTS = {name: route.dialect for name, route in ROUTES.items() if route.dialect is not None}
 
 
 class ModelsOfRun(NamedTuple):
@@ -98,17 +105,19 @@ class RunModels:
         """Make the models that a run asks here."""
         by_route: dict[str, Model] = {}
         paid: dict[str, PaidModel] = {}
-        dialects = _DIALECTS
-        if loaded.script:
-            by_route["scripted"] = scripted_model(replace(loaded.script, requests=[]))
+        dialects = dict(_DIALECTS)
         dialect = loaded.spec.dialect or self._settings.dialect
         options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
-        if self._settings.model is not None:
-            model = loaded.spec.model or ""  # a name without a provider is a hint for other routes
-            provider = self._provider(model if ":" in model else self._settings.model)
-            dialects = {**_DIALECTS, "provider": dialect}
-            by_route["provider"] = self._make_model(provider, options, run)
-            paid["provider"] = _paid_model(provider)
+        configured = self._settings.model
+        sources = ModelSources(options, loaded.script, loaded.spec.model, configured, self._provider)
+        for route, make in MAKERS.items():
+            made = make(sources)
+            if isinstance(made, PaidRemote):
+                by_route[route] = self._wrap_model(made.model, run)
+                dialects[route] = dialect
+                paid[route] = _paid_model(made.tariff)
+            elif made is not None:
+                by_route[route] = made
         by_agent = {} if loaded.team is None else self._agent_models(loaded.team.models, options, run)
         return ModelsOfRun(by_route, paid, dialects, by_agent)
 
@@ -121,8 +130,9 @@ class RunModels:
         for provider in self._providers.values():
             await provider.close()
 
-    def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:
-        model = redact_model(provider.make_model(options), self._redactor)
+    def _wrap_model(self, model: RemoteModel, run: RunRow) -> Model:
+        """Have what a model answers over a network redacted, traced, and heard by whoever wants to."""
+        model = redact_model(model, self._redactor)
         if self._tracing is not None:
             model = self._tracing.trace_model(model, run)
         if self.on_failure is not None:
@@ -138,7 +148,9 @@ class RunModels:
                 models[agent] = AgentModel(name)
             else:
                 provider = self._provider(name)
-                models[agent] = AgentModel(name, self._make_model(provider, options, run), _paid_model(provider))
+                models[agent] = AgentModel(
+                    name, self._wrap_model(provider.make_model(options), run), _paid_model(provider.tariff)
+                )
         return models
 
     def _provider(self, model: str) -> Provider:
@@ -162,8 +174,8 @@ def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:
         os.close(root)
 
 
-def _paid_model(provider: Provider) -> PaidModel:
-    return PaidModel(provider.tariff.model, provider.tariff.highest_price())
+def _paid_model(tariff: Tariff) -> PaidModel:
+    return PaidModel(tariff.model, tariff.highest_price())
 
 
 THREADS = 10  # for tool calls that run in parallel
@@ -291,15 +303,16 @@ class RunFactory:
         """Yield what this process lacks for a run, but for its tools."""
         if VERSIONS.get(run.flow) != run.version:
             yield f"version {run.version} of the flow {run.flow}"
-        if run.route == "provider" and self.settings.model is None:
-            yield "a provider (KAIROS_MODEL)"
+        route = ROUTES.get(run.route)
+        if route is not None and route.lacking is not None and getattr(self.settings, str(route.setting)) is None:
+            yield route.lacking
         if not self.has_folder(run, by_hand=by_hand):
             at = "" if self.is_at(run.place) else f" at the place {run.place}"
             yield f"the workspace {Path(run.workspace or '').name!r}{at}"
 
-    async def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
+    async def available_routes(self, run: RunRow, *, samples: bool) -> tuple[RouteName, ...]:
         """Return the routes that this run could take here, with this client."""
-        return build.available_routes(self.settings, (await self.specs.load(run)).script is not None, samples)
+        return build.available_routes(self.settings, samples=samples, of_run=await self.specs.load(run))
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
@@ -480,5 +493,5 @@ class RunFactory:
             registry, loaded = await self.registry(run.workspace), await self.specs.load(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
+        granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if not spec.is_caller_tool]
         return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])

@@ -33,6 +33,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import JsonObject, digest_of
+from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
@@ -155,7 +156,7 @@ class Runs(RunReports):
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before
         there is a run. Sends nothing. Raises ConfigError, BadArguments, UnknownAgent."""
         choice = await self.choose_model(request)
-        if choice.route == "provider" and choice.model is not None:
+        if choice.route in PAID_ROUTES and choice.model is not None:
             await self._factory.models.check_provider(choice.model)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:

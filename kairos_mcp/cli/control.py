@@ -15,7 +15,7 @@ from kairos_mcp.cli.session import find_target, find_target_to_drive, with_app
 from kairos_mcp.cli.settings import parse_limits
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def extend(
 
 def reroute(
     run: Run,
-    route: Annotated[Route, typer.Argument(metavar="ROUTE", help="Where its completions come from, from now on.")],
+    route: Annotated[RouteName, typer.Argument(metavar="ROUTE", help="Where its completions come from, from now on.")],
     *,
     principal: Principal = None,
     as_json: AsJson = False,

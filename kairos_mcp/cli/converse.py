@@ -13,6 +13,7 @@ from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, works
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.terminal import Prose, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, UnknownRun
+from kairos_mcp.core.routes import AUTO, CALLER, PROVIDER, SCRIPT_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import Flags, Settings
 
@@ -46,14 +47,14 @@ async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:
             print_note(f"run {run_id} of the same words is open; its provider is asked again")
             await app.control.resume(run_id, PERSON)
         case "another":
-            start = "without this script" if change.route == "scripted" else "with another model"
+            start = "without this script" if change.route in SCRIPT_ROUTES else "with another model"
             text = f"run {run_id} of the same words is open, and was started {start}, so a new one begins."
             text += f" To end that one: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))
             run_id = (await app.runs.start(request, PERSON, is_another=True)).run_id
         case _:
-            why = "which auto chose" if change.asked_route == "auto" else "as it was asked for"
-            other = "provider" if change.run_route == "caller" else "caller"
+            why = "which auto chose" if change.asked_route == AUTO else "as it was asked for"
+            other = (PROVIDER if change.run_route == CALLER.name else CALLER).name
             print_note(f"run {run_id} of the same words is open, on the route {change.run_route}, {why}.")
             text = f"Another route: `kairos-mcp reroute {run_id} {other}`. To end it: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))

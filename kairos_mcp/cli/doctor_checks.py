@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -290,19 +291,20 @@ def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[
     from kairos_mcp.models.pricing import Tariff
     from kairos_mcp.models.provider_errors import key_variable
 
+    finding = partial(Finding, "provider")
     if settings.model_key is not None:
         yield _check_key(settings.model_key)
     variable = key_variable(settings.model.partition(":")[0])
     where = f"{settings.model} at {settings.base_url}" if settings.base_url else settings.model
     if settings.model_key is not None:
-        yield Finding("provider", "ok", where)
+        yield finding("ok", where)
     elif not environ.get(variable) and settings.base_url is None:
-        yield Finding("provider", "note", f"{where}; {variable} is not set", f"Set {variable}, or your provider's own.")
+        yield finding("note", f"{where}; {variable} is not set", f"Set {variable}, or your provider's own.")
     else:
-        yield Finding("provider", "ok", f"{where}, {'with' if environ.get(variable) else 'without'} a key")
+        yield finding("ok", f"{where}, {'with' if environ.get(variable) else 'without'} a key")
     if Tariff.from_settings(settings, settings.model).highest_price() is None:
         cure = "Set price_input and price_output, if runs are to be limited in dollars."
-        yield Finding("provider", "note", "its price is not known", cure)
+        yield finding("note", "its price is not known", cure)
 
 
 def _check_key(reference: str) -> Finding:
@@ -318,14 +320,14 @@ def _check_key(reference: str) -> Finding:
 def _check_route(settings: Settings) -> Finding:
     """Check which route a run gets that asks for none. A client's own model is known only once the client calls."""
     from kairos_mcp.app.command_text import name_commands
-    from kairos_mcp.core.run_spec import choose_route
+    from kairos_mcp.core.routes import AUTO, choose_route
     from kairos_mcp.specs.build import available_routes
 
     try:
-        route, why = choose_route(settings.route, available_routes(settings, settings.script is not None, False))
+        route, why = choose_route(settings.route, available_routes(settings, samples=False))
     except BadArguments as error:
         return Finding("route", "bad", error.message, error.hint)
-    reasons = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)
+    reasons = why if settings.route == AUTO else (f"{route}, as the {settings.origins['route']} says",)
     return Finding("route", "ok", name_commands(" ".join(reasons)))
 
 

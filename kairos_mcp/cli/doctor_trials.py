@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.core.decision_rights import VIA_DOCTOR
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.routes import PROVIDER
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.masked_servers import mask_address, mask_command
@@ -90,6 +92,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
     if settings.model is None:
         return
     failures: list[Failure] = []
+    finding = partial(Finding, PROVIDER.name)
 
     async def ask(app: App) -> RunReport:
         app.hear_failures(failures.append)
@@ -97,7 +100,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
             "Answer with the word ok.",
             system="You answer with one word.",
             tools=(),
-            route="provider",
+            route=PROVIDER.name,
             limits=Limits(rounds=1, model_calls=1),
         )
         started = await app.runs.start_planner(request, _DOCTOR, is_another=True)
@@ -111,19 +114,19 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
     try:
         report = with_app(settings, ask)
     except KairosError as error:
-        yield Finding("provider", "bad", f"{settings.model} can't be asked: {error.message}", error.hint)
+        yield finding("bad", f"{settings.model} can't be asked: {error.message}", error.hint)
         return
     if failures:
         text, _, cure = failures[-1].message.partition(". ")
-        yield Finding("provider", "bad", f"{settings.model} gave no answer: {text}", cure)
+        yield finding("bad", f"{settings.model} gave no answer: {text}", cure)
     elif report.usage["model_calls"] and report.rounds:
         tokens = report.usage["input_tokens"] + report.usage["output_tokens"]
         seconds = time.monotonic() - began
         amount = f"{count_of(tokens, 'token')}, {report.run_id}"
-        yield Finding("provider", "ok", f"{settings.model} answered in {seconds:.1f} s ({amount})")
+        yield finding("ok", f"{settings.model} answered in {seconds:.1f} s ({amount})")
     else:
         why = " ".join(report.held_up_by or report.degraded) or f"nothing came within {PROVIDER_TRY_S:.0f} s."
-        yield Finding("provider", "bad", f"{settings.model} gave no answer: {why}", "Try it again.")
+        yield finding("bad", f"{settings.model} gave no answer: {why}", "Try it again.")
 
 
 def _try_interpreter(settings: Settings, folder: Path, name: str, argv: list[str]) -> Finding:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.settings.settings import Flags
 
 Run = Annotated[
@@ -43,7 +43,7 @@ Principal = Annotated[
     typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token; a whole id needs none."),
 ]
 RouteOption = Annotated[
-    Route | None,
+    RouteName | None,
     typer.Option(help="Where completions come from."),
 ]
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]

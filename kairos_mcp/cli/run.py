@@ -25,6 +25,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.plan import goal_of
+from kairos_mcp.core.routes import AUTO, PAID_ROUTES, SCRIPTED
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import Flags, Settings, packaged_config
 
@@ -182,7 +183,7 @@ def demo(
         request = PlannerRequest(
             goal=DEMO_GOAL,
             tools=DEMO_TOOLS if slow else None,
-            route="scripted",
+            route=SCRIPTED.name,
             limits=Limits(rounds=6),
             workspace=str(workspace),
             key=os.urandom(8).hex(),
@@ -201,8 +202,8 @@ def _with_model(settings: Settings, model: str | None, route: str | None) -> Set
     """Return the settings with the model of the command as the configured one, where none is configured and a provider
     is to be asked. Raises BadArguments for a name without a provider."""
     asked = route or settings.route
-    has_other = settings.model or (asked == "auto" and settings.script)
-    if model is None or has_other or asked not in ("auto", "provider"):
+    has_other = settings.model or (asked == AUTO and settings.script)
+    if model is None or has_other or asked not in (AUTO, *PAID_ROUTES):
         return settings
     if ":" not in model:
         raise BadArguments(f"--model {model[:80]!r} names no provider.", f"As --model openai:{model[:80]}.")

@@ -215,6 +215,9 @@ class Conversation(Sequence[Message]):
         return iter(self._history.messages[: self._length])
 
 
+CALLER_SOURCE = "caller"  # of tools that whoever starts a run brings along
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as a model sees it, and what the server must know about it: its effect class, category and source."""
@@ -225,6 +228,11 @@ class ToolSpec:
     effect: Effect = "irreversible"
     category: str = "other"
     source: str = "builtin"
+
+    @property
+    def is_caller_tool(self) -> bool:
+        """Whether it is a tool of the caller's own: no code of ours runs it."""
+        return self.source == CALLER_SOURCE
 
 
 class ToolSet(Sequence[ToolSpec]):

@@ -1,8 +1,7 @@
-"""What a run is started with, as values: a caller's request, the spec that is built from it, its route to a model.
+"""What a run is started with, as values: a caller's request, and the spec that is built from it.
 
 The spec is a small JSON object; its long texts (prompts, tools, conversation, schema, script) are referred to by
-content hash and stored once. This file knows which route `auto` takes, and which comes next; where dollars are
-limited, `specs/build.py` leaves out routes without a price.
+content hash and stored once.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
-from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.routes import AUTO, RouteName
 from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class PlannerRequest:
     caller_tools: tuple[ToolSpec, ...] = ()
     model: str | None = None
     temperature: float | None = None
-    route: Route = "auto"
+    route: RouteName = AUTO
     limits: Limits = UNLIMITED
     output_schema: JsonObject | None = None
     workspace: str | None = None
@@ -95,7 +94,7 @@ class TeamRequest:
     max_parallel: int | None = None
     model: str | None = None
     temperature: float | None = None
-    route: Route = "auto"
+    route: RouteName = AUTO
     limits: Limits = UNLIMITED
     workspace: str | None = None
     key: str | None = None
@@ -148,7 +147,7 @@ class PhaseRequest:
     phase: Phase
     mandate: Mandate
     given: JsonObject | None = None
-    route: Route = "auto"
+    route: RouteName = AUTO
     limits: Limits = UNLIMITED
     given_by: str | None = None
 
@@ -159,7 +158,7 @@ class CyclesRequest:
 
     mandate: Mandate
     cycles: int | None = None
-    route: Route = "auto"
+    route: RouteName = AUTO
     limits: Limits = UNLIMITED
     due: int | None = None
 
@@ -221,7 +220,7 @@ class Spec:
     continues: str | None = None
     arguments: JsonObject | None = None
     dialect_text: str | None = None
-    asked_route: str = "auto"
+    asked_route: str = AUTO
     behind_text: str | None = None
     mandate: str | None = None
     mandate_text: str | None = None
@@ -250,68 +249,3 @@ class Spec:
     counts_calls: bool | None = None
     has_goal: bool | None = None
     fork_text: str | None = None
-
-
-Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
-CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
-PAID_ROUTES = ("provider",)  # this server pays for completions on these
-SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
-
-
-@dataclass(frozen=True, slots=True)
-class AvailableRoutes:
-    """The model sources there are: a script, a configured provider, a client that offers its model."""
-
-    script: bool
-    provider: bool
-    sampling: bool
-    sampling_first: bool = False
-
-    def in_order(self) -> tuple[str, ...]:
-        """Return the routes that could be taken, best first; the caller is always among them."""
-        between = ("sampling", "provider") if self.sampling_first else ("provider", "sampling")
-        order = ("scripted", *between, "caller")
-        has = {"scripted": self.script, "provider": self.provider, "sampling": self.sampling, "caller": True}
-        return tuple(route for route in order if has[route])
-
-
-def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
-    """Return the route, and a note that says why where `auto` chose it. Raises BadArguments for one that is missing."""
-    if requested == "auto":
-        route = available.in_order()[0]
-        return route, (_choice_note(route),)
-    if requested == "scripted" and not available.script:
-        raise BadArguments("There is no script.", "Start the server with KAIROS_SCRIPT=FILE, or use another route.")
-    if requested == "provider" and not available.provider:
-        raise BadArguments(
-            "No provider is configured.", 'Set KAIROS_MODEL="provider:model" and its key, or use another route.'
-        )
-    if requested == "sampling" and not available.sampling:
-        return requested, ("This client offers no sampling; the run waits for one that does (run_continue goes on).",)
-    if requested not in WHY_CHOSEN:
-        raise BadArguments(f"There is no route {requested[:40]!r}.", f"Routes: {', '.join(WHY_CHOSEN)}, auto.")
-    return requested, ()
-
-
-def outdated_notes(route: str) -> frozenset[str]:
-    """Return the notes by which `auto` chose another route than the one that a run has now."""
-    return frozenset(_choice_note(other) for other in WHY_CHOSEN if other != route)
-
-
-def _choice_note(route: str) -> str:
-    return f"route auto chose {route}: {WHY_CHOSEN[route]}."
-
-
-def route_after_sampling(available: AvailableRoutes) -> str:
-    """Return the next route for a run on `auto` whose client would not answer."""
-    routes = available.in_order()
-    return routes[routes.index("sampling") + 1] if "sampling" in routes else routes[0]
-
-
-WHY_CHOSEN = {
-    "scripted": "a script is set",
-    "provider": "a provider is configured",
-    "sampling": "this client offers its model",
-    "caller": "there is no script, no provider and no sampling to rely on, so you answer through run_continue",
-}
-"""Every route, with why `auto` chose it."""

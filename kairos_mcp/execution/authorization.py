@@ -324,16 +324,16 @@ class ToolAccess:
         if call.unreadable is not None:
             return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
         # No code of ours runs these, so none would check their arguments.
-        if spec.source == "caller" or REQUEST_MORE_ROUNDS.is_tool(spec):
+        if spec.is_caller_tool or REQUEST_MORE_ROUNDS.is_tool(spec):
             problems = compile_schema(spec.input_schema).problems(call.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
-            if spec.source != "caller" and (lacking := find_wordless_texts(call.arguments)):
+            if not spec.is_caller_tool and (lacking := find_wordless_texts(call.arguments)):
                 return BadArguments(
                     f"{spec.name}: {'; '.join(lacking)}.",
                     "Say in sentences what is still to be done and why it takes so many rounds, and what was found.",
                 )
-        if spec.source != "caller" and (missing := self._missing_tool(spec)) is not None:
+        if not spec.is_caller_tool and (missing := self._missing_tool(spec)) is not None:
             return missing
         return self._check_rate(spec, at)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Failure, make_outcome
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState

@@ -13,7 +13,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
 from kairos_mcp.core.messages import Completion, ToolResult, Usage
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import CALLER, SCRIPT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,
     CallTool,
@@ -122,7 +122,7 @@ class StepExecutor:
                 return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
 
     def _plan_completion(self, path: str, step: RequestCompletion, route: str, time_shares: int) -> NewStep:
-        if step.purpose == "compact" and route == "caller":
+        if step.purpose == "compact" and route == CALLER.name:
             return NewStep(path, "compact", step.digest, _COMPACT_REQUEST, Sent(), Mechanical())
         request = self.reservation_request(path, step, route, counts_of(step.purpose), time_shares)
         return NewStep(path, step.purpose, step.digest, request, self.completion_sent(path, route))
@@ -132,7 +132,7 @@ class StepExecutor:
         agent = self.tool_access.agent_of(path)
         paid, dialect = self._paid_model(route, agent) if self.paid_models else None, self.dialects.get(route)
         model = self._model_name(agent, paid)
-        line = self._next_line(path) if route == "scripted" else None
+        line = self._next_line(path) if route in SCRIPT_ROUTES else None
         unpriced = True if paid is not None and paid.price is None else None
         return Sent(route, model, max_tokens, tail, line, self.temperature, dialect, agent, unpriced)
 
@@ -197,7 +197,7 @@ class StepExecutor:
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
         if authorization is None:
             authorization = self.tool_access.authorize_planned(path, step, spec)
-        sent = _SENT_TO_CALLER if spec.source == "caller" else SENT_TO_SERVER
+        sent = _SENT_TO_CALLER if spec.is_caller_tool else SENT_TO_SERVER
         match authorization:
             case ToolResult():
                 return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, authorization)
@@ -207,7 +207,7 @@ class StepExecutor:
             case _:
                 self.tool_access.record_call(spec, at)
         reused = authorization.reused if isinstance(authorization, Allowed) else None
-        if spec.source == "caller":
+        if spec.is_caller_tool:
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent, reused_approval=reused)
         request = self.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), time_shares)
         return NewStep(path, "call", step.digest, request, sent, reused_approval=reused)
@@ -347,7 +347,7 @@ def _call_request(counts: Units, timeout_s: float, time_shares: int) -> Reservat
 _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", counts_only=True)
 _COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", counts_only=True)
 _OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", counts_only=True)
-_SENT_NOWHERE, _SENT_TO_CALLER, SENT_TO_SERVER = Sent(), Sent("caller"), Sent(SERVER_ROUTE)
+_SENT_NOWHERE, _SENT_TO_CALLER, SENT_TO_SERVER = Sent(), Sent(CALLER.name), Sent(SERVER_ROUTE)
 
 
 def _conversation_of(path: str) -> str:

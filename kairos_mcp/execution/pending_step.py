@@ -8,7 +8,7 @@ from dataclasses import replace
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
 from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds

@@ -16,7 +16,7 @@ from kairos_mcp.budget.reservation import Account, format_status_line, reserve
 from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
+from kairos_mcp.core.routes import OUTSIDE_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step, enclosing_paths
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.authorization import Allowed
@@ -224,7 +224,7 @@ def _must_ask_person(state: RunState, step: PendingStep) -> bool:
 
 def _is_unavailable(state: RunState, route: str) -> bool:
     """Whether a server has to perform this route, and this one can't."""
-    return route not in CLIENT_ROUTES and route not in state.executor.models
+    return route not in OUTSIDE_ROUTES and route not in state.executor.models
 
 
 def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stays_open: bool = False) -> NewAttempt:
@@ -365,7 +365,7 @@ class _Plan:
         """Begin a completion that this server performs, or hand it out; its price and its day are known."""
         state, executor, purpose = self.state, self.state.executor, step.purpose
         route = state.run.route
-        if route not in executor.models and (route not in CLIENT_ROUTES or purpose == "compact"):
+        if route not in executor.models and (route not in OUTSIDE_ROUTES or purpose == "compact"):
             return None
         charged = self.daily_accounts.known_accounts(state.run, executor.tool_access.mandate, self.at)
         if charged is None:
@@ -388,7 +388,7 @@ class _Plan:
         spec = access.find_offered(path, call.name)
         if (
             spec is None
-            or spec.source == "caller"
+            or spec.is_caller_tool
             or spec.effect != "read"
             or access.check_call(path, call, spec, self.at) is not None
         ):

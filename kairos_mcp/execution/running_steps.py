@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field
 
 from kairos_mcp.core.errors import FenceLost, StoreBusy
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import RunState

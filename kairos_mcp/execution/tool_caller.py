@@ -102,7 +102,7 @@ class ToolCaller:
         """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
         tool = self.resources.registry.find(step.call.name)
         spec = self.tool_access.find_offered(path, step.call.name)
-        tool = None if spec is not None and spec.source == "caller" else tool
+        tool = None if spec is not None and spec.is_caller_tool else tool
         ctx = ToolContext(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory)
         call, gate, approval = (
             self.tool_access.gate_call(path, step),

@@ -18,7 +18,8 @@ from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import PlannerRequest, Route, TeamRequest
+from kairos_mcp.core.routes import RouteName, is_answered_by
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -32,7 +33,6 @@ Goal = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Names = Annotated[list[Id], Field(max_length=64)]
 RunLimits = Annotated[Limits, LimitsTable()]
-UNATTENDED_ROUTES: tuple[Route, ...] = ("provider", "scripted")  # nobody outside has to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Extend(_OfRun):
 
 class Reroute(_OfRun):
     act: Literal["reroute"]
-    route: Route
+    route: RouteName
 
     async def change(self, app: App, caller: Caller) -> str:
         await app.control.request(self.run, "reroute", caller, route=self.route, drive=False)
@@ -304,16 +304,15 @@ def parse_act(value: Any) -> Act:
         raise BadArguments(f"{problem.place or 'The act'}: {problem.message}.", "Load the page again.") from None
 
 
-async def own_route(app: App) -> Route:
+async def own_route(app: App) -> RouteName:
     """Return the route that a run started on the page gets: one that needs no client. Raises ConfigError."""
     choice = await app.runs.choose_model(PlannerRequest(""))
-    route = next((route for route in UNATTENDED_ROUTES if route == choice.route), None)
-    if route is None:
+    if not is_answered_by("server", choice.route):
         raise ConfigError(
             "Nobody would answer a run that is started here: no model is configured.",
             "Name one as `model` in the settings; `kairos-mcp init` writes them.",
         )
-    return route
+    return choice.route
 
 
 async def _start(app: App, request: PlannerRequest | TeamRequest, principal: str | None = None) -> ActResult:

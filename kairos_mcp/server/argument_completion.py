@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.prompts import PROMPTS, PromptArgument
@@ -103,7 +103,7 @@ async def _list_values(names: str | None, typed: str, known: dict[str, str], app
         case "paths":
             return await app.argument_values.paths(typed)
         case "routes":
-            routes: tuple[str, ...] = get_args(Route)
+            routes: tuple[str, ...] = get_args(RouteName)
             return routes
         case "schemas":
             return list(SCHEMAS)

@@ -15,6 +15,7 @@ import mcp_types as wire
 
 from kairos_mcp.app.client_requests import ClientReply
 from kairos_mcp.app.dialogs import UserDecision, UserSettlement
+from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import loop_of
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
@@ -156,7 +157,7 @@ async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str
 
 def _waits_for_caller(run: RunRow, waiting: WaitingItems) -> bool:
     """Whether there is a completion or a call that the caller itself answers."""
-    return any(row.kind != "pause" and "caller" in (run.route, row.sent.route) for row in waiting.steps.values())
+    return any(row.kind != "pause" and CALLER.name in (run.route, row.sent.route) for row in waiting.steps.values())
 
 
 async def _look_again(call: ServerCall, run_id: str, answered: Collection[str]) -> PushableRequests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kairos_mcp.core.limits import LIMITED_UNITS
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import SERVER_ROUTE, WHY_CHOSEN
+from kairos_mcp.core.routes import ROUTES, SERVER_ROUTE
 
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
@@ -35,7 +35,7 @@ RESULT_SCHEMA: JsonObject = _object(
     summary=_TEXT_OR_NULL,
     output={"description": "By output_schema, of a phase or a call; else null"},
     rounds=_COUNT,
-    route={"enum": [*WHY_CHOSEN, SERVER_ROUTE]},
+    route={"enum": [*ROUTES, SERVER_ROUTE]},
     model=_TEXT_OR_NULL,
     resume_at={**_TEXT_OR_NULL, "description": "When a paused run goes on by itself"},
     usage=_object(

@@ -21,7 +21,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, set_limits_to_json
 from kairos_mcp.core.limits_table import LimitsTable
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.text import decode_text
 from kairos_mcp.core.urls import parse_host_rule
@@ -84,7 +84,7 @@ class _SettingsFile(StrictTable):
     ) = None
     store_password: Annotated[str, AfterValidator(_check_reference)] | None = None
     place: Annotated[str, Field(pattern=PLACE)] | None = None
-    route: Route | None = None
+    route: RouteName | None = None
     script: Text | None = None
     model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
     model_key: Annotated[str, AfterValidator(_check_reference)] | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.decision_rights import ApprovalsSetting
     from kairos_mcp.core.effects import Effect
     from kairos_mcp.core.paths import Risk, Scope
-    from kairos_mcp.core.run_spec import Route
+    from kairos_mcp.core.routes import RouteName
     from kairos_mcp.core.steps import DialectName
     from kairos_mcp.core.urls import HostRule
     from kairos_mcp.settings.http_definition import HttpDefinition
@@ -124,7 +124,7 @@ class Settings:
     store: str | None = None
     store_password: str | None = None
     place: str | None = None
-    route: Route = "auto"
+    route: RouteName = "auto"
     script: Path | None = None
     tools: str = "all"
     model: str | None = None

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from sys import intern
+from typing import TYPE_CHECKING
 
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.builtin_tools import SEARCH_FILES
@@ -18,7 +19,19 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import PAID_ROUTES, SERVER_ROUTE, AvailableRoutes, PlannerRequest, Spec, choose_route
+from kairos_mcp.core.routes import (
+    AUTO,
+    PAID_ROUTES,
+    ROUTES,
+    SERVER_ROUTE,
+    Route,
+    RouteName,
+    choose_paid_route,
+    choose_route,
+    is_answered_by,
+    order_routes,
+)
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
@@ -38,6 +51,9 @@ from kairos_mcp.specs.short_prompts import (
 from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
+
+if TYPE_CHECKING:
+    from kairos_mcp.specs.load import LoadedSpec
 
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
@@ -195,7 +211,7 @@ def takes_short_prompts(settings: Settings, route: str, model: str | None) -> bo
     that is known as small or whose context is."""
     if settings.prompts != "auto":
         return settings.prompts == "short"
-    return route == "provider" and (settings.context_tokens <= SMALL_CONTEXT_TOKENS or is_small_model(model or ""))
+    return route in PAID_ROUTES and (settings.context_tokens <= SMALL_CONTEXT_TOKENS or is_small_model(model or ""))
 
 
 def is_small_model(name: str) -> bool:
@@ -216,7 +232,7 @@ def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Setti
 def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
     """Return the dialect of a run, and a note where it was chosen here: `text`, unless the settings set one, where a
     provider's model was found to be small and gets the short prompts."""
-    if not is_short or settings.prompts != "auto" or route != "provider":
+    if not is_short or settings.prompts != "auto" or route not in PAID_ROUTES:
         return settings.dialect, ()
     dialect = "text" if settings.origins.get("dialect") == "default" else settings.dialect
     return dialect, (f"prompts: short, in the dialect {dialect}, since the model is small; `prompts` sets it.",)
@@ -225,7 +241,7 @@ def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[Dial
 def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...]:
     """Note the options for a model that have no effect on this route."""
     asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
-    if not asked or route not in ("caller", "scripted"):
+    if not asked or ROUTES[route].takes_options:
         return ()
     return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
 
@@ -254,7 +270,7 @@ class ModelChoice:
     """The model source of a run: the route as asked and as chosen, with its script and model."""
 
     asked: str
-    route: str
+    route: RouteName
     script: str | None
     model: str | None
     notes: Sequence[str]
@@ -278,7 +294,7 @@ def choose_request_model(
     if agent is None or model is None or model == request.model or ":" in model:
         return choose_model(request.route, request.limits, model, settings, samples=samples)
     choice = choose_model(request.route, request.limits, None, settings, samples=samples)
-    if choice.route != "provider":
+    if choice.route not in PAID_ROUTES:
         return replace(choice, model=model)
     note = f"agent {agent.name}: its model {model!r} names no provider; {choice.model} is asked."
     return replace(choice, notes=(*choice.notes, note))
@@ -287,29 +303,20 @@ def choose_request_model(
 def choose_model(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
     """Choose the model source of a run with these limits of its own. Raises BadArguments."""
     script = _script_text(settings)
-    asked = wanted if wanted != "auto" else settings.route
-    route, notes = choose_priced_route(
-        asked, available_routes(settings, script is not None, samples), priced=limits.nano_usd is not None
-    )
-    taken = model or (settings.model if route == "provider" else None)
-    if route == "provider" and taken is not None and ":" not in taken:
+    asked = wanted if wanted != AUTO else settings.route
+    choose = choose_route if limits.nano_usd is None else choose_paid_route
+    route, notes = choose(asked, available_routes(settings, samples=samples))
+    is_paid = ROUTES[route].is_paid
+    taken = model or (settings.model if is_paid else None)
+    if is_paid and taken is not None and ":" not in taken:
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
-    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route in PAID_ROUTES):
+    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and is_paid):
         refuse_unpriced(route, taken, settings)
-    if route in PAID_ROUTES and settings.day.nano_usd is not None:
+    if is_paid and settings.day.nano_usd is not None:
         refuse_unpriced(route, taken, settings, "day.usd")
-    if route == "provider":
+    if is_paid:
         notes = (*notes, *network_notes(settings.base_url, os.environ))
     return ModelChoice(asked, route, script, taken, notes)
-
-
-def choose_priced_route(asked: str, there: AvailableRoutes, *, priced: bool) -> tuple[str, Sequence[str]]:
-    """Return the route and notes on it; `auto` skips routes without a price where dollars are limited (`priced`)."""
-    if asked != "auto" or not priced or not there.provider:
-        return choose_route(asked, there)
-    passed = there.in_order()[: there.in_order().index("provider")]
-    note = f"route auto chose provider: limits.usd is set, and {' and '.join(passed)} have no price."
-    return "provider", (note,) if passed else choose_route(asked, there)[1]
 
 
 def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: str = "limits.usd") -> None:
@@ -325,9 +332,25 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
     raise BadArguments(f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}.")
 
 
-def available_routes(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
-    """Return the model sources that this server and this client have."""
-    return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
+def available_routes(settings: Settings, *, samples: bool, of_run: LoadedSpec | None = None) -> tuple[RouteName, ...]:
+    """Return the routes that a run could take here, best first; the caller's is always among them.
+
+    `samples`: the client offers its model. `of_run`: a run that has begun, which keeps what its spec holds.
+    """
+    available = {name for name, route in ROUTES.items() if _is_available(route, settings, samples, of_run)}
+    return order_routes(available, clients_first=settings.sampling == "prefer")
+
+
+def _is_available(route: Route, settings: Settings, samples: bool, of_run: LoadedSpec | None) -> bool:
+    match route:
+        case Route(answered_by="client"):
+            return samples
+        case Route(kept=str(kept)) if of_run is not None:
+            return getattr(of_run, kept) is not None
+        case Route(setting=str(setting)):
+            return getattr(settings, setting) is not None
+        case _:
+            return True
 
 
 def may_use_sampling(settings: Settings, client: str, route: str) -> bool:
@@ -335,14 +358,14 @@ def may_use_sampling(settings: Settings, client: str, route: str) -> bool:
 
     `client`: its name and version. A request for which no answer comes can't be told from one that takes long.
     """
-    asked = settings.route if route == "auto" else route
-    return asked == "sampling" or not any(fnmatchcase(client, glob) for glob in settings.silent_clients)
+    asked = settings.route if route == AUTO else route
+    return is_answered_by("client", asked) or not any(fnmatchcase(client, glob) for glob in settings.silent_clients)
 
 
-def find_own_route(settings: Settings) -> str | None:
+def find_own_route(settings: Settings) -> RouteName | None:
     """Return the route on which this server completes by itself, without a client or a caller; None where none can."""
-    best = available_routes(settings, settings.script is not None, samples=False).in_order()[0]
-    return None if best == "caller" else best
+    available = available_routes(settings, samples=False)
+    return next((name for name in available if is_answered_by("server", name)), None)
 
 
 def narrow_limits(asked: Limits, settings: Settings, rounds: int | None = None) -> tuple[Limits, tuple[str, ...]]:

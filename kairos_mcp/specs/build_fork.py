@@ -14,7 +14,8 @@ from kairos_mcp.core.forked_flow import ForkPoint
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolSet
-from kairos_mcp.core.run_spec import CYCLES_FLOW, PAID_ROUTES, FrozenFork, PlannerRequest, Spec, UnattendedAllowance
+from kairos_mcp.core.routes import PAID_ROUTES
+from kairos_mcp.core.run_spec import CYCLES_FLOW, FrozenFork, PlannerRequest, Spec, UnattendedAllowance
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
     BuiltSpec,

@@ -15,9 +15,9 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
+from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import (
     CYCLES_FLOW,
-    PAID_ROUTES,
     PHASE_FLOWS,
     CyclesRequest,
     Phase,

@@ -13,7 +13,8 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec
 from kairos_mcp.core.plan import MAX_TASKS, Plan, PlanInvalid, parse_plan
-from kairos_mcp.core.run_spec import PAID_ROUTES, FrozenAgent, FrozenTeam, Spec, TeamRequest
+from kairos_mcp.core.routes import PAID_ROUTES
+from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
 from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, Prompts, check_template, render_prompt
 from kairos_mcp.flows.team_input import TeamPrompts
 from kairos_mcp.settings.agents import AgentFiles
@@ -168,7 +169,7 @@ def _agent_models(
     for agent in agents:
         if agent.model is None:
             continue
-        if choice.route == "provider" and ":" not in agent.model:
+        if choice.route in PAID_ROUTES and ":" not in agent.model:
             notes.append(f"agent {agent.name}: its model {agent.model!r} names no provider; {choice.model} is asked.")
         else:
             if limits.nano_usd is not None and choice.route in PAID_ROUTES:

@@ -27,7 +27,7 @@ from kairos_mcp.budget.reservation import (
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals, client_requests, more_rounds, queries, rows, tool_memory
 from kairos_mcp.store.accounts import (

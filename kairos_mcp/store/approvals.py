@@ -14,6 +14,7 @@ from typing import Literal
 
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import WaitingRow
@@ -293,4 +294,4 @@ def read_waiting_items(session: Session, n: int) -> WaitingItems:
 
 def _is_handed_out(step: WaitingRow, approval: ApprovalRow) -> bool:
     """Whether it is an approved call of the caller's own tool, which waits for the caller to execute it."""
-    return approval.verdict == "approve" and step.sent.route == "caller"
+    return approval.verdict == "approve" and step.sent.route == CALLER.name

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.routes import SAMPLING
 from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import (
     NewRequest,
@@ -179,7 +180,7 @@ def record_still_open(
         return RecordedAnswers()
     found = [(step_at(session, run.n, answer.path), answer) for answer in new_answers]
     still_open = [(step, answer) for step, answer in found if step is not None and step.is_waiting]
-    return record_answers(session, now, still_open, "sampling", owner, at)
+    return record_answers(session, now, still_open, SAMPLING.name, owner, at)
 
 
 def reroute(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
+from kairos_mcp.core.routes import is_answered_by
 from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
@@ -117,7 +118,7 @@ def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], ow
     step may be asked about again.
     """
     now = run_by_number(session, run.n)
-    if now.outcome is not None or now.paused is not None or now.route != "sampling":
+    if now.outcome is not None or now.paused is not None or not is_answered_by("client", now.route):
         return RequestOutcome()
     found = [step_at(session, run.n, request.path) for request in new]
     steps = [step for step in found if step is not None and step.is_waiting]

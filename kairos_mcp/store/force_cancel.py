@@ -12,7 +12,7 @@ from kairos_mcp.budget.reservation import shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
-from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, tool_memory
 from kairos_mcp.store.accounts import (

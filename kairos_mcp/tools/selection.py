@@ -225,8 +225,8 @@ def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
     """Choose what is shown of many tools: all that only read and the caller's; if these are too many, the built-in ones
     that only read and the caller's; else the former alone."""
     builtin_reads = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
-    caller_tools = [spec for spec in granted if spec.source == "caller"]
-    reads = [spec for spec in granted if spec.effect == "read" and spec.source != "caller"]
+    caller_tools = [spec for spec in granted if spec.is_caller_tool]
+    reads = [spec for spec in granted if spec.effect == "read" and not spec.is_caller_tool]
     for candidates in ([*reads, *caller_tools], [*builtin_reads, *caller_tools]):
         if not _are_too_many(ToolSet(candidates)):
             return candidates

@@ -145,7 +145,7 @@ class TouchedPaths:
         walk.visit(arguments)
         if not walk.real_paths and not walk.unresolved and tool.effect == "read" and _takes_paths(tool):
             walk.add_path(self._root, ".")  # without a path it reads the workspace itself
-        return walk.build_result(writes=tool.effect != "read" and tool.source != "caller")
+        return walk.build_result(writes=tool.effect != "read" and not tool.is_caller_tool)
 
     def writes_repository(self, paths: Iterable[str]) -> bool:
         """Return whether a folder above one of these paths is a repository for git, or is one with what they add."""

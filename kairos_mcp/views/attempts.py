@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.run_spec import CLIENT_ROUTES
+from kairos_mcp.core.routes import OUTSIDE_ROUTES, PAID_ROUTES
 from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 from kairos_mcp.store.rows import decode_sent
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
     @property
     def was_performed(self) -> bool:
         """Whether somebody carried it out, and it was not only waited: for a person, or for the run to go on."""
-        return not self.is_open or (self.by_route in CLIENT_ROUTES and not isinstance(self.answer, Refused))
+        return not self.is_open or (self.by_route in OUTSIDE_ROUTES and not isinstance(self.answer, Refused))
 
     @property
     def error(self) -> str | None:
@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
 
 def provider_of(sent: Sent) -> str:
     """Return what the conventions call the provider of a request; the route where no provider was asked."""
-    if sent.route != "provider" or sent.model is None:
+    if sent.route not in PAID_ROUTES or sent.model is None:
         return sent.route or UNKNOWN
     kind = sent.model.partition(":")[0]
     return names.PROVIDERS.get(kind, kind)

@@ -9,6 +9,7 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.routes import is_answered_by
 from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import approvals
@@ -86,7 +87,7 @@ def next_call(
 def _next_for_waiting(
     run: RunRow, items: Sequence[JsonObject], decides: Decides, waits: WaitingItems, page: str | None
 ) -> JsonObject:
-    asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
+    asked = [item for item in items if not (is_answered_by("client", run.route) and item["kind"] == "completion")]
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
         shown = [item for item in theirs if not is_named_only(item)] or theirs

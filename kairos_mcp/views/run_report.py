@@ -17,7 +17,8 @@ from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, Spec, outdated_notes, phase_of
+from kairos_mcp.core.routes import PRIVATE_ROUTES, outdated_notes
+from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, Spec, phase_of
 from kairos_mcp.core.steps import Outcome, loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals, report_queries
@@ -416,7 +417,7 @@ def _degraded_notes(
     if view.trouble is not None and run.outcome is not None:
         texts.append(str(view.trouble))
     texts += _held_up_by(run, view, waits)
-    if not since and run.route != "provider" and tally.has_private_content:
+    if not since and run.route not in PRIVATE_ROUTES and tally.has_private_content:
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
-from kairos_mcp.core.run_spec import OODA_FLOWS, SERVER_ROUTE, Spec
+from kairos_mcp.core.routes import PAID_ROUTES, SERVER_ROUTE
+from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
 from kairos_mcp.core.steps import Outcome, Sent, turn_of
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -234,7 +235,7 @@ class _Look:
         has answered; any other a caller may have made up."""
         if sent.model is None:
             return None
-        has_answered = sent.route == "provider" and isinstance(answer, Completion)
+        has_answered = sent.route in PAID_ROUTES and isinstance(answer, Completion)
         name = sent.model.partition(":")[2] or sent.model
         return name if has_answered or sent.model == self._configured_model else MadeUp(name)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.core.run_spec import CLIENT_ROUTES
+from kairos_mcp.core.routes import OUTSIDE_ROUTES, PAID_ROUTES, is_answered_by
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step, last_part, loop_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
@@ -89,7 +89,7 @@ def answered_by(kind: str, route: str) -> str:
     match kind:
         case "approval" | "settle":
             return "a person"
-        case "completion" if route == "sampling":
+        case "completion" if is_answered_by("client", route):
             return "a client's model"
         case _:
             return "the caller"
@@ -119,7 +119,7 @@ def _step_items(
 ) -> Iterator[JsonObject]:
     shown = steps or {}
     for path, row in waiting.items():
-        if row.kind == "pause" or (row.kind != "call" and row.sent.route not in (None, *CLIENT_ROUTES)):
+        if row.kind == "pause" or (row.kind != "call" and row.sent.route not in (None, *OUTSIDE_ROUTES)):
             continue  # the latter waits for the end of a provider's outage
         found = shown.get(path)
         labels = _label_item(path, "tool_call" if row.kind == "call" else "completion", found)
@@ -259,7 +259,7 @@ def _describe_awaited(step: StepRow) -> str:
     sent = step.sent
     if step.kind == "call":
         return "the tool that was called"
-    return f"the provider's model {sent.model}" if sent.route == "provider" else f"the route {sent.route}"
+    return f"the provider's model {sent.model}" if sent.route in PAID_ROUTES else f"the route {sent.route}"
 
 
 def decision_command(run: RunRow, key: str) -> str:

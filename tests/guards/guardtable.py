@@ -505,7 +505,7 @@ ONE_OWNER = (
     ),
     Guard(
         "RunFactory._missing_settings",
-        never("run.route == 'provider' and self.settings.model is None"),
+        never("... and getattr(self.settings, str(route.setting)) is None"),
         "providers/test_out_of_reach.py::test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it",
     ),
     Guard(
@@ -2101,7 +2101,7 @@ OUTSIDE = (
     Guard("render_transcript", never("quoted"), QUOTED + "no_part_of_a_transcript_passes_for_another"),
     Guard(
         "may_use_sampling",
-        always("asked == 'sampling' or not any(...)"),
+        always("is_answered_by('client', asked) or not any(...)"),
         "sampling/test_fallback.py::test_a_client_that_is_known_to_stay_silent_is_asked_only_where_that_is_said",
     ),
     Guard(
@@ -3304,7 +3304,7 @@ MORE_ROUNDS = (
     ),
     Guard(
         "ToolAccess.check_call",
-        replaced("spec.source != 'caller' and (lacking := find_wordless_texts(call.arguments))", "lacking := []"),
+        replaced("not spec.is_caller_tool and (lacking := find_wordless_texts(call.arguments))", "lacking := []"),
         GRANTED + "a_request_that_is_not_as_its_schema_says_is_an_error[changes5-justification has 1 different word,]",
     ),
     Guard("_room", replaced("max(0, free) // request.share.count_parts(len(others))[0]", "rest"), GRANTED_HISTORIES),
@@ -3678,7 +3678,11 @@ ON_THE_PAGE = (
         never("... and self.name != asked.tool"),
         ON_PAGE + "what_can_t_be_undone_is_approved_by_its_name",
     ),
-    Guard("own_route", never("route is None"), ON_PAGE + "nothing_is_started_where_nobody_would_answer"),
+    Guard(
+        "own_route",
+        never("not is_answered_by('server', choice.route)"),
+        ON_PAGE + "nothing_is_started_where_nobody_would_answer",
+    ),
     Guard(
         "Mandates.save_parsed",
         never("shown is not None and (known is None or known.digest != shown)"),

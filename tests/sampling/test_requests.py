@@ -13,7 +13,7 @@ from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Conversation, Message
-from kairos_mcp.core.run_spec import AvailableRoutes, choose_route
+from kairos_mcp.core.routes import ROUTES, choose_route, order_routes
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models import sampling
 from kairos_mcp.models.dialects import TextPrompts
@@ -45,13 +45,13 @@ async def test_auto_takes_the_script_before_the_client(place, era):
 
 @pytest.mark.parametrize(("first", "route"), [(False, "provider"), (True, "sampling")])
 def test_auto_takes_the_provider_before_the_client_unless_sampling_is_preferred(first, route):
-    available = AvailableRoutes(script=False, provider=True, sampling=True, sampling_first=first)
+    available = order_routes(("caller", "provider", "sampling"), clients_first=first)
     assert choose_route("auto", available)[0] == route
 
 
 def test_a_route_that_there_is_not_is_refused_by_its_name():
     with pytest.raises(BadArguments, match="no route 'server'"):
-        choose_route("server", AvailableRoutes(script=True, provider=True, sampling=True))
+        choose_route("server", order_routes(ROUTES, clients_first=False))
 
 
 def test_a_model_s_name_travels_as_a_hint():

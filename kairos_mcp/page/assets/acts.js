@@ -1,7 +1,7 @@
 // What a person does: decide, settle, answer, control a run, start one. Each act names exactly what was on the screen.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { act, get } from "./connection.js";
+import { act, findRoute, get, server } from "./connection.js";
 import { formatPath, revealHidden } from "./format.js";
 import { hasEnded, isDecidedByPerson } from "./status.js";
 import { DecisionForm, Failure, useRequest } from "./waiting.js";
@@ -15,7 +15,7 @@ export function Decision({ run, item, onDone }) {
   if (isDecidedByPerson(item)) {
     return html`<${DecisionForm} ...${props} decide=${async (name, fields) => onDone(await act(name, fields))} />`;
   }
-  if (run.route === "caller") return html`<${CallerAnswer} ...${props} onDone=${onDone} />`;
+  if (findRoute(run.route).answered_by === "caller") return html`<${CallerAnswer} ...${props} onDone=${onDone} />`;
   return html`<p class="quiet">It is answered by whoever called, or by a client's model; nobody else is asked.</p>`;
 }
 
@@ -99,21 +99,13 @@ function ExtendDialog({ run, ...dialog }) {
   <//>`;
 }
 
-const ROUTES = {
-  auto: "whatever is configured",
-  provider: "the provider that is configured",
-  caller: "whoever calls the server",
-  sampling: "the client’s model",
-  scripted: "a script",
-};
-
 function RerouteDialog({ run, ...dialog }) {
   const [route, setRoute] = useState("auto");
   return html`<${FormDialog} title="Let another answer" submit="Reroute" ...${dialog}
     onSubmit=${() => dialog.perform("reroute", { run: run.run_id, route })}>
-    <p class="quiet">Now its model is reached by: ${ROUTES[run.route] || run.route}.</p>
+    <p class="quiet">Now its model is reached by: ${findRoute(run.route).about || run.route}.</p>
     <${Field} label="From now on"><select value=${route} onChange=${(event) => setRoute(event.target.value)}>
-      ${Object.entries(ROUTES).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select><//>
+      ${server.routes.map(({ name, about }) => html`<option value=${name}>${about}</option>`)}</select><//>
   <//>`;
 }
 

@@ -3,6 +3,7 @@
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
+import { findRoute } from "./connection.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
 import { newestStep, sectionsOf, totalsOf } from "./steps.js";
 import { WaitingCard } from "./waiting.js";
@@ -90,7 +91,7 @@ function CurrentActivity({ run, timeline }) {
     return html`<p class="now wait">${before} <code>${item.name}</code>${after}${more}</p>`;
   }
   if (run.waiting.length) {
-    const who = run.route === "sampling" ? "the client’s model" : "the calling model";
+    const who = findRoute(run.route).answered_by === "client" ? "the client’s model" : "the calling model";
     return html`<p class="now">Waits for an answer from ${who}.</p>`;
   }
   const step = newestStep(timeline);

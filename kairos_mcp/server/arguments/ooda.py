@@ -9,7 +9,7 @@ from pydantic import Field
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -42,7 +42,7 @@ class _MandateArguments(Arguments):
         description="The mandate itself, in place of the id of a saved one; its form is that of mandate_save.",
         json_schema_extra=in_listing(""),
     )
-    route: Route | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
+    route: RouteName | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
     limits: LimitsArgument | None = Field(
         None,
         description="The most that the run may use, within the limits of the mandate and the configured ones. `rounds` "

@@ -9,8 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import UNLIMITED
-from kairos_mcp.core.messages import JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.messages import CALLER_SOURCE, JsonObject, Message, ToolCall, ToolSpec
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     KEY_TEXT,
@@ -43,7 +43,7 @@ class CallerTool(Arguments):
     def spec(self) -> ToolSpec:
         """The tool's spec; without an effect it is irreversible."""
         return ToolSpec(
-            self.name, self.description, self.input_schema, self.effect or "irreversible", "caller", "caller"
+            self.name, self.description, self.input_schema, self.effect or "irreversible", CALLER_SOURCE, CALLER_SOURCE
         )
 
 
@@ -126,7 +126,7 @@ class PlannerRun(Arguments):
         "input_schema, effect?}. Without an effect one counts as irreversible.",
         json_schema_extra=in_listing("Tools you execute: {name, description, input_schema, effect?}"),
     )
-    route: Route | None = Field(
+    route: RouteName | None = Field(
         None, description=ROUTE_TEXT, json_schema_extra=in_listing("Who completes; caller is you")
     )
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -221,7 +221,7 @@ class _TeamArguments(Arguments):
         description="The names of the agents that tasks may be given to. Default: all.",
         json_schema_extra=in_listing("Names; default: all"),
     )
-    route: Route | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
+    route: RouteName | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
     limits: LimitsArgument | None = Field(
         None,
         description="The most that the whole team may use together.",

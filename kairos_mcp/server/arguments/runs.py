@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import Route
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -128,7 +128,7 @@ class RunControl(Arguments):
         description="With `extend`: how much is added to the run's limits.",
         json_schema_extra=in_listing("For extend: added"),
     )
-    route: Route | None = Field(
+    route: RouteName | None = Field(
         None, description=f"With `reroute`: the new route. {ROUTE_TEXT}", json_schema_extra=in_listing("For reroute")
     )
     key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(
