@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.fresh import fresh
 
-BY_THE_CLOCK = ("data_version", "select distinct run.owner", "from deposit where run")
+BY_THE_CLOCK = ("data_version", "select distinct run.owner", "from inbox where run")
 SPAN = 10  # rounds over which a figure is taken, so that a digit more in a number does not show
 
 

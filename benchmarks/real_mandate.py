@@ -79,8 +79,8 @@ def _came(db: Path) -> list[str]:
     """Each completion that the model gave: its step, and its end. A repair follows what could not be read."""
     connection = apsw.Connection(str(db), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        given = "select path, body ->> 'finish' from mark join answer on answer.mark = mark.id"
-        completions = connection.execute(f"{given} where body ->> 'kind' = 'completion' order by mark.id")
+        given = "select path, body ->> 'finish' from step join answer on answer.step = step.id"
+        completions = connection.execute(f"{given} where body ->> 'kind' = 'completion' order by step.id")
         return [f"{path} ({finish})" for path, finish in completions]
     finally:
         connection.close()

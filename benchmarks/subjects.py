@@ -41,10 +41,10 @@ def open_floor(folder: Path, durability: Durability) -> sqlite3.Connection:
     floor.execute("pragma journal_mode = wal")
     floor.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
     floor.execute(
-        "create table mark(id integer primary key, run integer, path text, kind text, digest blob, at integer,"
+        "create table step(id integer primary key, run integer, path text, kind text, digest blob, at integer,"
         " held text)"
     )
-    floor.execute("create table answer(mark integer primary key, at integer, body text, spent text)")
+    floor.execute("create table answer(step integer primary key, at integer, body text, spent text)")
     return floor
 
 
@@ -68,7 +68,7 @@ def _commit(floor: sqlite3.Connection, answered: int | None, body: dict[str, Any
             "insert into answer values (?, ?, ?, ?)", (answered, at, json.dumps(body), "[1,1,100,3,103,0,0,0]")
         )
     marked = floor.execute(
-        "insert into mark(run, path, kind, digest, at, held) values (?, ?, ?, ?, ?, ?)",
+        "insert into step(run, path, kind, digest, at, held) values (?, ?, ?, ?, ?, ?)",
         (1, path, kind, b"0" * 32, at, "[1,1,2200,4096,6296,0,0,300000]"),
     )
     floor.execute("commit")

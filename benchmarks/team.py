@@ -99,7 +99,7 @@ async def waiting(folder: Path, tasks: int, rounds: int, delay_ms: int) -> tuple
 def most_at_once(home: Path, run: str) -> int:
     """How many completions of a run were under way at once, by the times of their rows."""
     query = (
-        "select m.at, a.at from mark m join answer a on a.mark = m.id join run r on r.n = m.run"
+        "select m.at, a.at from step m join answer a on a.step = m.id join run r on r.n = m.run"
         " where r.id = ? and m.kind = 'round'"
     )
     with closing(sqlite3.connect(home / "kairos.db")) as store:

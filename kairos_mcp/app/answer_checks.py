@@ -55,12 +55,12 @@ def make_answers(
     """
     remarks = {path: remark for path, row in approved.items() if (remark := reviewer_comment(row)) is not None}
     return [
-        _make_deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
+        _make_answer(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
         for path, value in answers.items()
     ]
 
 
-def _make_deposit(
+def _make_answer(
     path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int
 ) -> SubmittedAnswer:
     match step:

@@ -1,7 +1,7 @@
 """Completions that a client's model may make: find them, ask, and store the replies.
 
 An open step waits in the rows like any other. A request to the client's model about it is a row too
-(store/client_requests.py), so that it is charged whatever becomes of the client or of this server.
+(store/client_completions.py), so that it is charged whatever becomes of the client or of this server.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import asks, client_requests, runs, settlements
+from kairos_mcp.store import client_completions, client_questions, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.asks import AskRow, NewAsk, NewPush
-from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, RequestRow
+from kairos_mcp.store.client_completions import NewRequest, RequestOutcome, RequestRow
+from kairos_mcp.store.client_questions import AskRow, NewAsk, NewPush
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
@@ -122,7 +122,7 @@ class ClientRequests(Operations):
         """Return the requests about these steps that a client has not answered yet, by path."""
         if not paths:
             return {}
-        about = await self._store.read(lambda session: client_requests.requests_about(session, run.n, paths))
+        about = await self._store.read(lambda session: client_completions.requests_about(session, run.n, paths))
         return {path: request for path, request in about if request.ended is None}
 
     async def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
@@ -176,7 +176,7 @@ class ClientRequests(Operations):
 
         If one has, this session asks no more until it calls again.
         """
-        if not await self._store.read(lambda session: client_requests.is_withdrawn(session, request)):
+        if not await self._store.read(lambda session: client_completions.is_withdrawn(session, request)):
             return True
         if self.is_newest_asker(run_id, caller):
             self._askers[caller.principal, run_id] = TAKEN_OVER_ELSEWHERE
@@ -189,13 +189,13 @@ class ClientRequests(Operations):
         """
         at, new = self._clock(), NewRequest(ask.path, caller.session, ask.bound)
         number = await self._store.submit(
-            lambda session: client_requests.create_first_request(session, run, new, at), of_run=run.n
+            lambda session: client_completions.create_first_request(session, run, new, at), of_run=run.n
         )
         if number is not None:
             return number
         mine = await self._context.owner_for(run)
         asked = await self._store.submit(
-            lambda session: client_requests.create_requests(session, run, [new], mine, at), of_run=run.n
+            lambda session: client_completions.create_requests(session, run, [new], mine, at), of_run=run.n
         )
         if asked.requests:
             return asked.requests[0]
@@ -207,26 +207,26 @@ class ClientRequests(Operations):
         client is connected to asks it already."""
         at, owners = self._clock(), self._store.owners
         new = NewPush(run.n, key, await self._store.register_owner(at), caller.client, at)
-        return await self._store.submit(lambda session: asks.claim(session, owners, new), of_run=run.n)
+        return await self._store.submit(lambda session: client_questions.claim(session, owners, new), of_run=run.n)
 
     async def release_push(self, run: RunRow, key: str) -> None:
         """Give a claim up, so that others may ask."""
         mine = self._store.owner_number
-        await self._store.submit(lambda session: asks.release(session, run.n, key, mine), of_run=run.n)
+        await self._store.submit(lambda session: client_questions.release(session, run.n, key, mine), of_run=run.n)
 
     async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
         """Withdraw a request; it is charged with its bound."""
         run, at = await self._context.find_run(run_id, caller), self._clock()
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda session: client_requests.withdraw(session, run, [request], mine, at), of_run=run.n
+            lambda session: client_completions.withdraw(session, run, [request], mine, at), of_run=run.n
         )
         await self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
         """Record that the client refused a request, which costs nothing."""
         at = self._clock()
-        await self._store.submit(lambda session: client_requests.end_requests(session, [request], "refused", at))
+        await self._store.submit(lambda session: client_completions.end_requests(session, [request], "refused", at))
 
     async def create_ask(
         self, run: RunRow, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
@@ -244,13 +244,13 @@ class ClientRequests(Operations):
         if len(new) == 1:
             (only,) = new
             ask = await self._store.submit(
-                lambda session: asks.create_first_ask(session, run, asking, only), of_run=run.n
+                lambda session: client_questions.create_first_ask(session, run, asking, only), of_run=run.n
             )
             if ask is not None:
                 return ask
         mine = await self._context.owner_for(run)
         put = await self._store.submit(
-            lambda session: asks.create_or_find_ask(session, run, asking, new, mine), of_run=run.n
+            lambda session: client_questions.create_or_find_ask(session, run, asking, new, mine), of_run=run.n
         )
         if isinstance(put, RequestOutcome):
             await self._pool.continue_run(run, mine, put.fence)
@@ -262,7 +262,9 @@ class ClientRequests(Operations):
         """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet, or
         that are `used`."""
         run = await self._context.find_run_to_move(run_id, caller)
-        found = await self._store.read(lambda session: [asks.find_ask(session, run.n, nonce) for nonce in nonces])
+        found = await self._store.read(
+            lambda session: [client_questions.find_ask(session, run.n, nonce) for nonce in nonces]
+        )
         return run, [ask for ask in found if ask is not None and (ask.consumed is not None) is used]
 
     # -- what comes back ---------------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ class ClientRequests(Operations):
         """Store the replies to an ask, by path; an ask that was answered before stores nothing."""
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
-        requests = await self._store.read(lambda session: asks.request_ids_of(session, ask))
+        requests = await self._store.read(lambda session: client_questions.request_ids_of(session, ask))
         new_answers, at = await self._make_answers(run, replies, requests), self._clock()
         mine = await self._context.owner_for(run)
         answers = [each for each in new_answers if each.path in requests]
@@ -280,7 +282,7 @@ class ClientRequests(Operations):
         if answers_all and await pool.commit_answers(run, answers, SAMPLING.name, mine, nonce=nonce):
             return
         fence = await self._store.submit(
-            lambda session: asks.record_ask_answers(session, run, nonce, new_answers, owner=mine, at=at),
+            lambda session: client_questions.record_ask_answers(session, run, nonce, new_answers, owner=mine, at=at),
             of_run=run.n,
         )
         await self._pool.continue_run(run, mine, fence)
@@ -296,7 +298,7 @@ class ClientRequests(Operations):
         if await self._context.pool.commit_answers(run, new_answers, SAMPLING.name, mine):
             return
         recorded = await self._store.submit(
-            lambda session: asks.record_still_open(session, run, new_answers, owner=mine, at=at),
+            lambda session: client_questions.record_still_open(session, run, new_answers, owner=mine, at=at),
             of_run=run.n,
         )
         await self._pool.continue_run(run, mine, recorded.fence)
@@ -314,7 +316,7 @@ class ClientRequests(Operations):
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
-            lambda session: asks.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note),
+            lambda session: client_questions.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note),
             of_run=run.n,
         )
         await self._pool.continue_run(run, mine, fence)

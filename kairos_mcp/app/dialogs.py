@@ -12,9 +12,9 @@ from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlem
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.store import approvals, asks, runs, settlements
+from kairos_mcp.store import approvals, client_questions, runs, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
-from kairos_mcp.store.asks import AskRow
+from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import SettlementRequest
@@ -112,7 +112,9 @@ class Dialogs(Operations):
         None: an earlier ask stayed unanswered, so nobody is there to be asked.
         """
         asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
-        return await self._store.submit(lambda session: asks.create_ask_once(session, run, asking), of_run=run.n)
+        return await self._store.submit(
+            lambda session: client_questions.create_ask_once(session, run, asking), of_run=run.n
+        )
 
     async def decide(
         self,
@@ -146,7 +148,9 @@ class Dialogs(Operations):
                     pass
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda session: asks.record_ask_decisions(session, run, nonce, decided, settled, who, owner=mine, at=at)
+            lambda session: client_questions.record_ask_decisions(
+                session, run, nonce, decided, settled, who, owner=mine, at=at
+            )
         )
         await self._pool.continue_run(run, mine, fence)
 

@@ -240,7 +240,7 @@ class RunPool:
 
         `written`: a usual commit, which the state does not know of yet.
         """
-        if written is not None and (written[0].outcome is not None or written[0].hands_out):
+        if written is not None and (written[0].outcome is not None or written[0].waits_outside):
             state.apply_usual(*written)
             is_released = True
         if not is_released:

@@ -212,6 +212,10 @@ class StoreTooNew(StoreUnavailable):
     retryable = False  # it stays as new as it is
 
 
+class StoreTooOld(KairosError):
+    code = "store_too_old"
+
+
 class StoreCorrupt(KairosError):
     code = "store_corrupt"
 

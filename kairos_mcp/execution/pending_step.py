@@ -13,7 +13,7 @@ from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, St
 from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
-from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
+from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
 from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import UNKNOWN, StepRow

@@ -291,9 +291,9 @@ def plan_usual_commit(
         for path, before in state.accounts.items()
         if plan.accounts[path] is not before or not path
     }
-    hands_out = bool(begun) and begun[0].request.counts_only
+    waits_outside = bool(begun) and begun[0].request.counts_only
     return UsualCommit(
-        state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, hands_out, outcome
+        state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, waits_outside, outcome
     )
 
 
@@ -325,7 +325,7 @@ class _Plan:
         """Begin these steps. None: one of them can't be begun in a usual commit."""
         begun: list[NewStep] = []
         shares = self.state.count_by_branch(new) if len(new) > 1 else None
-        handed_out = 0
+        waits_outside = 0
         for path, step in new:
             time_shares = 1
             if shares is not None:
@@ -336,8 +336,8 @@ class _Plan:
                 self.state.return_lines(each.sent.line for each in begun)
                 return None
             begun.append(found)
-            handed_out += found.request.counts_only
-        if handed_out and (handed_out < len(begun) or self.state.pending):
+            waits_outside += found.request.counts_only
+        if waits_outside and (waits_outside < len(begun) or self.state.pending):
             return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
         return begun
 

@@ -21,10 +21,10 @@ from kairos_mcp.core.steps import Answer, CallTool, Flow, Outcome, Resumed, Step
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
-from kairos_mcp.store import approvals, client_requests, queries
+from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.store.client_requests import WithdrawnRequest
+from kairos_mcp.store.client_completions import WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult, UsualCommit
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
@@ -77,7 +77,7 @@ def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
     return Arrivals(
         *read_together(
             session,
-            lambda session: client_requests.list_uncharged(session, awaited.n),
+            lambda session: client_completions.list_uncharged(session, awaited.n),
             lambda session: queries.read_answers(session, steps) if steps else [],
             lambda session: approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
         )

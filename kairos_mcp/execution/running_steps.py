@@ -13,7 +13,7 @@ from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
-from kairos_mcp.store import tool_memory
+from kairos_mcp.store import tool_intents
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.tool import ToolMemory
@@ -153,7 +153,7 @@ def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> Too
 
         async def commit() -> None:
             await store.submit(
-                lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text), of_run=run
+                lambda session: tool_intents.keep_text(session, run, run_id, owner, fence, name, text), of_run=run
             )
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
@@ -165,10 +165,10 @@ def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> Too
 
     def recall(name: str) -> str | None:
         with store.read_session() as session:
-            return tool_memory.recall(session, run, name)
+            return tool_intents.recall(session, run, name)
 
     def check() -> None:
         with store.read_session() as session:
-            tool_memory.check_owner(session, run, run_id, owner, fence)
+            tool_intents.check_owner(session, run, run_id, owner, fence)
 
     return ToolMemory(keep, recall, check, state.executor.tool_caller.resources.redactor)

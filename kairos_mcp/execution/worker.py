@@ -267,7 +267,7 @@ class RunWorker:
             return None
         steps = self.state.apply_usual(commit, step_ids)
         self.on_change()
-        self._is_released = commit.outcome is not None or commit.hands_out
+        self._is_released = commit.outcome is not None or commit.waits_outside
         if self._is_released or self._inbox_changed:
             return None  # in the second case something came during the commit, perhaps a cancel
         return self._steps.begin(steps)

@@ -120,7 +120,7 @@ def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) 
     yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, export_redactor.json(sent, [], ""))
     for each in attempts:
         yield ExportedAttempt(
-            row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
+            row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.waits_outside, each.sent
         )
     if row.body is not None:
         answer = _export_answer(decode_answer(row.body), row.path, export_redactor)

@@ -3,7 +3,7 @@
     head     the format, the program that wrote it, the run
     run      the flow, its version, the frozen spec, who asked, when
     text     a text that the spec or a result refers to, by its hash
-    mark     a step that was asked, with its digest; `attempt`: a further try of it; `answer`: what it was answered
+    step     what was asked, with its digest; `attempt`: a further try of it; `answer`: what it was answered
     message  a turn of the conversation, told from the rows; with the task that it belongs to
     note     what was cut, defaulted or done otherwise than asked
     account  what the run might use, holds and has used
@@ -86,7 +86,7 @@ class ExportedStep:
     at: int
     held: Amounts | None
     sent: JsonObject
-    line: Literal["mark"] = "mark"
+    line: Literal["step"] = "step"
 
 
 @_export_line
@@ -98,7 +98,7 @@ class ExportedAttempt:
     held: Amounts
     lost: Amounts
     ended: str
-    handed_out: bool
+    waits_outside: bool
     sent: JsonObject
     line: Literal["attempt"] = "attempt"
 

@@ -24,8 +24,8 @@ from kairos_mcp.server.call import POLL_MS, ResumedRequest, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import WaitingItems, is_approval_key
-from kairos_mcp.store.asks import AskRow
-from kairos_mcp.store.client_requests import RequestOutcome
+from kairos_mcp.store.client_completions import RequestOutcome
+from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.queries import RunRow
 
 MISSED_LOOKS = 3  # after so many intervals without a look at its task a client is gone

@@ -228,12 +228,12 @@ def _amount_or_null(column: str) -> str:
     return f"case when json_valid({column}) then {is_amount} end"
 
 
-_NEWEST_ATTEMPT = "(select {} from attempt where attempt.mark = mark.id order by attempt.id desc limit 1)"
+_NEWEST_ATTEMPT = "(select {} from attempt where attempt.step = step.id order by attempt.id desc limit 1)"
 _OF_NEWEST_ATTEMPT = (
-    f"case when {_NEWEST_ATTEMPT.format('id')} is null then mark.{{0}} else {_NEWEST_ATTEMPT.format('{0}')} end"
+    f"case when {_NEWEST_ATTEMPT.format('id')} is null then step.{{0}} else {_NEWEST_ATTEMPT.format('{0}')} end"
 )
 _ATTEMPT_BEFORE = (
-    "(select {} from attempt as one where one.mark = mark.id and one.id < attempt.id order by one.id desc limit 1)"
+    "(select {} from attempt as one where one.step = step.id and one.id < attempt.id order by one.id desc limit 1)"
 )
 _SUMS = ", ".join(f"coalesce(sum(spent ->> {n}), 0)" for n in range(_UNIT_COUNT))
 _EACH_SHARED = """
@@ -248,22 +248,22 @@ _SHARED_WITH_ACCOUNT = (
     f" where exists (select 1 from json_each({json_or_null('texts.shared')}) as item where {LISTED_ID} = ?1)"
 )
 _STEPS_OF_ACCOUNT = f"""
-    select id from mark where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("mark"))}) union
-    select mark from attempt where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("attempt"))})
+    select id from step where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("step"))}) union
+    select step from attempt where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("attempt"))})
 """
 """SQL for the steps of which any attempt is charged to a shared account."""
 
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
     {json_or_null("shared")} as shared, run from (
-    select coalesce({_NEWEST_ATTEMPT.format("sent")}, mark.sent) as sent, spent,
-        {_OF_NEWEST_ATTEMPT.format("shared")} as shared, mark.run as run
-    from mark join answer on answer.mark = mark.id
-    where kind <> 'call' and mark.shared is not null and mark.id in ({{steps}})
+    select coalesce({_NEWEST_ATTEMPT.format("sent")}, step.sent) as sent, spent,
+        {_OF_NEWEST_ATTEMPT.format("shared")} as shared, step.run as run
+    from step join answer on answer.step = step.id
+    where kind <> 'call' and step.shared is not null and step.id in ({{steps}})
     union all
-    select coalesce({_ATTEMPT_BEFORE.format("sent")}, mark.sent), lost,
-        case when {_ATTEMPT_BEFORE.format("id")} is null then mark.shared else {_ATTEMPT_BEFORE.format("shared")} end,
-        mark.run
-    from attempt join mark on mark.id = attempt.mark where mark.shared is not null and mark.id in ({{steps}}))
+    select coalesce({_ATTEMPT_BEFORE.format("sent")}, step.sent), lost,
+        case when {_ATTEMPT_BEFORE.format("id")} is null then step.shared else {_ATTEMPT_BEFORE.format("shared")} end,
+        step.run
+    from attempt join step on step.id = attempt.step where step.shared is not null and step.id in ({{steps}}))
 """
 """Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts, the run.
 
@@ -302,8 +302,8 @@ def list_usage_shares(session: Session, account: int, *, by_workspace: bool = Fa
 
 _HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (
     select {_OF_NEWEST_ATTEMPT.format("held")} as held, {_OF_NEWEST_ATTEMPT.format("shared")} as shared
-    from mark join run on run.n = mark.run left join answer on answer.mark = mark.id
-    where answer.mark is null and run.outcome is null and mark.shared is not null and mark.id in ({_STEPS_OF_ACCOUNT}))
+    from step join run on run.n = step.run left join answer on answer.step = step.id
+    where answer.step is null and run.outcome is null and step.shared is not null and step.id in ({_STEPS_OF_ACCOUNT}))
 """
 _HELD_SUMS = ", ".join(
     f"sum(coalesce(held ->> {n}, {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
@@ -315,8 +315,8 @@ _SHARED_WITH_NONE = (
 # `|| ''` keeps SQLite from walking all runs of the principal.
 _FIND_LOST_ACCOUNT = f"""
     select 1 from run where principal || '' = ?1 and n in (
-        select run from mark where at >= ?2
-            and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("mark"))}) union all
+        select run from step where at >= ?2
+            and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("step"))}) union all
         select run from attempt where at >= ?2
             and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("attempt"))}))
     limit 1

@@ -29,7 +29,7 @@ from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, client_requests, more_rounds, queries, rows, tool_memory
+from kairos_mcp.store import approvals, client_completions, more_rounds, queries, rows, tool_intents
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
@@ -70,10 +70,10 @@ from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units, 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
 _INSERT_MARK = (
-    "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "insert into step(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_ATTEMPT = (
-    "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+    "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
     " values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
@@ -105,13 +105,13 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
             insert_cost(session, commit.run, answered.step_id, answered.cost)
         batch.settle(answered.path, answered.held, result.spent, answered.shared)
         if isinstance(result.answer, ToolResult):
-            tool_memory.forget_call(session, commit.run, answered.path)
+            tool_intents.forget_call(session, commit.run, answered.path)
     for dropped in commit.dropped_steps:
         if not _is_answered(session, dropped.step_id):
             batch.settle(dropped.path, dropped.held, NOTHING, dropped.shared)
             step = queries.step_at(session, commit.run, dropped.path)
             if step is not None:
-                client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)
+                client_completions.charge_abandoned(session, batch, step, commit.fence, commit.at)
     started = [_start_attempt(session, commit, attempt, batch, arrived) for attempt in commit.attempts]
     completions = [
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
@@ -132,15 +132,15 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         session.rows("update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
     approvals.renew_approvals(session, commit.run, commit.renewed_approvals, commit.at)
     for request_id in commit.handled_requests:
-        session.rows("update deposit set taken = ? where id = ?", (commit.at, request_id))
-    # A run is released in the same transaction that finds nothing new for it: whoever deposits something afterwards
+        session.rows("update inbox set taken = ? where id = ?", (commit.at, request_id))
+    # A run is released in the same transaction that finds nothing new for it: whoever leaves something afterwards
     # sees that no server owns the run, and takes it over.
     is_idle = commit.outcome is None and commit.may_release and all(step.is_open for step in started)
     inbox_changed = is_idle and has_news(session, commit.run, commit.open_step_ids)
     released = is_idle and not inbox_changed
     if commit.outcome is not None:
         end_run(session, commit.run, commit.outcome, commit.at)
-        tool_memory.forget_calls(session, commit.run)
+        tool_intents.forget_calls(session, commit.run)
         approvals.ask_queued(session, commit.run, commit.at)
     elif released:
         session.rows("update run set owner = null where n = ?", (commit.run,))
@@ -214,15 +214,15 @@ def has_news(session: Session, run: int, waiting: Sequence[int]) -> bool:
 
     That is a control request, an answer for one of these open steps, or a withdrawn request that is to be charged.
     """
-    if session.row("select 1 from deposit where run = ? and taken is null limit 1", (run,)):
+    if session.row("select 1 from inbox where run = ? and taken is null limit 1", (run,)):
         return True
-    return bool(client_requests.list_uncharged(session, run)) or any(
+    return bool(client_completions.list_uncharged(session, run)) or any(
         _is_answered(session, step_id) for step_id in waiting
     )
 
 
 def _is_answered(session: Session, step_id: int) -> bool:
-    return session.row("select 1 from answer where mark = ?", (step_id,)) is not None
+    return session.row("select 1 from answer where step = ?", (step_id,)) is not None
 
 
 def release_run(session: Session, commit: RunCommit) -> bool:
@@ -318,7 +318,7 @@ def _insert_step(
 
 def _insert_begun(session: Session, commit: UsualCommit, new: NewStep) -> int:
     """Insert the row of a step that a usual commit begins or hands out, and return its id."""
-    begun = None if commit.hands_out else encode_units(new.held)
+    begun = None if commit.waits_outside else encode_units(new.held)
     sent = _encode_sent(new.sent) if new.kind == "call" else encode(new.sent)
     step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
     return session.insert(_INSERT_MARK, (*step, begun, sent, encode_shared(new.shared)))
@@ -358,7 +358,7 @@ def _start_attempt(
         lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous.charge, attempt.shared)
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.counts_only:
-        tool_memory.forget_call(session, commit.run, attempt.path)
+        tool_intents.forget_call(session, commit.run, attempt.path)
     if around := _branches_around(commit, attempt.path):
         batch.raise_branches(attempt.path, around, attempt.request)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
@@ -369,7 +369,7 @@ def _start_attempt(
         insert_answer(
             session, attempt.step_id, StepResult(reserved, lost, exactness="bounded"), SERVER_ROUTE, commit.at
         )
-        client_requests.record_charge(session, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
+        client_completions.record_charge(session, attempt.withdrawn_requests, client_completions.CHARGED_TO_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
         return StartedStep(attempt.step_id, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
@@ -388,7 +388,7 @@ def _start_attempt(
         session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number
     else:
         number = session.insert(_INSERT_ATTEMPT, bindings)
-        client_requests.record_charge(session, attempt.withdrawn_requests, number)
+        client_completions.record_charge(session, attempt.withdrawn_requests, number)
     if attempt.rounds_request is not None and not is_open:
         answer, by_route = _answer_rounds_request(session, commit, attempt.path, attempt.rounds_request, batch)
         held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")
@@ -406,7 +406,7 @@ def _with_reservation(sent: Sent, reservation: Reservation, tail: str | None) ->
 
 _UPDATE_IF_KNOWN = f"{UPDATE_AMOUNTS} and {' and '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))}"
 _OWNED = "select 1 from run where n = ? and owner = ? and fence = ? and outcome is null"
-_NOTHING_CAME = "not exists (select 1 from deposit where deposit.run = run.n and taken is null)"
+_NOTHING_CAME = "not exists (select 1 from inbox where inbox.run = run.n and taken is null)"
 _RELEASE = "update run set owner = null, news_seq = seq where n = ?"  # what is handed out is news
 _TOKENS_AND_MONEY = Units(input_tokens=1, output_tokens=1, total_tokens=1, nano_usd=1)
 _LIMITS_HANDED_OUT = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
@@ -422,9 +422,9 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
 
     `parked`: the run, which is taken in this transaction.
     """
-    run, at, hands_out = commit.run, commit.at, commit.hands_out
+    run, at, waits_outside = commit.run, commit.at, commit.waits_outside
     condition, bindings = (_OWNED, (run, commit.owner, commit.fence)) if parked is None else parked.condition
-    update = _update_while(f"{condition} and {_NOTHING_CAME}" if hands_out else condition)
+    update = _update_while(f"{condition} and {_NOTHING_CAME}" if waits_outside else condition)
     written: list[AccountChange] = []
     for change in commit.accounts.values():
         known, changed = change
@@ -443,13 +443,13 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
         if answered.cost is not None:
             insert_cost(session, run, answered.step_id, answered.cost)
         if commit.forgets and isinstance(answered.result.answer, ToolResult):
-            tool_memory.forget_call(session, run, answered.path)
+            tool_intents.forget_call(session, run, answered.path)
     if commit.outcome is not None:
         end_run(session, run, commit.outcome, at)  # none of its steps waits, so it has no place among the approvals
         if commit.forgets:
-            tool_memory.forget_calls(session, run)
+            tool_intents.forget_calls(session, run)
     step_ids = [_insert_begun(session, commit, new) for new in commit.begun]
-    if hands_out:
+    if waits_outside:
         session.rows(_RELEASE, (run,))
     return step_ids
 
@@ -487,8 +487,8 @@ def _charge_shared(session: Session, commit: UsualCommit) -> bool:
     for new in commit.begun:
         if new.shared:
             held = new.held
-            _add_due(due, new.shared, SharedChange(held), _LIMITS_HANDED_OUT if commit.hands_out else held)
-    spare = 1 if commit.hands_out else 0  # what is handed out holds no tokens, but needs that some are left
+            _add_due(due, new.shared, SharedChange(held), _LIMITS_HANDED_OUT if commit.waits_outside else held)
+    spare = 1 if commit.waits_outside else 0  # what is handed out holds no tokens, but needs that some are left
     written: list[tuple[int, SharedChange]] = []
     for number, (change, limited) in sorted(due.items()):
         if limited is NOTHING:

@@ -126,7 +126,7 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
     session.require_alone()  # there are so many places for all runs of a workspace
     n, key = _next_key(session, step_id, request.key)
     session.rows(
-        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
+        "insert into approval(step, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
         " private_preview, unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
             *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
@@ -139,7 +139,7 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
 
 def _next_key(session: Session, step_id: int, key: str) -> tuple[int, str]:
     """Return the number and the key of a step's next approval: no key is ever used twice."""
-    before = session.row("select count(*) from approval where mark = ?", (step_id,))
+    before = session.row("select count(*) from approval where step = ?", (step_id,))
     assert before is not None
     n = before[0] + 1
     return n, key if n == 1 else f"{key}-{n}"
@@ -147,14 +147,14 @@ def _next_key(session: Session, step_id: int, key: str) -> tuple[int, str]:
 
 _IS_PENDING = "verdict is null and not unasked and expires_at > :at"
 _NEXT_QUEUED = f"""
-    select approval.mark, approval.n from approval join run on run.n = approval.run
+    select approval.step, approval.n from approval join run on run.n = approval.run
     where unasked and verdict is null and outcome is null and principal = :principal and workspace = :workspace
         and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < :places
-    order by approval.mark limit 1
+    order by approval.step limit 1
 """
 _ASK_NOW = """
     update approval set unasked = false, expires_at = expires_at - asked_at + :at, asked_at = :at
-    where mark = :mark and n = :n
+    where step = :step and n = :n
 """
 
 
@@ -175,7 +175,7 @@ def ask_queued(session: Session, run: int, at: int) -> None:
         if queued is None:
             return
         step_id, n = queued
-        session.rows(_ASK_NOW, {"at": at, "mark": step_id, "n": n})
+        session.rows(_ASK_NOW, {"at": at, "step": step_id, "n": n})
 
 
 def record_reused(session: Session, run: int, step_id: int, reused: ReusedApproval, at: int) -> None:
@@ -186,7 +186,7 @@ def record_reused(session: Session, run: int, step_id: int, reused: ReusedApprov
     request = reused.request
     n, key = _next_key(session, step_id, request.key)
     session.rows(
-        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
+        "insert into approval(step, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, ?, ?, ?)",
         (
             *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
@@ -210,13 +210,13 @@ def renew_approvals(
 
 
 def _approve_by_gate(session: Session, run: int, step_id: int, at: int) -> None:
-    found = session.row("select n, key from approval where mark = ? order by n limit 1", (step_id,))
+    found = session.row("select n, key from approval where step = ? order by n limit 1", (step_id,))
     assert found is not None
     n, key = _next_key(session, step_id, found[1])
     session.rows(
-        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
-        " by, through, client, decided_at) select mark, ?, run, ?, tool, effect, digest, preview, '{}', ?, ?,"
-        " 'approve', '', ?, '', ? from approval where mark = ? and n = ?",
+        "insert into approval(step, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
+        " by, through, client, decided_at) select step, ?, run, ?, tool, effect, digest, preview, '{}', ?, ?,"
+        " 'approve', '', ?, '', ? from approval where step = ? and n = ?",
         (n, key, at, at, THROUGH_GATE, at, step_id, n - 1),
     )
 
@@ -224,7 +224,7 @@ def _approve_by_gate(session: Session, run: int, step_id: int, at: int) -> None:
 _LIST_PENDING = f"""
     select run.id, approval.key from approval join run on run.n = approval.run
     where outcome is null and {_IS_PENDING} and principal = (select principal from run where n = :run)
-        and workspace = (select workspace from run where n = :run) order by approval.mark
+        and workspace = (select workspace from run where n = :run) order by approval.step
 """
 
 
@@ -238,21 +238,21 @@ def count_pending(session: Session, run: int, at: int) -> int:
     return len(list_pending(session, run, at))
 
 
-# By the order of the deposits, not by times: a clock may have been set back between them.
+# By the order of the rows, not by times: a clock may have been set back between them.
 _IS_RENEWABLE = """
-    verdict = 'expired' and exists (select 1 from deposit as lapse join deposit as later on later.run = lapse.run
+    verdict = 'expired' and exists (select 1 from inbox as lapse join inbox as later on later.run = lapse.run
         where lapse.run = approval.run and lapse.kind = 'verdict' and lapse.body = approval.key
             and later.kind = 'resume' and later.id > lapse.id)
 """
 _COLUMNS = f"""
-    approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,
+    approval.step, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,
     through, client, feedback, unasked, shape, private_preview, {_IS_RENEWABLE}
 """
 _UNANSWERED = f"""
-    select {_COLUMNS} from approval join mark on mark.id = approval.mark left join answer on answer.mark = mark.id
-    where approval.run = ? and answer.mark is null order by approval.mark, n
+    select {_COLUMNS} from approval join step on step.id = approval.step left join answer on answer.step = step.id
+    where approval.run = ? and answer.step is null order by approval.step, n
 """
-_BY_KEY = f"select {_COLUMNS} from approval join mark on mark.id = approval.mark where approval.run = ? and key = ?"
+_BY_KEY = f"select {_COLUMNS} from approval join step on step.id = approval.step where approval.run = ? and key = ?"
 
 
 def newest_approvals(session: Session, n: int) -> dict[str, ApprovalRow]:

@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
 
 
 class AnsweredStep(NamedTuple):
-    """A step, whose row has this id in the table `mark`, with its result.
+    """A step, whose row has this id in the table `step`, with its result.
 
     `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from. `cost`: what the
     first request of a conversation cost, where a provider reported it; it is for later runs.
@@ -189,7 +189,7 @@ class UsualCommit(NamedTuple):
 
     `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
     `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none;
-    `hands_out`: they are, and the run is let go of.
+    `waits_outside`: they are, and the run is let go of.
     """
 
     run: int
@@ -200,7 +200,7 @@ class UsualCommit(NamedTuple):
     answered: Sequence[AnsweredStep]
     forgets: bool
     begun: Sequence[NewStep]
-    hands_out: bool
+    waits_outside: bool
     outcome: str | None = None
 
 

@@ -355,7 +355,7 @@ class Store(ABC):
             approval = approvals.find_by_key(session, n, path)
             return None if approval is None else approval.preview
         found = session.row(
-            "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
+            "select body from step join answer on answer.step = step.id where run = ? and path = ?",
             (n, path),
         )
         answer = decode_answer(found[0]) if found else None

@@ -1,6 +1,6 @@
 """Give an approval its one verdict: a person's, or `expired` once its time is over.
 
-The verdict is set by a conditional update, so that one of several decisions is first. Together with it a deposit of
+The verdict is set by a conditional update, so that one of several decisions is first. Together with it a request of
 kind `verdict` is inserted, by which the run's owner, or whoever takes the run over, learns of it.
 """
 
@@ -120,7 +120,7 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
     if found.verdict is not None:
         other = f"{decision.key!r} was decided before, otherwise."
         raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
-    answered = session.row("select 1 from answer where mark = ?", (found.step_id,))
+    answered = session.row("select 1 from answer where step = ?", (found.step_id,))
     if now.outcome is not None or answered is not None:
         raise _not_waiting_error(run, decision.key)
     if decision.rule is not None:
@@ -168,7 +168,7 @@ def expire_overdue(session: Session, at: int) -> int:
 _PAUSE_IF_ALL_LAPSED = """
     update run set paused = ?, resume_at = null where n = ? and owner is null and not exists (
         select 1 from waiting where waiting.run = run.n and coalesce((select verdict from approval
-            where approval.mark = waiting.mark order by approval.n desc limit 1), '') <> 'expired')
+            where approval.step = waiting.step order by approval.n desc limit 1), '') <> 'expired')
 """
 
 
@@ -192,12 +192,12 @@ def _set_verdict(
 ) -> None:
     first = session.rows(
         "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, decided_at = ?"
-        " where run = ? and key = ? and verdict is null returning mark",
+        " where run = ? and key = ? and verdict is null returning step",
         (verdict, *actor, feedback, at, n, key),
     )
     if first:
         session.rows(
-            "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
+            "insert into inbox(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
             (n, key, *actor, at),
         )
         approvals.ask_queued(session, n, at)

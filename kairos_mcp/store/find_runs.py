@@ -37,8 +37,8 @@ def is_unique_beginning(session: Session, beginning: str, principal: str) -> boo
 _WAITS = f"""
     select run.id from run where outcome is null and (paused is not null and resume_at is null
         or exists(select 1 from approval where approval.run = run.n and verdict is null and not unasked)
-        or exists(select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = run.n
-            and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.mark = mark.id
+        or exists(select 1 from waiting join step on step.id = waiting.step where waiting.run = run.n
+            and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.step = step.id
                 order by attempt.id desc limit 1) = '{UNKNOWN}'))))
 """
 
@@ -64,7 +64,7 @@ def count_waiting_for_caller(session: Session, principal: str, workspaces: Seque
     among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
     statement = (
         "select count(*) from run where outcome is null and paused is null and resume_at is null and route = 'caller'"
-        " and principal = ? and exists(select 1 from waiting join mark on mark.id = waiting.mark"
+        " and principal = ? and exists(select 1 from waiting join step on step.id = waiting.step"
         f" where waiting.run = run.n and kind not in ('call', 'pause')){among}"
     )
     found = session.row(statement, (principal, *(workspaces or ())))

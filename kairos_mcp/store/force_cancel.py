@@ -14,7 +14,7 @@ from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.store import approvals, tool_memory
+from kairos_mcp.store import approvals, tool_intents
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SharedAccountIds,
@@ -61,7 +61,7 @@ def force_cancel(
         if isinstance(step, AnsweredStep):
             insert_answer(session, step.step_id, step.result, step.by_route, at)
     _settle_accounts(session, run, ended)
-    tool_memory.forget_calls(session, run.n)
+    tool_intents.forget_calls(session, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
     session.rows(end, (outcome, at, run.n))
     approvals.ask_queued(session, run.n, at)

@@ -1,6 +1,6 @@
 """Leave things for a run that another server may own: answers of its open steps, and control requests.
 
-Answers count at once. Control requests wait in the table `deposit` until the owner of the run drains its inbox.
+Answers count at once. Control requests wait in the table `inbox` until the owner of the run drains its inbox.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import client_requests, rows
+from kairos_mcp.store import client_completions, rows
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.ownership import ANY_SERVER
@@ -29,7 +29,7 @@ from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
-_INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ANSWER = "insert into answer(step, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def record_answers(
         result = submitted.as_result(step.kind)
         insert_answer(session, step.id, result, by_route, at)
         batch.settle(step.path, step.held, result.spent, step.shared)
-        client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
+        client_completions.settle_answered(session, batch, step, submitted.request, run.fence, at)
         record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
             rows.keep_texts(session, (submitted.text,))
@@ -121,8 +121,8 @@ def record_dialect(session: Session, step: StepRow, dialect: DialectName | None)
     """Write the dialect in which a client was asked: it is known only with the answer, since clients differ."""
     if dialect is None or step.sent.dialect == dialect:
         return
-    table = "mark" if step.newest is None else "attempt"
-    newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
+    table = "step" if step.newest is None else "attempt"
+    newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where step = ?)"
     session.rows(f"update {table} set sent = ? where {newest}", (encode(replace(step.sent, dialect=dialect)), step.id))
 
 
@@ -165,7 +165,7 @@ def submit_request(
         closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
         raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
     session.rows(
-        "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
         (run.n, action, body, *actor, at),
     )
     if reason is not None:
@@ -184,12 +184,12 @@ def _pause_at_once(session: Session, run: RunRow, why: str, dead: Sequence[int],
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
     if session.row(statement, (why, run.n, *dead)) is None:
         return False
-    session.rows("update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
+    session.rows("update inbox set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
     return True
 
 
 _WAITS_AT_PAUSE = (
-    "select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = ? and kind = 'pause' limit 1"
+    "select 1 from waiting join step on step.id = waiting.step where waiting.run = ? and kind = 'pause' limit 1"
 )
 
 
@@ -223,7 +223,7 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
                     continue  # the commit that lets the flow go on marks it
             case "reroute":
                 session.rows("update run set route = ? where n = ?", (request.body, run.n))
-                client_requests.withdraw_all(session, run.n, at)
+                client_completions.withdraw_all(session, run.n, at)
             case "extend":
                 _extend(session, run, request.body)
             case "verdict":
@@ -233,7 +233,7 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
                 continue  # the commit that acts on a settlement marks it
             case _:
                 continue  # a cancelled run ends
-        session.rows("update deposit set taken = ? where id = ?", (at, request.id))
+        session.rows("update inbox set taken = ? where id = ?", (at, request.id))
     _renew_allowance(session, run, requests)
     is_cancelled = any(request.kind == "cancel" for request in requests)
     resumes = [request.id for request in requests if request.kind == "resume" and waits_at_pause]
@@ -250,7 +250,7 @@ def _resume_if_by_itself(session: Session, run: RunRow) -> None:
 
 def _was_limit_reached(session: Session, n: int) -> bool:
     """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
-    found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
+    found = "select 1 from step join answer on answer.step = step.id where run = ? and body like ? and body not like ?"
     return session.row(f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
 
 

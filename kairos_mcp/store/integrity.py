@@ -93,12 +93,12 @@ def _missing_texts(session: Session) -> Iterator[str]:
 
 
 _OPEN_STEPS = f"""
-    select run, mark.id from mark left join answer on answer.mark = mark.id where answer.mark is null and {IS_OPEN}
+    select run, step.id from step left join answer on answer.step = step.id where answer.step is null and {IS_OPEN}
 """
 _WRONG_FIGURES = """
-    select id from run where cached <> (select coalesce(sum(answer.cached), 0) from mark join answer
-            on answer.mark = mark.id where run = n and kind <> 'call')
-        or exists (select 1 from mark join answer on answer.mark = mark.id
+    select id from run where cached <> (select coalesce(sum(answer.cached), 0) from step join answer
+            on answer.step = step.id where run = n and kind <> 'call')
+        or exists (select 1 from step join answer on answer.step = step.id
             where run = n and kind <> 'call'
                 and replace(run.exactness, answer.exactness || ',', '') = run.exactness)
 """
@@ -107,13 +107,13 @@ _WRONG_FIGURES = """
 def _wrong_figures(session: Session) -> Iterator[str]:
     """Find what is stored beside the steps of a run, so that a look at it is quick, and differs from the steps."""
     unlike = session.row(
-        f"select count(*) from (select * from (select run, mark from waiting except {_OPEN_STEPS})"
-        f" union all select * from ({_OPEN_STEPS} except select run, mark from waiting))"
+        f"select count(*) from (select * from (select run, step from waiting except {_OPEN_STEPS})"
+        f" union all select * from ({_OPEN_STEPS} except select run, step from waiting))"
     )
     if unlike is not None and unlike[0]:
         yield f"{unlike[0]} rows of waiting do not fit the steps"
     strays = session.row(
-        "select count(*) from attempt join mark on mark.id = attempt.mark where attempt.run is distinct from mark.run"
+        "select count(*) from attempt join step on step.id = attempt.step where attempt.run is distinct from step.run"
     )
     if strays is not None and strays[0]:
         yield f"{strays[0]} rows of attempt name another run than their step"
@@ -166,8 +166,8 @@ def sum_rows(session: Session, n: int) -> tuple[Units, Units]:
 def _spent_amounts(session: Session, n: int) -> list[tuple[str, Units]]:
     """Return every amount that a run's rows say was spent, with the path of its step."""
     found = session.rows(
-        "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
-        " union all select path, lost from mark join attempt on attempt.mark = mark.id where mark.run = ?1",
+        "select path, spent from step join answer on answer.step = step.id where run = ?1"
+        " union all select path, lost from step join attempt on attempt.step = step.id where step.run = ?1",
         (n,),
     )
     return [(path, decode_units(text)) for path, text in found]
@@ -177,10 +177,10 @@ def _held_amounts(session: Session, n: int) -> list[tuple[str, Units]]:
     """Return every amount that a run's rows say is held, with the path of its step."""
     held = []
     for path, kind, own, newest in session.rows(
-        "select path, kind, mark.held,"
-        " (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
-        " from run join mark on mark.run = run.n left join answer on answer.mark = mark.id"
-        " where run.n = ? and run.outcome is null and answer.mark is null",
+        "select path, kind, step.held,"
+        " (select held from attempt where attempt.step = step.id order by id desc limit 1)"
+        " from run join step on step.run = run.n left join answer on answer.step = step.id"
+        " where run.n = ? and run.outcome is null and answer.step is null",
         (n,),
     ):
         amount = counts_of(kind) if own is None else decode_units(own)
@@ -210,7 +210,7 @@ def _wrong_shared_accounts(session: Session) -> Iterator[str]:
 def _missing_accounts(session: Session) -> Iterator[str]:
     """Count the steps that are charged to an account that is not there."""
     found = session.row(
-        "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
+        "select count(*) from (select shared from step union all select shared from attempt) as charged,"
         f" json_each({json_or_null('charged.shared')}) as item where {LISTED_ID} not in (select id from account)",
     )
     if found is not None and found[0]:
@@ -219,7 +219,7 @@ def _missing_accounts(session: Session) -> Iterator[str]:
 
 _RUNS_USING_TEXT = f"""
     select run.id from run, json_each({json_or_null("run.spec")}) part where part.value = ?1
-    union select run.id from answer join mark on mark.id = answer.mark join run on run.n = mark.run
+    union select run.id from answer join step on step.id = answer.step join run on run.n = step.run
     where instr(answer.body, ?1)
 """
 
@@ -245,13 +245,13 @@ class CheckedColumn(NamedTuple):
 
 
 _RUN = "select id, '', {} from run where {} is not null"
-_MARK = "select run.id, path, mark.{} from mark join run on run.n = mark.run where mark.{} is not null"
-_ANSWER = "select run.id, path, answer.{} from answer join mark on mark.id = answer.mark join run on run.n = mark.run"
+_MARK = "select run.id, path, step.{} from step join run on run.n = step.run where step.{} is not null"
+_ANSWER = "select run.id, path, answer.{} from answer join step on step.id = answer.step join run on run.n = step.run"
 _ATTEMPT = (
-    "select run.id, path, attempt.{} from attempt join mark on mark.id = attempt.mark join run on run.n = mark.run"
+    "select run.id, path, attempt.{} from attempt join step on step.id = attempt.step join run on run.n = step.run"
     " where attempt.{} is not null"
 )
-_DEPOSIT_BODY = "select run.id, '', body from deposit join run on run.n = deposit.run where deposit.kind = '{}'"
+_INBOX_BODY = "select run.id, '', body from inbox join run on run.n = inbox.run where inbox.kind = '{}'"
 
 
 def _columns(outcome: Any) -> Iterator[CheckedColumn]:
@@ -263,7 +263,10 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
         yield CheckedColumn(name, _MARK.format(name, name), read)
         yield CheckedColumn(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
     yield CheckedColumn("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
-    bound = "select run.id, path, bound from request join mark on mark.id = request.mark join run on run.n = mark.run"
+    bound = (
+        "select run.id, path, bound from client_completion as asked"
+        " join step on step.id = asked.step join run on run.n = step.run"
+    )
     yield CheckedColumn("bound of a request", bound, decode_units)
     hashes = "select run.id, approval.key, base from approval join run on run.n = approval.run"
     yield CheckedColumn("files of an approval", hashes, decode_texts)
@@ -271,10 +274,10 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     yield CheckedColumn("shape of an approval", shapes, rules.decode_shape)
     covered = "select approved_in, 'rule ' || id, covered from rule"
     yield CheckedColumn("calls of a remembered approval", covered, lambda text: decode(rules.CoveredCalls, text))
-    keys = "select run.id, '', keys from ask join run on run.n = ask.run"
+    keys = "select run.id, '', keys from client_question join run on run.n = client_question.run"
     yield CheckedColumn("keys of an ask", keys, decode_texts)
-    yield CheckedColumn("word on limits", _DEPOSIT_BODY.format("extend"), lambda text: decode(Limits, text))
-    settled = _DEPOSIT_BODY.format(settlements.DEPOSIT_KIND)
+    yield CheckedColumn("word on limits", _INBOX_BODY.format("extend"), lambda text: decode(Limits, text))
+    settled = _INBOX_BODY.format(settlements.KIND)
     yield CheckedColumn("word on a lost call", settled, lambda text: decode(settlements.SettlementRequest, text))
 
 

@@ -11,24 +11,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kairos_mcp.core.steps import Sent
-from kairos_mcp.store import client_requests
-from kairos_mcp.store.asks import consume_ask
+from kairos_mcp.store import client_completions
+from kairos_mcp.store.client_questions import consume_ask
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Row, Session, encode
 
 _IS_PARKED = """
     select 1 from run where n = ? and fence = ? and route = ?
         and owner is null and paused is null and outcome is null
-        and not exists (select 1 from ask where nonce = ? and consumed is not null)
+        and not exists (select 1 from client_question where nonce = ? and consumed is not null)
 """
 _NO_OTHER_REQUEST = f"""
-        and not exists (select 1 from request where mark = ? and {client_requests.IS_UNCHARGED}
+        and not exists (select 1 from client_completion where step = ? and {client_completions.IS_UNCHARGED}
             and id is distinct from ?)
 """
-_IS_OUTSTANDING = "        and exists (select 1 from request where id = ? and ended is null)\n"
+_IS_OUTSTANDING = "        and exists (select 1 from client_completion where id = ? and ended is null)\n"
 _TAKE = "update run set owner = ?, fence = fence + 1 where n = ?"
-_CHANGE_SENT = "update mark set sent = ? where id = ? and not exists (select 1 from attempt where mark = mark.id)"
-_CHANGE_SENT_AGAIN = "update attempt set sent = ? where id = (select max(id) from attempt where mark = ?)"
+_CHANGE_SENT = "update step set sent = ? where id = ? and not exists (select 1 from attempt where step = step.id)"
+_CHANGE_SENT_AGAIN = "update attempt set sent = ? where id = (select max(id) from attempt where step = ?)"
 
 
 class ParkedRun(NamedTuple):
@@ -64,7 +64,7 @@ class ParkedRun(NamedTuple):
             consume_ask(session, self.run, self.nonce, at)
         for step_id, request in self.requests.items():
             if request is not None:
-                client_requests.end_requests(session, [request], "answered", at)
+                client_completions.end_requests(session, [request], "answered", at)
             sent = self.sent.get(step_id)
             if sent is not None and not session.change(_CHANGE_SENT, (encode(sent), step_id)):
                 session.rows(_CHANGE_SENT_AGAIN, (encode(sent), step_id))

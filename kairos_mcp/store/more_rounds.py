@@ -1,6 +1,6 @@
 """Answer a loop's request for more rounds: read what it did, raise its cap, and record the grant, in one transaction.
 
-A grant is a row of `deposit`, as an extension by a person is: kind `grant`, taken at once. It counts for the task in
+A grant is a row of `inbox`, as an extension by a person is: kind `grant`, taken at once. It counts for the task in
 which it was given, over all tries of it; without tasks, for the run.
 """
 
@@ -23,14 +23,14 @@ from kairos_mcp.store.rows import Session, decode, decode_answer, encode
 GRANT_KIND = "grant"
 BY_BUDGET = "budget"  # who answers such a request, as the answer's row has it
 
-_GRANTS = f"select body from deposit where run = ? and kind = '{GRANT_KIND}' order by id"
+_GRANTS = f"select body from inbox where run = ? and kind = '{GRANT_KIND}' order by id"
 _INSERT_GRANT = (
-    "insert into deposit(run, kind, body, principal, via, client, at, taken)"
+    "insert into inbox(run, kind, body, principal, via, client, at, taken)"
     f" select n, '{GRANT_KIND}', ?, principal, via, client, ?, ? from run where n = ?"
 )
 _CALLS = """
-    select path, digest, body, by_route from mark join answer on answer.mark = mark.id
-    where run = ? and kind = 'call' and substr(path, 1, ?) = ? order by mark.id
+    select path, digest, body, by_route from step join answer on answer.step = step.id
+    where run = ? and kind = 'call' and substr(path, 1, ?) = ? order by step.id
 """
 
 

@@ -12,8 +12,8 @@ from kairos_mcp.store.rows import Session
 
 MAX_ROWS = 1_000  # the newest that are read: as many conversations of a principal
 
-_INSERT = "insert into prefix(mark, principal, digest, tokens) select ?, principal, ?, ? from run where n = ?"
-_LIST = f"select digest, tokens from prefix where principal = ? order by mark desc limit {MAX_ROWS}"
+_INSERT = "insert into prefix(step, principal, digest, tokens) select ?, principal, ?, ? from run where n = ?"
+_LIST = f"select digest, tokens from prefix where principal = ? order by step desc limit {MAX_ROWS}"
 
 
 class PrefixCost(NamedTuple):

@@ -273,14 +273,14 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
 
 
 _STEPS = """
-    select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
-        exactness, by_route, shared, (select count(*) from attempt where attempt.mark = mark.id)
-    from mark left join answer on answer.mark = mark.id where run = ?
+    select step.id, path, kind, digest, step.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
+        exactness, by_route, shared, (select count(*) from attempt where attempt.step = step.id)
+    from step left join answer on answer.step = step.id where run = ?
 """
-_RECORD = f"{_STEPS} order by mark.id"
+_RECORD = f"{_STEPS} order by step.id"
 _STEP = f"{_STEPS} and path = ?"
-_UNANSWERED = f"""{_STEPS} and mark.id in (select mark.id from mark left join answer on answer.mark = mark.id
-    where run = ?1 and answer.mark is null) order by mark.id"""
+_UNANSWERED = f"""{_STEPS} and step.id in (select step.id from step left join answer on answer.step = step.id
+    where run = ?1 and answer.step is null) order by step.id"""
 
 
 def step_at(session: Session, n: int, path: str) -> StepRow | None:
@@ -302,9 +302,9 @@ def read_record(session: Session, n: int) -> list[StepRow]:
 def read_steps_since(session: Session, n: int, last: int, unanswered: Collection[int]) -> list[StepRow]:
     """Return the steps of a run that came after the step with the id `last`, and those of these ids, oldest first."""
     found = (
-        session.rows(f"{_STEPS} and mark.id in ({placeholders(unanswered)})", (n, *unanswered)) if unanswered else []
+        session.rows(f"{_STEPS} and step.id in ({placeholders(unanswered)})", (n, *unanswered)) if unanswered else []
     )
-    found += session.rows(f"{_STEPS} and mark.id > ? order by mark.id", (n, last))
+    found += session.rows(f"{_STEPS} and step.id > ? order by step.id", (n, last))
     return _step_rows(session, sorted(found, key=itemgetter(0)))
 
 
@@ -318,7 +318,9 @@ def _step_rows(session: Session, found: Sequence[Row]) -> list[StepRow]:
 
 
 def _add_newest(session: Session, step: StepRow) -> StepRow:
-    statement = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
+    statement = (
+        "select held, waits_outside, shared, sent, ended, at from attempt where step = ? order by id desc limit 1"
+    )
     newest = session.row(statement, (step.id,))
     assert newest is not None, "there are attempts"
     return step._replace(newest=NewestAttempt._make(newest))
@@ -347,15 +349,15 @@ class WaitingRow:
         return self.kind == "call" and self.ended == UNKNOWN
 
 
-_NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
-IS_OPEN = f"coalesce((select handed_out <> 0 {_NEWEST}), mark.held is null)"
+_NEWEST = "from attempt where attempt.step = step.id order by attempt.id desc limit 1"
+IS_OPEN = f"coalesce((select waits_outside <> 0 {_NEWEST}), step.held is null)"
 """SQL for whether a step is handed out: by its newest attempt, or by its own row where there is none."""
 
 _WAITING = f"""
-    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
-        (select attempt.id {_NEWEST}), digest, exists(select 1 from approval where approval.mark = mark.id),
-        coalesce((select attempt.at {_NEWEST}), mark.at)
-    from waiting join mark on mark.id = waiting.mark where waiting.run = ? order by mark.id
+    select path, step.id, kind, coalesce((select attempt.sent {_NEWEST}), step.sent), (select ended {_NEWEST}),
+        (select attempt.id {_NEWEST}), digest, exists(select 1 from approval where approval.step = step.id),
+        coalesce((select attempt.at {_NEWEST}), step.at)
+    from waiting join step on step.id = waiting.step where waiting.run = ? order by step.id
 """
 
 
@@ -372,14 +374,14 @@ def answer_bodies_at(session: Session, n: int, paths: Collection[str]) -> dict[s
     """Return the encoded answers at those of these paths that have one."""
     if not paths:
         return {}
-    statement = "select path, body from mark join answer on answer.mark = mark.id where run = ? and path in"
+    statement = "select path, body from step join answer on answer.step = step.id where run = ? and path in"
     return dict(session.rows(f"{statement} ({placeholders(paths)})", (n, *paths)))
 
 
 def pending_requests(session: Session, n: int) -> list[ControlRequest]:
     """Return the control requests that the run's owner has not handled yet, oldest first."""
     found = session.rows(
-        "select id, kind, body, via from deposit where run = ? and taken is null order by id",
+        "select id, kind, body, via from inbox where run = ? and taken is null order by id",
         (n,),
     )
     return [ControlRequest(*columns) for columns in found]
@@ -393,12 +395,12 @@ def ids_of_runs(session: Session, numbers: Collection[int]) -> list[str]:
 
 def runs_to_cancel(session: Session) -> set[int]:
     """Return the numbers of the runs that have a cancel among their unhandled control requests."""
-    return {n for (n,) in session.rows("select run from deposit where taken is null and kind = 'cancel'")}
+    return {n for (n,) in session.rows("select run from inbox where taken is null and kind = 'cancel'")}
 
 
 def read_answers(session: Session, step_ids: list[int]) -> list[tuple[int, str]]:
     """Return the answers that these steps have by now: (step's id, encoded answer)."""
-    return session.rows(f"select mark, body from answer where mark in ({placeholders(step_ids)})", step_ids)
+    return session.rows(f"select step, body from answer where step in ({placeholders(step_ids)})", step_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,15 +412,15 @@ class AttemptRow:
     held: Units
     lost: Units
     ended: str
-    handed_out: bool
+    waits_outside: bool
     sent: JsonObject
 
 
 def list_attempts(session: Session, n: int) -> list[AttemptRow]:
     """Return the further attempts of a run's steps, oldest first."""
     found = session.rows(
-        "select attempt.mark, attempt.at, attempt.held, attempt.lost, attempt.ended, attempt.handed_out, attempt.sent"
-        " from attempt join mark on mark.id = attempt.mark where mark.run = ? order by attempt.id",
+        "select attempt.step, attempt.at, attempt.held, lost, ended, waits_outside, attempt.sent"
+        " from attempt join step on step.id = attempt.step where step.run = ? order by attempt.id",
         (n,),
     )
     return [

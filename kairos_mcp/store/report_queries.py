@@ -18,7 +18,12 @@ from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import LISTED_ID, Session, decode_answer, decode_units, json_or_null, placeholders
-from kairos_mcp.store.schema import OF_PROVIDER, UNPRICED
+
+UNPRICED = """instr(sent, '"unpriced":true')"""
+"""SQL for whether a model without a known price was asked: the words of the index of such rows."""
+
+OF_PROVIDER = """instr(sent, '"route":"provider"')"""
+"""SQL for whether a provider was asked: the words of the index of such rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +54,13 @@ class Tally:
 
 def newest_completion(session: Session, n: int) -> tuple[int, str]:
     """Return the number in the file and the path of the newest completion of a run; (0, "") where it has none."""
-    statement = "select id, path from mark where run = ? and kind not in ('call', 'pause') order by id desc limit 1"
+    statement = "select id, path from step where run = ? and kind not in ('call', 'pause') order by id desc limit 1"
     return session.row(statement, (n,)) or (0, "")
 
 
 def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
     """Return the number in the file of the oldest of the steps at these paths, all of which exist; 0 without any."""
-    statement = f"select coalesce(min(id), 0) from mark where run = ? and path in ({placeholders(paths)})"
+    statement = f"select coalesce(min(id), 0) from step where run = ? and path in ({placeholders(paths)})"
     found = session.row(statement, (n, *paths))
     assert found is not None
     return int(found[0])
@@ -66,7 +71,7 @@ def first_answered_at(session: Session, n: int, keys: Collection[str]) -> int | 
     none was."""
     among = placeholders(keys)
     found = session.row(
-        "select min(at) from (select answer.at from mark join answer on answer.mark = mark.id where run = ?"
+        "select min(at) from (select answer.at from step join answer on answer.step = step.id where run = ?"
         f" and path in ({among}) union all"
         f" select decided_at from approval where run = ? and key in ({among})) as found",
         (n, *keys, n, *keys),
@@ -76,14 +81,14 @@ def first_answered_at(session: Session, n: int, keys: Collection[str]) -> int | 
     return at
 
 
-_RULE = "(select client from approval where approval.mark = answer.mark and through = 'rule')"
+_RULE = "(select client from approval where approval.step = answer.step and through = 'rule')"
 
 
 def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
     """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
-        f"select path, body, spent, {_RULE} from mark join answer on answer.mark = mark.id"
-        " where run = ? and kind = 'call' and mark.id > ? order by mark.id desc limit ?",
+        f"select path, body, spent, {_RULE} from step join answer on answer.step = step.id"
+        " where run = ? and kind = 'call' and step.id > ? order by step.id desc limit ?",
         (n, since, limit),
     )
     return [CallRow(path, body, decode_units(spent), rule) for path, body, spent, rule in found]
@@ -100,8 +105,8 @@ class DoneStep(NamedTuple):
 def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
     """Return the newest answered calls and rounds of a run, newest first."""
     found = session.rows(
-        "select mark.id, path, kind from mark join answer on answer.mark = mark.id"
-        " where run = ? and kind in ('call', 'round') order by mark.id desc limit ?",
+        "select step.id, path, kind from step join answer on answer.step = step.id"
+        " where run = ? and kind in ('call', 'round') order by step.id desc limit ?",
         (n, limit),
     )
     return [DoneStep(*columns) for columns in found]
@@ -109,7 +114,7 @@ def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
 
 def read_done(session: Session, step: DoneStep) -> CallRow:
     """Return the answer of an answered step, and what it cost."""
-    found = session.row(f"select body, spent, {_RULE} from answer where mark = ?", (step.step_id,))
+    found = session.row(f"select body, spent, {_RULE} from answer where step = ?", (step.step_id,))
     assert found is not None
     body, spent, rule = found
     return CallRow(step.path, body, decode_units(spent), rule)
@@ -118,10 +123,10 @@ def read_done(session: Session, step: DoneStep) -> CallRow:
 def find_turn_before(session: Session, n: int, path: str, path_pattern: str) -> Completion | None:
     """Return the model's newest turn before the step at `path`, at a path that matches a SQL `like` pattern."""
     found = session.row(
-        "select body from mark join answer on answer.mark = mark.id where run = :run"
+        "select body from step join answer on answer.step = step.id where run = :run"
         " and path like :pattern and kind in ('phase', 'repair')"
-        " and mark.id < (select id from mark where run = :run and path = :path)"
-        " order by mark.id desc limit 1",
+        " and step.id < (select id from step where run = :run and path = :path)"
+        " order by step.id desc limit 1",
         {"run": n, "pattern": path_pattern, "path": path},
     )
     answer = decode_answer(found[0]) if found is not None else None
@@ -134,10 +139,10 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
     Only the newest two are read: one that waits, and one that was answered before it.
     """
     statement = (
-        "with newest as (select id, sent from mark where run = ? and kind not in ('call', 'pause')"
+        "with newest as (select id, sent from step where run = ? and kind not in ('call', 'pause')"
         " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
-        " where attempt.mark = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
-        " from newest left join answer on answer.mark = newest.id), named as (select id,"
+        " where attempt.step = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
+        " from newest left join answer on answer.step = newest.id), named as (select id,"
         f" json_extract({json_or_null('sent')}, '$.route') as route, coalesce(json_extract({json_or_null('body')},"
         f" '$.model'), json_extract({json_or_null('sent')}, '$.model')) as model from asked)"
         " select model from named where route = ? and model is not null order by id desc limit 1"
@@ -148,13 +153,13 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
 
 
 _TALLY = f"""
-    select (select count(*) from attempt where run = :run and ended = 'unknown' and mark >= :since),
-        (select count(*) from request where run = :run and charged is not null and mark >= :since),
+    select (select count(*) from attempt where run = :run and ended = 'unknown' and step >= :since),
+        (select count(*) from client_completion where run = :run and charged is not null and step >= :since),
         exists(select 1 from attempt where run = :run
             and {json_or_null("lost")} ->> {unit_index("output_tokens")} > 0),
-        exists(select 1 from mark where run = :run and {UNPRICED})
+        exists(select 1 from step where run = :run and {UNPRICED})
             or exists(select 1 from attempt where run = :run and {UNPRICED}),
-        exists(select 1 from mark where run = :run and {OF_PROVIDER})
+        exists(select 1 from step where run = :run and {OF_PROVIDER})
             or exists(select 1 from attempt where run = :run)
 """
 
@@ -179,8 +184,8 @@ def has_private_content(session: Session, n: int) -> bool:
     Only those are read whose step was begun on that route, or begun again on whatever route.
     """
     statement = (
-        f"select 1 from (select id from mark where run = ?1 and {OF_PROVIDER}"
-        " union all select mark from attempt where run = ?1) as asked join answer on answer.mark = asked.id"
+        f"select 1 from (select id from step where run = ?1 and {OF_PROVIDER}"
+        " union all select step from attempt where run = ?1) as asked join answer on answer.step = asked.id"
         f" where by_route = 'provider' and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
     )
     return session.row(statement, (n,)) is not None
@@ -204,12 +209,12 @@ class DecisionRow(NamedTuple):
 
 _LIST_DECISIONS = f"""
     select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
-    from approval join mark on mark.id = approval.mark where approval.run = ?1 and verdict is not null
+    from approval join step on step.id = approval.step where approval.run = ?1 and verdict is not null
     union all
     select json_extract({json_or_null("body")}, '$.path'), 'settlement',
         json_extract({json_or_null("body")}, '$.settlement'), principal, via, client, at,
         json_extract({json_or_null("body")}, '$.note')
-    from deposit where run = ?1 and kind = 'settle' order by 7
+    from inbox where run = ?1 and kind = 'settle' order by 7
 """
 
 
@@ -238,7 +243,7 @@ def insert_note(session: Session, run: int, text: str) -> None:
     """Insert a note of the run with this number. The same text is stored once."""
     statement = (
         "insert into note(run, text, step) values (:run, :text,"
-        " (select coalesce(max(id), 0) from mark where run = :run)) on conflict do nothing"
+        " (select coalesce(max(id), 0) from step where run = :run)) on conflict do nothing"
     )
     session.rows(statement, {"run": run, "text": text})
 
@@ -330,13 +335,13 @@ def _format_amount(unit: str, amount: int) -> str:
 
 _UNPRICED_OF_RUN = f"""
     select distinct json_extract(sent, '$.model') from (
-        select {json_or_null("sent")} as sent from (select sent from mark where run = ?1 and {UNPRICED} union all
+        select {json_or_null("sent")} as sent from (select sent from step where run = ?1 and {UNPRICED} union all
             select sent from attempt where run = ?1 and {UNPRICED}))
     where json_type(sent, '$.unpriced') = 'true' order by 1
 """
 # `run > 0`, which each is, names the column of the index of such rows, so that no other row is looked at.
 _UNPRICED_STEPS = f"""
-    select id from mark where run > 0 and {UNPRICED} union all select mark from attempt where run > 0 and {UNPRICED}
+    select id from step where run > 0 and {UNPRICED} union all select step from attempt where run > 0 and {UNPRICED}
 """
 _UNPRICED_BY_ACCOUNT = f"""
     select distinct {LISTED_ID}, json_extract(sent, '$.model') from ({CHARGES_SQL.format(steps=_UNPRICED_STEPS)}),

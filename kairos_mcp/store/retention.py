@@ -77,7 +77,7 @@ def measure_prunable(session: Session, before: int) -> PrunableSize:
     total = 0
     for some in _chunks(numbers):
         found = session.row(
-            "select coalesce(sum(length(body) + 300), 0) from mark join answer on answer.mark = mark.id"
+            "select coalesce(sum(length(body) + 300), 0) from step join answer on answer.step = step.id"
             f" where run in ({placeholders(some)})",
             some,
         )

@@ -19,7 +19,7 @@ class RunChange(NamedTuple):
 
 _CHANGES = """
     select id, seq, news_seq, coalesce(ended_at,
-        (select mark.at from mark where mark.run = run.n order by mark.id desc limit 1), created_at) from run
+        (select step.at from step where step.run = run.n order by step.id desc limit 1), created_at) from run
 """
 
 

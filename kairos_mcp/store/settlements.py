@@ -1,8 +1,8 @@
 """Settle calls of unknown outcome, where a server crashed before it could record the result: a person decides.
 
-In the rows such a call has a further attempt that was handed out, and the attempt before it ended as `unknown`. A
-settlement is a deposit of kind `settle`, which the run's owner handles in the commit that acts on it. A digest binds it
-to that one attempt: if the same call is lost again, a person is asked again.
+In the rows such a call has a further attempt that waits outside, and the attempt before it ended as `unknown`. A
+settlement is a control request of kind `settle`. The run's owner handles it in the commit that acts on it. A digest
+binds it to that one attempt: if the same call is lost again, a person is asked again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_st
 from kairos_mcp.store.rows import Session, decode, encode
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
-DEPOSIT_KIND = "settle"
+KIND = "settle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def current_digest(session: Session, run: RunRow, path: str) -> str | None:
 
 def pending_paths(session: Session, n: int) -> set[str]:
     """Return the paths of calls whose settlement the run's owner has not handled yet."""
-    found = session.rows("select body from deposit where run = ? and kind = ? and taken is null", (n, DEPOSIT_KIND))
+    found = session.rows("select body from inbox where run = ? and kind = ? and taken is null", (n, KIND))
     return {decode(SettlementRequest, body).path for (body,) in found}
 
 
@@ -85,10 +85,10 @@ def must_record(session: Session, run: RunRow, request: SettlementRequest, princ
 
 
 def record_settlement(session: Session, run: RunRow, request: SettlementRequest, actor: Actor, at: int) -> None:
-    """Insert the deposit for the run's owner; `must_record` has checked it in this transaction."""
+    """Insert the request for the run's owner; `must_record` has checked it in this transaction."""
     session.rows(
-        "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
-        (run.n, DEPOSIT_KIND, encode(request), *actor, at),
+        "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        (run.n, KIND, encode(request), *actor, at),
     )
 
 
@@ -108,15 +108,15 @@ def only_open_settlements(
 
 def _newest_settlement(session: Session, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
     """Return the newest settlement of this call, and whether the owner has handled it."""
-    statement = "select body, taken from deposit where run = ? and kind = ? order by id desc"
-    for body, taken in session.rows(statement, (run, DEPOSIT_KIND)):
+    statement = "select body, taken from inbox where run = ? and kind = ? order by id desc"
+    for body, taken in session.rows(statement, (run, KIND)):
         request: SettlementRequest = decode(SettlementRequest, body)
         if request.path == path:
             return request, taken is not None
     return None, False
 
 
-def decode_settlement(deposit: ControlRequest) -> SettlementRequest:
-    """Return the settlement in a deposit of this kind. Raises Unreadable."""
-    request: SettlementRequest = decode(SettlementRequest, deposit.body)
-    return request
+def decode_settlement(request: ControlRequest) -> SettlementRequest:
+    """Return the settlement in a control request of this kind. Raises Unreadable."""
+    settlement: SettlementRequest = decode(SettlementRequest, request.body)
+    return settlement

@@ -46,7 +46,9 @@ class OpenRuns(NamedTuple):
 def list_attempts(session: Session, step_ids: Collection[int]) -> dict[int, list[AttemptRow]]:
     """Return the attempts at these steps after the first, oldest first, by the id of the step's row."""
     found: dict[int, list[AttemptRow]] = {}
-    statement = f"select mark, at, fence, handed_out, sent, ended from attempt where mark in ({placeholders(step_ids)})"
+    statement = (
+        f"select step, at, fence, waits_outside, sent, ended from attempt where step in ({placeholders(step_ids)})"
+    )
     for step_id, at, fence, is_open, sent, ended in session.rows(f"{statement} order by id", list(step_ids)):
         found.setdefault(step_id, []).append(AttemptRow(at, fence, bool(is_open), sent, ended))
     return found
@@ -57,16 +59,16 @@ def list_approvals(session: Session, step_ids: Collection[int]) -> dict[int, lis
     not those that an earlier one or a rule stood for."""
     found: dict[int, list[ApprovalTimes]] = {}
     statement = (
-        "select mark, n, tool, asked_at, verdict, through, decided_at from approval"
-        f" where mark in ({placeholders(step_ids)}) and not unasked and coalesce(through, '') not in ('before', 'rule')"
+        "select step, n, tool, asked_at, verdict, through, decided_at from approval"
+        f" where step in ({placeholders(step_ids)}) and not unasked and coalesce(through, '') not in ('before', 'rule')"
     )
-    for step_id, *columns in session.rows(f"{statement} order by mark, n", list(step_ids)):
+    for step_id, *columns in session.rows(f"{statement} order by step, n", list(step_ids)):
         found.setdefault(step_id, []).append(ApprovalTimes(*columns))
     return found
 
 
 _NEWEST_BEGIN = """
-    select max(at) from (select at from mark where run = :run and fence < :fence
+    select max(at) from (select at from step where run = :run and fence < :fence
         union all select at from attempt where run = :run and fence < :fence) as begun
 """
 
@@ -81,7 +83,7 @@ def newest_begin(session: Session, n: int, fence: int) -> int | None:
 
 
 _OLDEST_BEGIN = """
-    select min(at) from (select at from mark where run = :run and fence > :fence
+    select min(at) from (select at from step where run = :run and fence > :fence
         union all select at from attempt where run = :run and fence > :fence) as begun
 """
 

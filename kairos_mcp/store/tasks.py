@@ -112,19 +112,23 @@ def end_task(session: Session, run: RunRow, task: TaskRow, ending: TaskEnding, r
 
 def has_state(session: Session, run: RunRow, nonce: str) -> bool:
     """Whether an ask has its state beside it, as those of tasks have."""
-    found = session.row("select 1 from ask where run = ? and nonce = ? and state is not null", (run.n, nonce))
+    found = session.row(
+        "select 1 from client_question where run = ? and nonce = ? and state is not null", (run.n, nonce)
+    )
     return found is not None
 
 
 def keep_state(session: Session, run: RunRow, nonce: str, state: str) -> None:
     """Keep the state of a task's request beside its ask: what other clients carry from call to call."""
-    session.rows("update ask set state = ? where run = ? and nonce = ? and state is null", (state, run.n, nonce))
+    session.rows(
+        "update client_question set state = ? where run = ? and nonce = ? and state is null", (state, run.n, nonce)
+    )
 
 
 def list_open_asks(session: Session, run: RunRow, client: str, keys: Collection[str]) -> list[OpenAsk]:
     """Return the requests to a client under these keys that its tasks have made, and that have no answer yet."""
     found = session.rows(
-        "select keys, state from ask where run = ? and principal = ? and client = ? and consumed is null"
+        "select keys, state from client_question where run = ? and principal = ? and client = ? and consumed is null"
         " and state is not null order by at, nonce",
         (run.n, run.principal, client),
     )
@@ -134,5 +138,5 @@ def list_open_asks(session: Session, run: RunRow, client: str, keys: Collection[
 
 def newest_step_at(session: Session, run: RunRow) -> int | None:
     """Return when the newest step of a run was written; None where it has none."""
-    found = session.row("select at from mark where run = ? order by id desc limit 1", (run.n,))
+    found = session.row("select at from step where run = ? order by id desc limit 1", (run.n,))
     return None if found is None else int(found[0])

@@ -22,7 +22,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.client_requests import WITHDRAWN
+from kairos_mcp.store.client_completions import WITHDRAWN
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.run_report import GOAL_CHARS
@@ -68,7 +68,7 @@ def see_run(session: Session, run: RunRow, waits: WaitingItems) -> RunSight:
         repeated = tuple(
             row.ended
             for row in queries.list_attempts(session, run.n)
-            if row.ended not in _NO_FAILURE and not row.handed_out
+            if row.ended not in _NO_FAILURE and not row.waits_outside
         )
     except Unreadable:
         return RunSight(run, "")

@@ -69,7 +69,7 @@ async def test_a_run_without_an_agent_is_as_before(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
         await start_run(app)
     assert "agent" not in spec_of(place)
-    assert [json.loads(sent).get("agent") for (sent,) in place.rows("select sent from mark")] == [None]
+    assert [json.loads(sent).get("agent") for (sent,) in place.rows("select sent from step")] == [None]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_it_is_still_the_agent_s_after_the_process_was_replaced(place: Pla
         await answer_run(app, run_id, round_1=edits("a.txt"))
         assert (await item_of(app, run_id))["system"] == "You are mine."
     assert (place.workspace / "a.txt").read_text() == "omega\n"
-    agents = {json.loads(sent).get("agent") for (sent,) in place.rows("select sent from mark where kind <> 'call'")}
+    agents = {json.loads(sent).get("agent") for (sent,) in place.rows("select sent from step where kind <> 'call'")}
     assert agents == {"mine"}
 
 

@@ -39,7 +39,7 @@ async def start_edit_run(app: App, **more: Any) -> str:
 
 
 def recorded_answer(place: Place, path: str = STEP) -> dict[str, Any]:
-    ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where path = ?", path)
+    ((body,),) = place.rows("select body from answer join step on step.id = answer.step where path = ?", path)
     return dict(json.loads(body))
 
 
@@ -56,7 +56,7 @@ async def test_an_edit_waits_for_approval_and_is_made_once(place):
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         report = await rests(app, run_id)
         assert (report.status, report.summary, content(place)) == ("completed", "done", "omega\n")
-        assert place.rows("select count(*), sum(handed_out) from attempt") == [(1, 0)]
+        assert place.rows("select count(*), sum(waits_outside) from attempt") == [(1, 0)]
         await assert_all_lawful(app)
 
 
@@ -152,7 +152,7 @@ async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after
     async with App.open(settings, via="command") as person:
         await person.control.request(run_id, "resume", PERSON, drive=False)
     place.rows("update run set paused = null, owner = 0")  # a server took it up, and was killed before it asked
-    place.rows("update deposit set taken = 1")
+    place.rows("update inbox set taken = 1")
     for _ in range(2):
         async with App.open(settings, via="mcp") as app:
             (item,) = (await rests(app, run_id)).waiting
@@ -201,7 +201,7 @@ async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
         for n in range(1, 7):
             await app.answers.decide(run_id, f"round-1/call-{n}/approval", "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "completed"
-        assert place.rows("select count(*) from answer join mark on mark.id = mark where kind = 'call'") == [(6,)]
+        assert place.rows("select count(*) from answer join step on step.id = step where kind = 'call'") == [(6,)]
         await assert_all_lawful(app)
 
 

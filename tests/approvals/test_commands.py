@@ -90,13 +90,13 @@ async def test_approve_drives_the_run_on_as_answer_does(place, run_id):
     assert done.returncode == 3  # it waits for what the caller's own tool gives
     assert f"  {DIFF.splitlines()[-1]}\n" in done.stdout
     assert verdicts(place) == [("approve", "local", "command", None)]
-    assert place.rows("select kind, taken is not null from deposit") == [("verdict", 1)]
+    assert place.rows("select kind, taken is not null from inbox") == [("verdict", 1)]
 
 
 async def test_without_driving_the_word_is_left_to_whoever_comes(place, run_id):
     done = kairos(place, "deny", run_id, KEY, "--feedback", "not that file", "--no-drive")
     assert (done.returncode, verdicts(place)) == (0, [("deny", "local", "command", "not that file")])
-    assert place.rows("select taken from deposit") == [(None,)]
+    assert place.rows("select taken from inbox") == [(None,)]
     assert place.rows("select owner from run") == [(0,)]
 
 

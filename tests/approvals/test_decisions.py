@@ -119,7 +119,7 @@ async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configure
             await app.answers.submit(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
         assert f"kairos-mcp approve {run_id} {KEY}" in refused.value.hint
         assert verdicts(place) == UNDECIDED
-        assert place.rows("select count(*) from deposit") == [(0,)]
+        assert place.rows("select count(*) from inbox") == [(0,)]
 
 
 async def test_under_host_it_does_and_the_record_says_who(place):
@@ -131,7 +131,7 @@ async def test_under_host_it_does_and_the_record_says_who(place):
         assert place.rows("select client from approval") == [("a host 1",)]
         (item,) = (await rests(app, run_id)).waiting
         assert (item["key"], item["kind"]) == (STEP, "tool_call")
-        assert place.rows("select kind, taken is not null from deposit") == [("verdict", 1)]
+        assert place.rows("select kind, taken is not null from inbox") == [("verdict", 1)]
 
 
 async def test_the_tool_answers_an_error_that_names_the_command(place, era):
@@ -215,7 +215,7 @@ async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
         with pytest.raises(AlreadyAnswered):
             await app.answers.decide(run_id, KEY, "deny", "no!", PERSON)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
-        assert place.rows("select count(*) from deposit") == [(1,)]
+        assert place.rows("select count(*) from inbox") == [(1,)]
 
 
 async def test_of_many_that_decide_at_once_one_is_first(place):
@@ -227,7 +227,7 @@ async def test_of_many_that_decide_at_once_one_is_first(place):
         )
         ((first, *_),) = verdicts(place)
         assert [isinstance(each, AlreadyAnswered) for each in came] == [each != first for each in said]
-        assert place.rows("select count(*) from deposit") == [(1,)]
+        assert place.rows("select count(*) from inbox") == [(1,)]
 
 
 async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived(place):
@@ -240,7 +240,7 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
         assert verdicts(place) == [("expired", "", "clock", None)]
         with pytest.raises(ApprovalExpired):
             await person.answers.decide(run_id, KEY, "approve", None, PERSON)
-    assert place.rows("select kind, body from deposit") == [("verdict", KEY)]
+    assert place.rows("select kind, body from inbox") == [("verdict", KEY)]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ async def test_a_verdict_is_never_written_over(place):
             run = queries.run_by_id(session, run_id)
             decisions.write_decisions(session, run, [yes, no], NOW)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
-        assert place.rows("select count(*) from deposit") == [(1,)]
+        assert place.rows("select count(*) from inbox") == [(1,)]
 
 
 async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
@@ -332,7 +332,7 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
             with pytest.raises(NotWaiting):
                 decisions.record_responses(session, run, [stray], [yes], "caller", 0, NOW)
         assert verdicts(place) == UNDECIDED
-        assert place.rows("select count(*) from deposit") == [(0,)]
+        assert place.rows("select count(*) from inbox") == [(0,)]
 
 
 async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
@@ -364,8 +364,8 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
         ((at,),) = place.rows("select created_at from run")
         for m in range(2, 8):
             place.rows(
-                "insert into mark(run, path, kind, digest, fence, at, sent)"
-                " select run, ?, kind, digest, fence, at, sent from mark where path = ?",
+                "insert into step(run, path, kind, digest, fence, at, sent)"
+                " select run, ?, kind, digest, fence, at, sent from step where path = ?",
                 f"round-1/call-{m}",
                 STEP,
             )
@@ -398,7 +398,7 @@ async def test_a_run_that_ends_gives_its_places_up(place, end):
 
 
 def _unasked_now(place: Place) -> list[str]:
-    found = place.rows("select path from approval join mark on mark.id = mark where unasked order by mark.id")
+    found = place.rows("select path from approval join step on step.id = step where unasked order by step.id")
     return [path for (path,) in found]
 
 
@@ -419,7 +419,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
             assert [decisions.expire_overdue(session, late) for _ in range(2)] == [1, 0]
             assert approvals.count_pending(session, 1, at) == 0
         assert verdicts(place) == [("expired", "", "clock", None)]
-        assert place.rows("select kind, via from deposit") == [("verdict", "clock")]
+        assert place.rows("select kind, via from inbox") == [("verdict", "clock")]
         assert place.rows("select paused from run") == [(LAPSED,)]
 
 

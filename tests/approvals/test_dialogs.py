@@ -314,7 +314,7 @@ async def test_a_state_that_comes_again_decides_nothing_again(place):
         carried = [{"state": asked.request_state, "answers": answers} for answers in (yes, no) * 4]
         await asyncio.gather(*(client.step_to_result("run_continue", {"run_id": run_id}, **each) for each in carried))
         assert len(verdicts(place)) == 1
-        assert place.rows("select count(*) from deposit where kind = 'verdict'") == [(1,)]
+        assert place.rows("select count(*) from inbox where kind = 'verdict'") == [(1,)]
 
 
 async def test_an_answer_that_nobody_asked_for_is_ignored(place):

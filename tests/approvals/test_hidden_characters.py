@@ -15,7 +15,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store.tool_memory import recall
+from kairos_mcp.store.tool_intents import recall
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
 WRITING = ("edit_file", "write_file", "plan_edits", "apply_edit_plan")
@@ -110,8 +110,8 @@ async def test_a_single_call_finds_nothing_of_another_but_its_plans(place):
         for _ in range(2):
             await run_call(app, "plan_edits", {"edits": edits})
         (first,), (second,) = place.rows("select n from run order by n")
-        ((plan,),) = place.rows("select name from memory where run = ?", first)
-        other = "insert into memory(run, name, body) values (?, 'taken-out call-1', 'of the first')"
+        ((plan,),) = place.rows("select name from tool_intent where run = ?", first)
+        other = "insert into tool_intent(run, name, body) values (?, 'taken-out call-1', 'of the first')"
         await app._store.submit(lambda session: session.rows(other, (first,)))
         with app._store.read_session() as session:
             assert recall(session, second, plan) is not None

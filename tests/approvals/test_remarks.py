@@ -106,7 +106,7 @@ async def test_an_act_says_it_and_so_reflect_and_the_next_cycle_are_told(place):
         assert WORD in done["output"]["effects"][0]["said"]
         traced = await client.ask("run_trace", {"run_id": done["run_id"], "view": "calls", "max_chars": 50_000})
         assert [each["remark"] for each in traced["items"] if "remark" in each] == [REMARK]
-    bodies = [body for (body,) in place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")]
+    bodies = [body for (body,) in place.rows("select body from answer join step on step.id = step where kind = 'call'")]
     assert sum(f'"remark":"{REMARK}"' in body for body in bodies) == 1
 
 

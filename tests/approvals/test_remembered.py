@@ -36,7 +36,7 @@ def rows_of_rules(place: Place) -> list[tuple[Any, ...]]:
 
 def let_through(place: Place) -> list[tuple[Any, ...]]:
     """Each decision in the record: the step, what was decided, through what, and by which rule."""
-    statement = "select path, verdict, through, approval.client from approval join mark on mark.id = mark order by mark"
+    statement = "select path, verdict, through, approval.client from approval join step on step.id = step order by step"
     return place.rows(statement)
 
 
@@ -211,7 +211,9 @@ async def test_a_plan_of_one_file_is_remembered_for_the_file_and_one_of_two_is_n
         return {"tool_calls": [{"name": "plan_edits", "arguments": {"edits": changes}}]}
 
     def apply(place: Place) -> dict[str, Any]:
-        ((name,),) = place.rows("select name from memory where name like 'plan %' and run = (select max(n) from run)")
+        ((name,),) = place.rows(
+            "select name from tool_intent where name like 'plan %' and run = (select max(n) from run)"
+        )
         return {"tool_calls": [{"name": "apply_edit_plan", "arguments": {"plan_id": name.removeprefix("plan ")}}]}
 
     (place.workspace / "c.txt").write_text("gamma\n")

@@ -58,8 +58,8 @@ Tried = Callable[[App, ConnectedClient, str], Awaitable[None]]
 
 def lose_the_call(place: Place) -> None:
     """As if the server had died in the middle of the only call."""
-    place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
-    place.rows("delete from mark where id > (select id from mark where kind = 'call')")
+    place.rows("delete from answer where step >= (select id from step where kind = 'call')")
+    place.rows("delete from step where id > (select id from step where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
     with place.session() as session:
         spent, held = integrity.sum_rows(session, 1)
@@ -149,7 +149,7 @@ async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) 
             other = await answers(client, "run_continue", run_id=run_id, answers={LOST: said}, wait_s=1)
             assert {one.get("code"), other.get("code")} <= {None, "approval_required"}
             assert one.get("code") == other.get("code")
-        return bool(place.rows("select 1 from deposit where kind = 'settle'"))
+        return bool(place.rows("select 1 from inbox where kind = 'settle'"))
 
 
 async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:

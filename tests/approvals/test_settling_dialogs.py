@@ -16,7 +16,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.store.rows import encode_units
 
-SETTLED = "select json_extract(body, '$.settlement'), principal, via, client from deposit where kind = 'settle'"
+SETTLED = "select json_extract(body, '$.settlement'), principal, via, client from inbox where kind = 'settle'"
 
 
 @asynccontextmanager
@@ -65,8 +65,8 @@ async def test_an_answer_to_what_was_shown_of_an_earlier_attempt_stores_nothing(
         asked = await client.step_to_requests("run_continue", {"run_id": run_id})
         (key,) = asked.input_requests
         place.rows(
-            "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
-            " select mark, fence, at, held, sent, ?, ended, handed_out, shared from attempt",
+            "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
+            " select step, fence, at, held, sent, ?, ended, waits_outside, shared from attempt",
             encode_units(NOTHING),
         )
         again = {key: accepts(settlement="reattempt")}

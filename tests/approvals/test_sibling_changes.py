@@ -67,13 +67,13 @@ class Tasks(NamedTuple):
 
     def code_of(self, path: str) -> Any:
         ((code,),) = self.place.rows(
-            "select json_extract(body, '$.code') from mark join answer on mark = mark.id where path = ?", path
+            "select json_extract(body, '$.code') from step join answer on step = step.id where path = ?", path
         )
         return code
 
     def content_of(self, path: str) -> str:
         ((content,),) = self.place.rows(
-            "select json_extract(body, '$.content') from mark join answer on mark = mark.id where path = ?", path
+            "select json_extract(body, '$.content') from step join answer on step = step.id where path = ?", path
         )
         return str(content)
 

@@ -84,9 +84,9 @@ async def test_a_rule_for_an_agent_holds_for_the_calls_of_its_branch_and_of_thos
         run_id = (await app.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
         await rests(app, run_id)
         assert task_files(place) == files
-    denied = "select path from mark join answer on mark = mark.id where body like '%denied%' order by path"
+    denied = "select path from step join answer on step = step.id where body like '%denied%' order by path"
     refused = [path.partition("/")[0] for (path,) in place.rows(denied)]
-    waits = [path.partition("/")[0] for (path,) in place.rows("select path from mark join approval on mark = mark.id")]
+    waits = [path.partition("/")[0] for (path,) in place.rows("select path from step join approval on step = step.id")]
     assert sorted([*(f"{name}.txt" for name in (*refused, *waits)), *files]) == [f"{name}.txt" for name in AGENTS]
 
 

@@ -22,7 +22,7 @@ from tests.browser.served_page import environ_of, run_until_rest, says, serve_pa
 APPROVE = "[data-approve]:not([disabled])"
 GOAL = "Touch the mark"
 SLEEPS = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["sh", "-c", "touch begun; sleep 2"]}}]}
-TOUCHES = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["touch", "mark"]}}]}
+TOUCHES = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["touch", "step"]}}]}
 MANDATE = '{"id": "links", "goal": "Every page has a title."}'
 PLAN = {
     "analysis": "One question.",
@@ -66,7 +66,7 @@ def test_what_can_t_be_undone_is_approved_once_its_name_is_typed(site: Place, en
     page.keyboard.type("d")
     page.click(APPROVE)
     page.wait_for_selector(".pill.completed")
-    assert (site.workspace / "mark").exists()
+    assert (site.workspace / "step").exists()
     assert site.rows("select verdict, through from approval") == [("approve", "page")]
 
 
@@ -84,7 +84,7 @@ def test_a_call_that_its_server_did_not_survive_is_settled(site: Place, enter: C
     page.click("button:has-text('It took effect'):not([disabled])")
     page.wait_for_selector(".empty")
     wait_for_rows(site, "select 1 from run where outcome is not null")
-    ((body,),) = site.rows("select body from deposit where kind = 'settle'")
+    ((body,),) = site.rows("select body from inbox where kind = 'settle'")
     assert "already_done" in body
     assert "It was only a pause." in body
 

@@ -102,7 +102,7 @@ def test_a_denial_reaches_the_model_with_its_reason(site: Place, enter: Callable
     page.click(".no")
     page.wait_for_selector(".pill.completed")
     assert "(instal.md)" in (site.workspace / EDITED).read_text()
-    ((body,),) = site.rows("select body from answer join mark on mark.id = answer.mark where path = 'round-3/call-1'")
+    ((body,),) = site.rows("select body from answer join step on step.id = answer.step where path = 'round-3/call-1'")
     assert "The page is being renamed: leave it." in body
 
 

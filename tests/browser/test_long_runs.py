@@ -27,7 +27,7 @@ def test_a_long_run_is_drawn_and_can_be_read_to_its_beginning(
 ) -> None:
     lines = [looks(n) for n in range(1, rounds + 1)] + [says("All were looked at.")]
     run_id = run_until_rest(site, "Look at every page", lines, *TOOLS, KAIROS_CONTEXT_TOKENS="2000000")
-    assert site.rows("select count(*) from mark") == [(rounds * 3 + 1,)]
+    assert site.rows("select count(*) from step") == [(rounds * 3 + 1,)]
     page = enter()
     page.evaluate(COUNT_TASKS)
     page.evaluate(f"location.hash = '#/runs/{run_id}'")

@@ -140,7 +140,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range, 
                 assert any(f"limits.total_tokens is {cap}; an answer" in text for text in report.degraded), seed
     assert reserved_over(place) == 0
     assert_books_agree(place)
-    granted = place.rows("select count(*) from deposit where kind = 'grant'")
+    granted = place.rows("select count(*) from inbox where kind = 'grant'")
     assert granted > [(0,)] or len(seeds) < 10  # which reply comes to which task differs; ten runs get some twenty
     return over
 

@@ -45,7 +45,7 @@ async def test_each_branch_has_its_share_of_what_is_left_and_is_refused_for_itse
         assert [book.spent.rounds for book in books.values()] == [3] * 4
         summary = outcome_of(place, run_id)["summary"]
         assert [line.endswith("max_rounds") for line in summary.splitlines()[:4]] == [True] * 4
-    refused = place.rows("select path, body from mark join answer on mark = mark.id where body like '%refused%'")
+    refused = place.rows("select path, body from step join answer on step = step.id where body like '%refused%'")
     assert sorted(path for path, _ in refused) == [f"task-{n}/round-4" for n in range(1, 5)]
     assert all(f'"scope":"branch {path.partition("/")[0]}"' in body for path, body in refused)
 
@@ -104,8 +104,8 @@ async def test_the_standing_line_is_that_of_the_branch(place: Place) -> None:
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), Team(tasks=2)) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=8))
         found = place.rows(
-            "select json_extract(sent, '$.tail') from mark join run on run.n = run where run.id = ? and path like"
-            " 'task-1/round-_' order by mark.id",
+            "select json_extract(sent, '$.tail') from step join run on run.n = run where run.id = ? and path like"
+            " 'task-1/round-_' order by step.id",
             run_id,
         )
         assert [tail.partition(";")[0].strip("[]") for (tail,) in found[:4]] == [f"round {n} of 4" for n in range(1, 5)]
@@ -130,7 +130,7 @@ async def test_time_is_divided_among_branches_without_accounts_too(place: Place,
     async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(milliseconds=40_000))
         assert (await app.runs.report(run_id, ME)).stop_reason == "assistant_stop"
-    held = [ms for (ms,) in place.rows("select held ->> 7 from mark where path like 'task-%' order by id")]
+    held = [ms for (ms,) in place.rows("select held ->> 7 from step where path like 'task-%' order by id")]
     assert len(held) == 4
     assert all(5_000 < ms <= 10_000 for ms in held)  # of what the plan's own call left
 
@@ -226,7 +226,7 @@ async def test_a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_an
         await app.answers.submit(run_id, {"task-1/round-1": {**looks(1), **usage_of(1_900, 100)}}, ME)
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["task-2/round-1"]
-        assert place.rows("select path from mark where path like 'task-1/%' and kind <> 'call'") == [
+        assert place.rows("select path from step where path like 'task-1/%' and kind <> 'call'") == [
             ("task-1/round-1",)
         ]
         assert branches_of(place, run_id)["task-1"].caps.total_tokens == 2_000
@@ -247,9 +247,9 @@ async def test_of_branches_that_all_wait_for_each_other_one_is_refused_and_the_o
         for n in (2, 1, 3):
             await app.answers.submit(run_id, {f"task-{n}/round-1": {**looks(1), **usage_of(1_900)}}, ME)
         report = await rests(app, run_id)
-        refused = "select path from mark join answer on answer.mark = mark.id where body ->> '$.kind' = 'refused'"
+        refused = "select path from step join answer on answer.step = step.id where body ->> '$.kind' = 'refused'"
         assert not report.waiting
-        assert place.rows(f"{refused} order by mark.id") == [
+        assert place.rows(f"{refused} order by step.id") == [
             *(("task-2/round-2",), ("task-2/closing",), ("task-1/round-2",)),
             *(("task-1/closing",), ("task-3/round-2",), ("task-3/closing",)),
         ]

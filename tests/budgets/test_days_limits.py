@@ -245,7 +245,7 @@ async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Pla
     clock = Clock()
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
         run_id = await start_run(app, route="caller")
-    place.rows("update mark set digest = (select start_digest from run limit 1)")
+    place.rows("update step set digest = (select start_digest from run limit 1)")
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
         await app.control.request(run_id, "cancel", ME)
         await wait_until_ended(app, run_id)
@@ -369,7 +369,7 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
         assert (await app.runs.report(run_id, ME)).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="provider")
-    assert place.rows("select 1 from mark where sent like '%provider%'") == []
+    assert place.rows("select 1 from step where sent like '%provider%'") == []
 
 
 async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place: Place, server: Standin) -> None:
@@ -378,7 +378,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     async def last(heard: Any) -> Any:
         request = asyncio.create_task(app.control.request(run_id, "pause", ME))
         async with asyncio.timeout(WITHIN_S):
-            while not place.rows("select 1 from deposit"):  # noqa: ASYNC110 - another's file or count has no event
+            while not place.rows("select 1 from inbox"):  # noqa: ASYNC110 - another's file or count has no event
                 await asyncio.sleep(0.005)
         requests.append(request)
         return await busy(heard)

@@ -37,7 +37,7 @@ def replies_after(event: asyncio.Event) -> Reply:
 
 def held_first(place: Place) -> list[int]:
     """The input tokens that each run's first round was begun with."""
-    return [tokens for (tokens,) in place.rows("select held ->> 2 from mark where path = 'round-1' order by id")]
+    return [tokens for (tokens,) in place.rows("select held ->> 2 from step where path = 'round-1' order by id")]
 
 
 async def test_a_run_is_bounded_by_what_an_earlier_one_cost_in_whatever_process(place: Place, server: Standin) -> None:
@@ -82,8 +82,8 @@ async def test_each_cost_is_kept_once_with_its_answer_and_goes_with_its_run(plac
     async with App.open(settings_of(place, server), via="mcp") as app:
         for goal in ("one", "two"):
             await start_run(app, goal, tools=NARROW)
-        rows = "select mark, tokens from prefix order by mark"
-        answers = "select mark, spent ->> 2 from answer order by mark"
+        rows = "select step, tokens from prefix order by step"
+        answers = "select step, spent ->> 2 from answer order by step"
         assert place.rows(rows) == place.rows(answers) != []
         place.rows("update run set ended_at = 1 where n = 1")
         await app.runs.prune(30, shrink=False)

@@ -102,10 +102,10 @@ class History:
         self.insert_call(f"{path}/call-1", number, ToolResult(f"result {number}"), "server")
 
     def insert_call(self, path: str, number: int, result: ToolResult, by_route: str) -> None:
-        insert_step = "insert into mark(run, path, kind, digest, fence, at) values (1, ?, 'call', ?, 0, 0)"
+        insert_step = "insert into step(run, path, kind, digest, fence, at) values (1, ?, 'call', ?, 0, 0)"
         mark = self.session.insert(insert_step, (path, b"%d" % number))
         answer = mark, encode_answer(result), encode_units(counts_of("call")), by_route
-        self.session.rows("insert into answer(mark, at, body, spent, by_route) values (?, 0, ?, ?, ?)", answer)
+        self.session.rows("insert into answer(step, at, body, spent, by_route) values (?, 0, ?, ?, ?)", answer)
 
     def request(self, loop: str) -> None:
         """A loop asks for more; the transaction may be lost in a crash."""
@@ -160,7 +160,7 @@ class History:
 def count_grants(session: Session, seed: int) -> int:
     """Go through one history, held against the law at each request; return how often something was granted."""
     chance = random.Random(seed)
-    empty_tables(session, "deposit", "note", "answer", "mark", "run", "account")
+    empty_tables(session, "inbox", "note", "answer", "step", "run", "account")
     cap = chance.choice((None, 5, 20, 60, 200))
     assert session.insert("insert into account(scope, cap_rounds) values ('run', ?)", (cap,)) == OWN
     session.rows(INSERT_RUN, (b"",))

@@ -85,7 +85,7 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
         run_id = (await app.cycles.start_cycles(TIDY, RunOptions(), ME)).run_id
         assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
-        assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
+        assert place.rows("select path from step where kind = 'phase'") == [("cycle-1/orient",)]
         spending = await app.spending.read("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in spending["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in spending["by"]] == [("tidy", 1)]

@@ -88,7 +88,7 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
         assert (await rests(app, run_id)).status == "completed"
         assert not any("were reported" in text for text in (await app.runs.report(run_id, ME)).degraded)
     ((held,),) = place.rows(
-        "select coalesce(attempt.held, mark.held) from mark left join attempt on attempt.mark = mark.id"
+        "select coalesce(attempt.held, step.held) from step left join attempt on attempt.step = step.id"
         " where path = 'round-2'"
     )
     assert Units(*json.loads(held)).input_tokens > 9_000

@@ -39,7 +39,7 @@ def grants_of(place: Place) -> list[tuple[int, Any]]:
     """What was granted, as the answers of the requests say, and why."""
     found = place.rows(
         "select cast(json_extract(body, '$.data.granted') as bigint), json_extract(body, '$.data.reason')"
-        " from mark join answer on mark = mark.id where by_route = 'budget' order by mark.id"
+        " from step join answer on step = step.id where by_route = 'budget' order by step.id"
     )
     return [(granted, reason) for granted, reason in found]
 
@@ -65,7 +65,7 @@ async def test_a_run_that_makes_progress_is_granted_more_and_the_record_names_it
         run_id = await start_run(app, tools=TOOLS)
         assert cap_of(place, run_id) == (9, 9)
         assert grants_of(place) == [(3, "4 calls since the start, none of them repeated")]
-        assert place.rows("select kind, taken is not null from deposit") == [("grant", 1)]
+        assert place.rows("select kind, taken is not null from inbox") == [("grant", 1)]
         report = await app.runs.report(run_id, ME)
         assert [text for text in report.degraded if "granted" in text] == [
             "limits.rounds: 3 more were asked for and granted at round-5/call-1."
@@ -79,7 +79,7 @@ async def test_a_run_that_makes_progress_is_granted_more_and_the_record_names_it
             )
         ]
         ((data,),) = place.rows(
-            "select json_extract(body, '$.data') from mark join answer on mark = mark.id where by_route = 'budget'"
+            "select json_extract(body, '$.data') from step join answer on step = step.id where by_route = 'budget'"
         )
         assert data == '{"granted":3,"left":4,"reason":"4 calls since the start, none of them repeated"}'
 
@@ -103,7 +103,7 @@ async def test_without_progress_nothing_is_granted_and_that_is_a_result_that_say
         assert because in reason
         assert cap_of(place, run_id)[0] == 6
         assert place.rows("select body like '%\"is_error\":true%' from answer where by_route = 'budget'") == [(0,)]
-    assert place.rows("select count(*) from deposit") == [(0,)]
+    assert place.rows("select count(*) from inbox") == [(0,)]
 
 
 async def test_what_is_new_counts_from_the_last_grant_and_the_third_request_gets_nothing(many_lines: Place) -> None:
@@ -327,7 +327,7 @@ async def test_killed_after_any_commit_a_loop_has_its_answer_and_its_rounds_or_n
 def assert_caps_fit_answers(place: Place) -> None:
     """Each cap is what it was, and what the answers of the requests below it say."""
     granted = place.rows(
-        "select path, cast(json_extract(body, '$.data.granted') as bigint) from mark join answer on mark = mark.id"
+        "select path, cast(json_extract(body, '$.data.granted') as bigint) from step join answer on step = step.id"
         " where by_route = 'budget'"
     )
     for (run_id,) in place.rows("select id from run"):

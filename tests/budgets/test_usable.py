@@ -26,7 +26,7 @@ SHAPES: dict[str, Callable[[int], tuple[int, int]]] = {  # tokens read and writt
 def spent_and_granted(place: Place, run_id: str) -> tuple[int, int]:
     """Tokens that the run has spent, and those that it would have spent had its closing written all it might."""
     rows = place.rows(
-        "select path, held, spent from mark join answer on answer.mark = mark.id join run on run.n = mark.run"
+        "select path, held, spent from step join answer on answer.step = step.id join run on run.n = step.run"
         " where run.id = ?",
         run_id,
     )

@@ -37,7 +37,7 @@ def terminal(kairos: Shell, *words: str, lines: Sequence[Mapping[str, Any]] = ()
 
 
 def verdicts(kairos: Shell) -> list[tuple[Any, ...]]:
-    return kairos.rows("select verdict, by, through, feedback from approval order by mark")
+    return kairos.rows("select verdict, by, through, feedback from approval order by step")
 
 
 CHANGE = ("run", "Change it.", "--tools", "write_file")

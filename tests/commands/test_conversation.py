@@ -125,12 +125,12 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
     lines = (looks(), {**says("All done."), "delay_s": 30})
     with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
         person.shows("list_files")
-        wait_until(lambda: kairos.rows("select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: kairos.rows("select 1 from step where path = 'round-2'"))
         person.interrupts()
         person.shows(" --continue ")
         assert person.ends() == 130
     assert kairos.rows("select outcome, paused from run") == [(None, None)]
-    assert kairos.rows("select count(*) from deposit") == [(0,)]
+    assert kairos.rows("select count(*) from inbox") == [(0,)]
     run_id = ids(kairos)[0]
     assert kairos("cancel", run_id).code == 0
 
@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
 def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
     with terminal(kairos, *TALK, "Do it.", lines=(looks(), {**says("All done."), "delay_s": 1.0})) as person:
         person.shows("list_files")
-        wait_until(lambda: kairos.rows("select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: kairos.rows("select 1 from step where path = 'round-2'"))
         person.kills()
     with terminal(kairos, "run", "-i", "--continue") as person:
         person.shows("All done.")
@@ -146,7 +146,7 @@ def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
         person.leaves()
         assert person.ends() == 0
     assert kairos.rows("select count(*), count(outcome) from run") == [(1, 1)]
-    assert [path for (path,) in kairos.rows("select path from mark order by id")] == [
+    assert [path for (path,) in kairos.rows("select path from step order by id")] == [
         *("round-1", "round-1/call-1", "round-2"),
     ]
 

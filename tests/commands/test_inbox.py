@@ -91,5 +91,5 @@ def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str
         assert "echo made" in person.shows(question)
         person.types("y" if "already_done" in words else "d")
         assert person.ends() == 0
-    assert kairos.rows("select count(*) from deposit where kind = 'settle'") == [(1,)]
+    assert kairos.rows("select count(*) from inbox where kind = 'settle'") == [(1,)]
     assert made.read_text() == "made\n"

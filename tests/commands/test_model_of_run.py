@@ -108,5 +108,5 @@ def test_both_forms_of_an_answer_are_shown_ready_to_paste(kairos: Shell) -> None
     assert json.loads(text[-1]) == {"content": "<your answer>"}
     assert kairos(*text[text.index("answer") :]).code == 2  # nobody has answered yet
     assert kairos(*call[call.index("answer") :]).code == 3  # the call is made, and the next round waits
-    assert kairos.rows("select kind from mark order by id") == [("round",), ("call",), ("round",)]
+    assert kairos.rows("select kind from step order by id") == [("round",), ("call",), ("round",)]
     assert "run_continue" not in said.out

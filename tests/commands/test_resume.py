@@ -37,12 +37,12 @@ def kill_run_once(kairos: Shell, words: list[str], lines: list[dict[str, Any]], 
 def killed_while_thinking(kairos: Shell, *more: str) -> str:
     lines = [LOOK, {**END, "delay_s": 1.0}]
     return kill_run_once(
-        kairos, ["run", "Look.", *more], lines, lambda: kairos.rows("select 1 from mark where path='round-2'")
+        kairos, ["run", "Look.", *more], lines, lambda: kairos.rows("select 1 from step where path='round-2'")
     )
 
 
 def step_paths(kairos: Shell) -> list[tuple[Any, ...]]:
-    return kairos.rows("select path from mark order by 1")
+    return kairos.rows("select path from step order by 1")
 
 
 def script_of(kairos: Shell) -> dict[str, str]:
@@ -105,10 +105,10 @@ def test_a_run_that_was_paused_goes_on_and_one_that_has_ended_is_shown(kairos: S
 
 def test_a_run_that_waits_for_an_answer_still_waits(kairos: Shell) -> None:
     waits = kairos("run", "Think.", "--route", "caller", "--json")
-    before = kairos.rows("select * from deposit")
+    before = kairos.rows("select * from inbox")
     said = kairos("resume", waits.json["run_id"], "--json")
     assert (said.code, said.json["status"]) == (3, "input_required")
-    assert kairos.rows("select * from deposit") == before
+    assert kairos.rows("select * from inbox") == before
 
 
 @pytest.mark.parametrize("lacking", [True, False])

@@ -90,7 +90,7 @@ def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:
     report = json.loads(said.out)
     assert [(task["id"], task["agent"], task["status"]) for task in report["plan"]] == [("readme", "general", "done")]
     assert report["goal"] == "Two parts."
-    assert kairos.rows("select count(*) from mark where path = 'plan'") == [(1,)]
+    assert kairos.rows("select count(*) from step where path = 'plan'") == [(1,)]
 
 
 GOALS = {  # what is asked for: the tasks that the planner makes of it
@@ -104,7 +104,7 @@ def test_a_plan_has_a_task_for_each_part_of_a_goal_and_is_no_run_of_a_team(kairo
     plan = PLAN | {"tasks": GOALS[goal], "strategy": "single_task" if len(GOALS[goal]) == 1 else "decomposed"}
     said = kairos("run", "--plan-only", goal, **scripted_only(kairos, {"for": "plan", **says(json.dumps(plan))}))
     assert (said.code, [task["id"] for task in said.json["tasks"]]) == (0, [task["id"] for task in GOALS[goal]])
-    assert kairos.rows("select flow, count(*) from run join mark on run = n group by flow") == [("plan", 1)]
+    assert kairos.rows("select flow, count(*) from run join step on run = n group by flow") == [("plan", 1)]
 
 
 WRONG = {

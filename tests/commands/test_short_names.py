@@ -134,7 +134,7 @@ def test_a_run_is_paused_extended_and_resumed_by_commands_that_say_briefly_what_
     assert kairos.rows("select paused is not null from run") == [(1,)]
     stored = kairos("extend", "last", "--limit", "rounds=1")
     assert "stored" in stored.out
-    assert kairos.rows("select kind from deposit where taken is null") == [("extend",)]
+    assert kairos.rows("select kind from inbox where taken is null") == [("extend",)]
     assert kairos("resume", "last", "--json").json["remaining"]["rounds"] == 5
     assert kairos("cancel", "last").code == 0
     for words in (["pause", "last"], ["extend", "last", "--limit", "rounds=1"], ["extend", "last"]):
@@ -146,7 +146,7 @@ def test_a_run_is_rerouted_and_goes_on(kairos: Shell) -> None:
     said = kairos("reroute", "last", "caller", "--json", **script_of(kairos))
     assert (said.code, said.json["route"]) == (3, "caller")
     assert kairos("deny", "last", "--digest", said.json["waiting"][0]["digest"], **script_of(kairos)).code == 3
-    assert kairos.rows("select path, route from waiting join mark on mark.id = mark, run") == [("round-2", "caller")]
+    assert kairos.rows("select path, route from waiting join step on step.id = step, run") == [("round-2", "caller")]
 
 
 def test_one_call_is_one_call(kairos: Shell) -> None:

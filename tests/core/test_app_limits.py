@@ -75,8 +75,8 @@ async def test_a_closing_is_told_where_the_run_stands_as_its_rounds_were(place: 
         assert item["messages"][-1]["content"].endswith("\n\n[round 1 of 1, 1 of 4 tool calls]")
         scripted = await start_run(app, "on a script", limits=Limits(rounds=1, tool_calls=9))
         lines = (
-            "select path, json_extract(sent, '$.tail') from mark join run on run.n = run"
-            " where run.id = ? and path in ('round-1', 'closing') order by mark.id"
+            "select path, json_extract(sent, '$.tail') from step join run on run.n = run"
+            " where run.id = ? and path in ('round-1', 'closing') order by step.id"
         )
         assert place.rows(lines, scripted) == [
             ("round-1", "[round 1 of 1, 0 of 9 tool calls]"),
@@ -243,7 +243,7 @@ async def test_every_call_of_an_executed_turn_has_exactly_one_row_in_order(
         run_id = await start_run(app, caller_tools=(PERSON,), limits=Limits(rounds=8))
         await finish_run(app, run_id)
     executed = [line for line in script if line.get("tool_calls")]
-    rows = [path for (path,) in place.rows("select path from mark where kind = 'call' order by id")]
+    rows = [path for (path,) in place.rows("select path from step where kind = 'call' order by id")]
     by_round: dict[str, list[str]] = {}
     for path in rows:
         by_round.setdefault(path.split("/")[0], []).append(path)
@@ -253,7 +253,7 @@ async def test_every_call_of_an_executed_turn_has_exactly_one_row_in_order(
         ]
     assert len(by_round) <= len(executed)
     assert outcome_of(place, run_id) is not None
-    assert len(asked_digests(place, run_id)) == len(place.rows("select 1 from mark"))
+    assert len(asked_digests(place, run_id)) == len(place.rows("select 1 from step"))
 
 
 async def test_usage_is_the_sum_of_its_rows(place: Place) -> None:

@@ -208,12 +208,12 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
         "update text set body = 'nonsense' where hash = (select json_extract(spec, '$.user_text') from run)",
         "update run set version = 99",
         "update run set flow = 'ooda'",
-        "update mark set digest = (select start_digest from run limit 1)",
-        "update mark set sent = 'nonsense'",
+        "update step set digest = (select start_digest from run limit 1)",
+        "update step set sent = 'nonsense'",
         "update answer set body = 'nonsense'",
         "update answer set body = replace(body, 'look', 'overlook')",
         "delete from account where scope = 'run'",
-        "delete from mark where path = 'round-1'",
+        "delete from step where path = 'round-1'",
     ],
 )
 @pytest.mark.unreplayed
@@ -247,9 +247,9 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
         "update answer set body = replace(body, 'look', 'overlook')",
         "update answer set body = replace(body, 'done', 'nothing done')",
         "update run set outcome = replace(outcome, 'done', 'nothing done')",
-        "delete from answer where mark = (select max(mark) from answer)",
-        "update mark set digest = (select start_digest from run limit 1) where path = 'round-2'",
-        "update mark set path = 'round-7' where path = 'round-2'",
+        "delete from answer where step = (select max(step) from answer)",
+        "update step set digest = (select start_digest from run limit 1) where path = 'round-2'",
+        "update step set path = 'round-7' where path = 'round-2'",
     ],
 )
 @pytest.mark.unreplayed
@@ -257,9 +257,9 @@ async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> No
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
         run_id = await start_run(app)
         assert (await app.records.replay(run_id, ME)).identical
-        before = place.rows("select * from run join mark on run = n left join answer on mark = mark.id")
+        before = place.rows("select * from run join step on run = n left join answer on step = step.id")
         place.rows(tamper)
-        assert place.rows("select * from run join mark on run = n left join answer on mark = mark.id") != before
+        assert place.rows("select * from run join step on run = n left join answer on step = step.id") != before
         replayed = await app.records.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
 
@@ -386,8 +386,8 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
         await wait_for_step(first, "round-1")
         orphan(place, run_id)  # as if the first had been stopped for so long that it was thought dead
         assert (await rests(second, run_id)).summary == "done"
-        assert place.rows("select path from attempt join mark on mark.id = mark") == [("round-1",)]
-        fences = dict(place.rows("select path, fence from mark"))
+        assert place.rows("select path from attempt join step on step.id = step") == [("round-1",)]
+        fences = dict(place.rows("select path, fence from step"))
         assert fences["round-1"] == 1
         assert {fence for path, fence in fences.items() if path != "round-1"} == {3}
 
@@ -423,7 +423,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
 async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         await start_run(app, route="caller")
-        ((mark,),) = place.rows("select id from mark")
+        ((mark,),) = place.rows("select id from step")
 
         def answer(session: Session) -> None:
             insert_answer(session, mark, StepResult(Completion("x"), NOTHING), "caller", 1)

@@ -54,7 +54,7 @@ DONE = {"content": "done", "finish": "stop"}
 
 
 def control_requests(place: Place) -> list[tuple[Any, ...]]:
-    return place.rows("select kind, taken is not null from deposit order by id")
+    return place.rows("select kind, taken is not null from inbox order by id")
 
 
 # -- routes ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
         await app.control.request(run_id, "reroute", ME, route="scripted")
         report = await rests(app, run_id)
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
-        assert place.rows("select path, by_route from mark join answer on answer.mark = mark.id") == [
+        assert place.rows("select path, by_route from step join answer on answer.step = step.id") == [
             ("round-1", "caller"),
             ("round-1/call-1", "server"),
             ("round-2", "scripted"),
@@ -151,7 +151,7 @@ async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -
         with pytest.raises(Stale) as refused:
             await app.answers.submit(run_id, {"round-1": READS}, ME)
         assert 'run_control action="resume"' in refused.value.hint
-        assert place.rows("select path from mark where kind = 'call' union select body from answer") == []
+        assert place.rows("select path from step where kind = 'call' union select body from answer") == []
         await app.control.request(run_id, "resume", ME)
         assert [item["key"] for item in (await answer_run(app, run_id, round_1=READS)).waiting] == ["round-2"]
         await app.control.request(run_id, "pause", ME)
@@ -164,7 +164,7 @@ async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Plac
         await wait_for_step(app, "round-1")
         await app.control.request(run_id, "pause", ME)
         assert (await rests(app, run_id)).status == "paused"
-        assert place.rows("select path, answer.mark is not null from mark left join answer on mark.id = mark") == [
+        assert place.rows("select path, answer.step is not null from step left join answer on step.id = step") == [
             ("round-1", 1)
         ]
         await app.control.request(run_id, "resume", ME)
@@ -457,7 +457,7 @@ async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
     async with open_checked_app(settings) as app:
         report = await app.runs.report(await start_run(app), ME)
         assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
-        ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
+        ((body,),) = place.rows("select body from answer join step on step.id = step where kind = 'call'")
         assert '"code":"denied"' in body
         assert "alpha" not in body
 
@@ -521,7 +521,7 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
         run_id = await start_run(app)
         ((whole,),) = place.rows("select body from text where body like '%line 4999%'")
         assert "line 2500\n" in whole
-        ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+        ((shown,),) = place.rows("select body from answer join step on step.id = step where path = 'round-1/call-1'")
         assert len(shown) < 4_000
         assert [call["ok"] for call in (await app.runs.report(run_id, ME)).calls] == [True, True]
 
@@ -593,8 +593,8 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
                 else:
                     await app.answers.submit(run_id, answer, ME)
                     await rests(app, run_id)
-        marks = where.rows("select path, kind, digest, held is null from mark order by id")
-        seen.append((marks, where.rows("select body from answer order by mark"), outcome_of(where, run_id)))
+        marks = where.rows("select path, kind, digest, held is null from step order by id")
+        seen.append((marks, where.rows("select body from answer order by step"), outcome_of(where, run_id)))
     assert seen[0] == seen[1]
 
 
@@ -659,7 +659,7 @@ async def test_runs_go_on_as_ever_where_reads_wait_and_others_write_meanwhile(pl
         await asyncio.gather(*(answer_run(app, run_id, round_2=DONE) for run_id in asked[1:]))
         statuses = [(await app.runs.report(run_id, ME)).status for run_id in asked]
     assert statuses == ["cancelled", "completed", "completed"]
-    assert place.rows("select count(*) from mark left join answer on mark = mark.id where answer.mark is null") == [
+    assert place.rows("select count(*) from step left join answer on step = step.id where answer.step is null") == [
         (1,)
     ]
 
@@ -707,7 +707,7 @@ async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: P
         (item,) = (await rests(app, run_id)).waiting
         await app.answers.decide(run_id, item["key"], "deny", "no sums", PERSON)
         await rests(app, run_id)
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'round-1/call-1'")
     assert 'They say: "no sums". Do it otherwise' in json.loads(body)["content"]
 
 
@@ -719,7 +719,7 @@ async def test_a_tool_that_was_not_offered_is_answered_with_the_nearest(place: P
         await rests(app, run_id)
         with pytest.raises(UnknownTool) as unknown:
             await app.runs.start_call("read_fil", {}, ME)
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'round-1/call-1'")
     for told in (json.loads(body)["content"], unknown.value.hint):
         names = told.partition(": ")[2]
         assert names.startswith("read_file, ")

@@ -9,7 +9,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.views.trace import TraceQuery
 
 DAMAGE = {
-    "a changed question": "update mark set digest = (select start_digest from run limit 1) where path = 'round-1'",
+    "a changed question": "update step set digest = (select start_digest from run limit 1) where path = 'round-1'",
     "an older flow": "update run set version = 0",
 }
 

@@ -111,7 +111,7 @@ async def test_a_fork_without_a_goal_is_compacted_around_the_goal_that_it_has(pl
         await answer_run(app, run_id, round_1=reads("c.txt"))
         forked = await fork(app, run_id, "round-2", goal="", tools=("read_file",))
         await answer_run(app, forked, round_1=reads("d.txt"))
-        assert place.rows("select path from mark where kind = 'compact'") == [("round-2/compact",)]
+        assert place.rows("select path from step where kind = 'compact'") == [("round-2/compact",)]
         told = json.dumps(await asked_in(app, forked))
         assert [told.count("The newer goal."), told.count("line 1 of c.txt")] == [1, 0]
 
@@ -148,7 +148,7 @@ async def test_a_compacted_conversation_is_what_the_loop_had_by_then(place: Plac
         run_id = await start_run(app, route="caller", tools=("read_file",))
         await answer_run(app, run_id, round_1=reads("c.txt"))
         await answer_run(app, run_id, round_2=reads("d.txt"))
-        assert place.rows("select path from mark where kind = 'compact'") == [("round-3/compact",)]
+        assert place.rows("select path from step where kind = 'compact'") == [("round-3/compact",)]
         shrunk = without_status(await asked_in(app, run_id))
         whole = await asked_in(app, await fork(app, run_id, "round-2"))
         forked = await asked_in(app, await fork(app, run_id, "round-3"))
@@ -330,7 +330,7 @@ async def test_a_fork_works_in_the_folder_of_the_run_it_is_of(place: Place) -> N
 async def test_a_run_whose_record_broke_later_can_be_forked_before_that(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run_id, seen = await three_rounds(app)
-    place.rows("update mark set digest = (select start_digest from run limit 1) where path = 'round-3'")
+    place.rows("update step set digest = (select start_digest from run limit 1) where path = 'round-3'")
     async with App.open(place.settings(), via="mcp") as app:
         assert (await asked_in(app, await fork(app, run_id, "round-2")))[:-1] == seen[1]
         with pytest.raises(Stale):

@@ -87,7 +87,7 @@ async def test_a_synthesis_is_asked_again_with_all_results_and_nothing_else(plac
         assert [(each["id"], each["status"]) for each in tasks] == [("a", "done"), ("b", "done")]
         # Nothing of that run is charged to this one, and none of its steps is a row of it.
         assert (report.usage["model_calls"], report.rounds) == (1, 0)
-        rows = place.rows("select path from mark where run = (select n from run where id = ?)", otherwise)
+        rows = place.rows("select path from step where run = (select n from run where id = ?)", otherwise)
         assert rows == [("synthesis",)]
 
 

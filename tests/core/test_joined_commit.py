@@ -8,8 +8,8 @@ from support.app import ME, Place, rests, says, start_run
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.store import client_requests, queries
-from kairos_mcp.store.client_requests import NewRequest
+from kairos_mcp.store import client_completions, queries
+from kairos_mcp.store.client_completions import NewRequest
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 
@@ -32,7 +32,10 @@ async def start_waiting_run(app: App, route: str = "caller") -> tuple[RunRow, in
 
 
 def everything(place: Place) -> list[object]:
-    return [place.rows(f"select * from {table}") for table in ("run", "mark", "answer", "account", "request", "ask")]
+    return [
+        place.rows(f"select * from {table}")
+        for table in ("run", "step", "answer", "account", "client_completion", "client_question")
+    ]
 
 
 async def test_it_is_written_at_once_where_nothing_has_changed(place: Place) -> None:
@@ -69,19 +72,21 @@ async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine = await start_waiting_run(app, "sampling")
         new = [NewRequest("round-1", "somebody", NOTHING)]
-        await app._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, 1))
+        await app._store.submit(lambda session: client_completions.create_requests(session, run, new, mine, 1))
         before = everything(place)
         assert not await app._context.pool.commit_answers(run, BROUGHT, "caller", mine)
         assert everything(place) == before
         await app.answers.submit(run.id, {"round-1": says("first")}, ME)
         assert (await rests(app, run.id)).summary == "first"
-        assert place.rows("select ended from request") == [("withdrawn",)]
+        assert place.rows("select ended from client_completion") == [("withdrawn",)]
 
 
 async def test_nothing_is_written_where_the_ask_was_answered_before(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine = await start_waiting_run(app, "sampling")
-        place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2, null)", run.n)
+        place.rows(
+            "insert into client_question values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2, null)", run.n
+        )
         before = everything(place)
         assert not await app._context.pool.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")
         assert everything(place) == before

@@ -75,10 +75,10 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
             deposits = [SubmittedAnswer(path, Completion(text, finish="stop"))]
             return lambda connection: insert_submitted_answers(connection, run, deposits, "caller", mine, 1)
 
-        place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
+        place.rows("update step set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
         with pytest.raises(NotWaiting):
             await app._store.submit(bring("mine"))
-        place.rows("update mark set held = null")
+        place.rows("update step set held = null")
         await app._store.submit(bring("first"))
         await app._store.submit(bring("first"))
         with pytest.raises(AlreadyAnswered):
@@ -162,7 +162,7 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
         await wait_for_step(first, "round-1")
         place.rows("update run set owner = 0, fence = fence + 1")  # as if it had been killed
     if clock == "is set back":
-        place.rows("update mark set at = at + 3600000")
+        place.rows("update step set at = at + 3600000")
     async with open_checked_app(settings) as second:
         report = await rests(second, run_id)
         ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("completed", None, "timeout")
@@ -188,14 +188,14 @@ class Forestalling:
         if self.when:
             return
         found = self._place.rows(
-            "select run from mark where path = ? and run not in (select run from deposit)", self._path
+            "select run from step where path = ? and run not in (select run from deposit)", self._path
         )
         if not found:
             return
         made = (Path(self._place.workspace) / "made.txt").exists()
         self.when.append((self._path, made))
         self._place.rows(
-            "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'cancel', '', ?, ?, ?, 1)",
+            "insert into inbox(run, kind, body, principal, via, client, at) values (?, 'cancel', '', ?, ?, ?, 1)",
             *found[0],
             *ME.actor,
         )

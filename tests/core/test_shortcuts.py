@@ -15,7 +15,7 @@ from kairos_mcp.execution import worker
 from kairos_mcp.settings.settings import GateRule
 
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "a", "new_string": "b"}}
-CONTROL = "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, '', 'local', 'cli', '', 1)"
+CONTROL = "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, '', 'local', 'cli', '', 1)"
 
 
 # -- a run of which no tool has kept anything has nothing to forget
@@ -28,19 +28,19 @@ async def test_what_a_tool_has_kept_goes_with_the_answer_of_its_call(place: Plac
         report = await rests(app, await start_run(app, tools=("edit_file",)))
         assert (report.status, [call["ok"] for call in report.calls]) == ("completed", [True])
     assert (place.workspace / "a.txt").read_text() == "b\n"
-    assert place.rows("select name from memory") == []
+    assert place.rows("select name from tool_intent") == []
 
 
 async def test_what_a_server_that_ended_has_kept_goes_with_the_end_of_the_run(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run_id = await start_run(app, route="caller")
-    place.rows("insert into memory(run, name, body) select n, 'intent round-0/call-1', 'kept' from run")
+    place.rows("insert into tool_intent(run, name, body) select n, 'intent round-0/call-1', 'kept' from run")
     async with App.open(place.settings(), via="mcp") as app:
         await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)
         await rests(app, run_id)
         await app.answers.submit(run_id, {"round-2": says("done")}, ME)
         assert (await rests(app, run_id)).status == "completed"
-    assert place.rows("select name from memory") == []
+    assert place.rows("select name from tool_intent") == []
 
 
 # -- a run that a transaction of this process has taken has an empty inbox
@@ -64,10 +64,10 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         ((n,),) = place.rows("select n from run where id = ?", run_id)
         await app._pool.wait_until_stopped([n], WITHIN_S)
-        begun = place.rows("select path from mark where run = ?", n)
+        begun = place.rows("select path from step where run = ?", n)
         place.rows(CONTROL, n, "cancel")
         assert (await rests(app, run_id)).status == "cancelled"
-        assert place.rows("select path from mark where run = ?", n) == begun
+        assert place.rows("select path from step where run = ?", n) == begun
 
 
 async def test_a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came(
@@ -85,4 +85,4 @@ async def test_a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came(
         run_id = await start_run(app, route="caller")
         await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)
         assert (await rests(app, run_id)).status == "paused"
-        assert place.rows("select owner, taken is null from deposit join run on run.n = run") == [(None, False)]
+        assert place.rows("select owner, taken is null from inbox join run on run.n = run") == [(None, False)]

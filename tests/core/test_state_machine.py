@@ -220,7 +220,7 @@ class Servers(RuleBasedStateMachine):
     def the_record_holds(self) -> None:
         if not self.runs:
             return
-        found = self.place.rows("select mark, at, body, spent from answer")
+        found = self.place.rows("select step, at, body, spent from answer")
         now = {mark: rest for mark, *rest in found}
         assert self.recorded.items() <= now.items(), "an answer was lost or changed"
         self.recorded = now
@@ -236,7 +236,7 @@ class Servers(RuleBasedStateMachine):
             assert fence >= self.fences.get(run, 0)
             self.fences[run] = fence
         marks = self.place.rows(
-            "select mark.run, mark.fence, run.fence from mark join run on run.n = run order by mark.id"
+            "select step.run, step.fence, run.fence from step join run on run.n = run order by step.id"
         )
         for _, group in itertools.groupby(marks, key=lambda each: each[0]):
             fences = [(fence, most) for _, fence, most in group]
@@ -254,8 +254,8 @@ class Servers(RuleBasedStateMachine):
 
     def assert_consistent(self, run: str, report: dict[str, Any]) -> None:
         statement = (
-            "select path, mark.kind from mark join run on run.n = run left join answer on answer.mark = mark.id"
-            " where run.id = ? and answer.mark is null and outcome is null and kind <> 'pause'"
+            "select path, step.kind from step join run on run.n = run left join answer on answer.step = step.id"
+            " where run.id = ? and answer.step is null and outcome is null and kind <> 'pause'"
         )
         unanswered = {path for path, _ in self.place.rows(statement, run)}
         keys = {item["key"].removesuffix("/settle") for item in report["waiting"]}

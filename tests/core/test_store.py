@@ -43,7 +43,7 @@ async def test_the_first_look_makes_a_private_folder_and_the_newest_schema(place
     assert store.reader.pragma("user_version") == len(schema.MIGRATIONS)
     await store.close()
     assert stat.S_IMODE(place.home.stat().st_mode) == 0o700
-    assert {"run", "mark", "answer", "attempt", "account", "deposit", "note", "text", "owner"} <= tables(place)
+    assert {"run", "step", "answer", "attempt", "account", "inbox", "note", "text", "owner"} <= tables(place)
 
 
 async def test_a_file_from_a_newer_program_is_refused_and_left_as_it_is(place: Place) -> None:
@@ -58,12 +58,12 @@ async def test_a_file_from_a_newer_program_is_refused_and_left_as_it_is(place: P
 
 def test_a_migration_that_breaks_leaves_nothing_behind(tmp_path: Path) -> None:
     connection = connect(tmp_path / "kairos.db", "process")
-    connection.execute("create table deposit(id)")  # one of the tables that the migration makes
+    connection.execute("create table inbox(id)")  # one of the tables that the migration makes
     with pytest.raises(StoreCorrupt):
         schema.migrate(connection)
     assert connection.pragma("user_version") == 0
     assert list(connection.execute("select name from sqlite_master where name = 'account'")) == []
-    connection.execute("drop table deposit")
+    connection.execute("drop table inbox")
     schema.migrate(connection)
     assert connection.pragma("user_version") == len(schema.MIGRATIONS)
 

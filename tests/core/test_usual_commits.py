@@ -41,7 +41,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution import plan_commit, worker
 
-TABLES = ("run", "mark", "answer", "attempt", "account", "approval", "deposit", "note", "memory", "waiting", "text")
+TABLES = ("run", "step", "answer", "attempt", "account", "approval", "inbox", "note", "tool_intent", "waiting", "text")
 VARIES = re.compile(r"(_|^)(at|id|fence|owner|nonce|taken|until|day|period|start_digest)$")
 Way = Callable[[int], bool]  # whether the turn of this ordinal may take the short way
 
@@ -98,7 +98,7 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def rows_of(place: Place) -> dict[str, list[Any]]:
     """All rows but for times, owners, fences and random ids; sorted, since it differs which task of a team is first."""
-    paths = dict(place.rows("select id, path from mark"))
+    paths = dict(place.rows("select id, path from step"))
     found = {table: [without_varying(row, paths) for row in dictionaries(place, table)] for table in TABLES}
     return {table: sorted(rows, key=repr) for table, rows in found.items()}
 
@@ -111,7 +111,7 @@ def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
 
 def without_varying(row: dict[str, Any], paths: dict[int, str]) -> dict[str, Any]:
     kept = {name: without_times(value) for name, value in row.items() if not VARIES.search(name)}
-    steps = {"mark": paths[row["mark"]]} if row.get("mark") in paths else {}
+    steps = {"step": paths[row["step"]]} if row.get("step") in paths else {}
     if any(path.startswith("task-") for path in paths.values()):
         kept.pop("step", None)  # of a note: how many steps were there
     elif kept.get("step"):
@@ -246,7 +246,7 @@ async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, tur
         use_key_of_tests(app)
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
-        assert place.rows("select count(*) from mark join run on run.n = mark.run where run.id = ?", run_id) == [(2,)]
+        assert place.rows("select count(*) from step join run on run.n = step.run where run.id = ?", run_id) == [(2,)]
 
 
 # -- random histories --------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ async def test_a_model_is_told_to_end_while_it_still_can(place, limits, turns):
         run_id = await start_run(app, limits=limits, tools=("read_file",))
         await rests(app, run_id)
     asked = "kind = 'round' and json_extract(body, '$.kind') = 'completion'"
-    tails = place.rows(f"select json_extract(sent, '$.tail') from mark join answer on mark = id where {asked}")
+    tails = place.rows(f"select json_extract(sent, '$.tail') from step join answer on step = id where {asked}")
     assert [tail.endswith("finish]") for (tail,) in tails] == turns
     assert all("finish]" not in body for (body,) in place.rows("select body from answer"))
 
@@ -104,6 +104,6 @@ async def test_a_call_with_broken_arguments_one_not_offered_and_one_of_a_cut_tur
         run_id = (await app.runs.start_planner(request, ME)).run_id
         report = await rests(app, run_id)
         assert (report.status, report.stop_reason) == ("completed", "assistant_stop")
-    codes = place.rows("select json_extract(body, '$.code') from mark join answer on mark = id where kind = 'call'")
+    codes = place.rows("select json_extract(body, '$.code') from step join answer on step = id where kind = 'call'")
     assert codes == [("tool_not_offered",), ("tool_not_offered",)]
     assert not (place.workspace / "new.txt").exists()

@@ -150,7 +150,7 @@ async def test_a_tool_that_answers_at_once_is_called_in_the_event_loop_and_other
     here = threading.get_ident()
     assert seen["at_once"] == here
     assert here not in (seen["in_a_thread"], seen["asked_first"])
-    rows = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call' order by mark.id")
+    rows = place.rows("select body from answer join step on step.id = answer.step where kind = 'call' order by step.id")
     results = [json.loads(body) for (body,) in rows]
     assert [(each["content"], each["is_error"]) for each in results[:3]] == [
         ("at_once", False),

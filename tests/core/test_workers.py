@@ -62,7 +62,7 @@ async def test_a_run_of_a_server_that_does_not_drive_is_driven_by_a_worker(place
         (run_id,) = await start(app, 1)
         await app.runs.wait([run_id], until="done", wait_s=0.6, caller=ME)
         assert owners(place) == {0}
-        assert place.rows("select count(*) from mark") == [(0,)]
+        assert place.rows("select count(*) from step") == [(0,)]
         with worker(place):
             await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert (await app.runs.report(run_id, ME)).summary == "done"
@@ -74,7 +74,7 @@ async def test_a_worker_drives_no_more_runs_than_it_has_slots(place: Place) -> N
     async with front(place, reads("a.txt"), says("done", delay_s=1.5)) as app:
         ids = await start(app, 5)
         with worker(place, "--slots", "2"):
-            wait_until(lambda: len(place.rows("select 1 from mark where path = 'round-2'")) == 2, WITHIN_S)
+            wait_until(lambda: len(place.rows("select 1 from step where path = 'round-2'")) == 2, WITHIN_S)
             await asyncio.sleep(0.5)  # in which it would take another
             assert place.rows("select count(*) from run where owner <> 0") == [(2,)]
             await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
@@ -105,10 +105,10 @@ async def test_a_worker_that_is_told_to_end_finishes_its_steps_and_leaves_the_re
     async with front(place, reads("a.txt", delay_s=2.0), says("done")) as app:
         await start(app, 1)
         with worker(place) as process:
-            wait_until(lambda: place.rows("select 1 from mark"), WITHIN_S)
+            wait_until(lambda: place.rows("select 1 from step"), WITHIN_S)
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(WITHIN_S) == 0
-        assert place.rows("select path, body is not null from mark left join answer on mark.id = answer.mark") == [
+        assert place.rows("select path, body is not null from step left join answer on step.id = answer.step") == [
             ("round-1", 1)
         ]
         with worker(place):
@@ -125,7 +125,7 @@ async def test_what_an_ended_worker_left_is_shared_by_the_others(place: Place) -
             first.kill()
             await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
             wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(12,)], WITHIN_S)
-    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(36,)]
+    assert place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(36,)]
 
 
 @both_stores
@@ -139,7 +139,7 @@ async def test_a_task_goes_on_while_no_worker_lives(place: Place) -> None:
             await asyncio.to_thread(wait_until, lambda: place.rows(is_there), WITHIN_S)
             task = await client.begin_task("planner_run", goal="look", route="scripted", wait_s=0)
             begun = (
-                "select 1 from mark left join answer on answer.mark = mark.id where path = 'round-2' and body is null"
+                "select 1 from step left join answer on answer.step = step.id where path = 'round-2' and body is null"
             )
             await asyncio.to_thread(wait_until, lambda: place.rows(begun), WITHIN_S)
         assert (await client.get(task))["status"] == "working"

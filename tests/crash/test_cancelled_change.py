@@ -77,7 +77,7 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
 
 
 def recorded_answer(place: Place) -> dict[str, Any]:
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'round-1/call-1'")
     return dict(json.loads(body))
 
 

@@ -98,7 +98,7 @@ def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float])
         ("assistant_stop", runs // 2),
         ("team_done", runs - runs // 2),
     ]
-    steps = "select flow, count(*) from run join mark on run = n group by run.n"
+    steps = "select flow, count(*) from run join step on run = n group by run.n"
     assert {(flow, count) for flow, count in place.rows(steps)} == {("planner", 6), ("team", 13)}
     assert place.store().find_damage(Outcome) == []
     for (run_id,) in place.rows("select id from run"):

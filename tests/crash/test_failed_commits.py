@@ -18,12 +18,12 @@ async def test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did(
         for item in (await rests(app, run_id)).waiting:
             await app.answers.decide(run_id, item["key"], "approve", "", PERSON)
         assert (await rests(app, run_id)).status == "paused"
-        assert ("cycle-1/checkpoint",) in place.rows("select path from mark where kind = 'pause'")
+        assert ("cycle-1/checkpoint",) in place.rows("select path from step where kind = 'pause'")
         refuse_commits(app, after=2)  # the request, and what its owner reads of it
         await app.control.request(run_id, "resume", ME)
         await rests(app, run_id)
         leave_commits(app)
-    assert ("cycle-2/orient",) not in place.rows("select path from mark")
+    assert ("cycle-2/orient",) not in place.rows("select path from step")
     async with App.open(settings, via="serve") as app:
         await rests(app, run_id)
-        assert ("cycle-2/orient",) in place.rows("select path from mark")
+        assert ("cycle-2/orient",) in place.rows("select path from step")

@@ -246,7 +246,7 @@ def test_027_the_end_of_stdin_in_the_middle_ends_the_server_within_two_seconds(p
         client.ends()
         assert time.monotonic() - began < 2.5
         assert not Path(f"/proc/{pid}").exists()
-    assert place.rows("select path, held is not null from mark") == [("round-1", 1)]
+    assert place.rows("select path, held is not null from step") == [("round-1", 1)]
     goes_on(place, tmp_path)
 
 

@@ -71,4 +71,4 @@ async def test_a_run_left_again_and_again_comes_out_the_same(
 
 
 def bodies(place: Place) -> dict[str, Any]:
-    return dict(place.rows("select path, body from answer join mark on id = mark"))
+    return dict(place.rows("select path, body from answer join step on id = step"))

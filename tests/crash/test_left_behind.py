@@ -21,7 +21,7 @@ def left_behind(place: Place) -> str:
     place.script.write_text(json.dumps({"content": "done", "finish": "stop", "delay_s": 1.0}) + "\n")
     with StdioClient.start(place) as first:
         run_id = str(first.call("planner_run", goal="look", wait_s=0)["run_id"])
-        wait_until(lambda: place.rows("select 1 from mark where path = 'round-1'"), WITHIN_S, lambda: "no round")
+        wait_until(lambda: place.rows("select 1 from step where path = 'round-1'"), WITHIN_S, lambda: "no round")
         os.kill(first.pid, signal.SIGKILL)
     return run_id
 

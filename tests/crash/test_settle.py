@@ -118,7 +118,7 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
     assert count_made(place) == times
     books = Books.of(place, run_id)
     assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows)
-    assert place.rows("select count(*) from deposit where kind = 'settle' and taken is not null") == [(1,)]
+    assert place.rows("select count(*) from inbox where kind = 'settle' and taken is not null") == [(1,)]
 
 
 def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: Place) -> None:
@@ -127,13 +127,13 @@ def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: P
         item = waits_for_a_person(second, run_id)
     words = ("settle", run_id, item["key"], "already_done", "--note", "I saw the line", "--json")
     another = kairos(place, *words, "--digest", "0" * 64)
-    assert (another.returncode, place.rows("select * from deposit where kind = 'settle'")) != (0, [])
+    assert (another.returncode, place.rows("select * from inbox where kind = 'settle'")) != (0, [])
     assert kairos(place, *words, "--principal", "bob").returncode != 0
     done = kairos(place, *words, "--digest", item["digest"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"] == "done"
     assert count_made(place) == 1
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where kind = 'call'")
     assert "I saw the line" in body
 
 
@@ -151,7 +151,7 @@ def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(
         assert settling_words(run["next"]["why"]) == (run_id, item["key"], "already_done")
         shown = [line.strip() for line in kairos(place, "show", run_id).stdout.splitlines() if " settle --home" in line]
         assert [shlex.split(line)[-1] for line in shown] == ["already_done", "reattempt"]
-        assert place.rows("select count(*) from deposit where kind = 'settle'") == [(0,)]
+        assert place.rows("select count(*) from inbox where kind = 'settle'") == [(0,)]
         pasted = subprocess.run(shlex.split(shown[0]), capture_output=True, timeout=WITHIN_S, check=False)
         assert pasted.returncode == 0, pasted.stderr
         by = {"kind": "settlement", "said": "already_done", "by": "local", "through": "command"}
@@ -170,8 +170,8 @@ async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) 
     async with App.open(settings, via="mcp") as app:
         (item,) = (await rests(app, run_id)).waiting
     place.rows(  # lost once more, in no time
-        "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
-        " select mark, fence, at, held, sent, ?, ended, handed_out, shared from attempt",
+        "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
+        " select step, fence, at, held, sent, ?, ended, waits_outside, shared from attempt",
         encode_units(NOTHING),
     )
     async with App.open(settings, via="mcp") as app:
@@ -194,13 +194,13 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
 
 def lose(place: Place) -> None:
     """As if the server had died after the edit and before its end was recorded: what the file held is still kept."""
-    ((result,),) = place.rows("select body from answer where mark = (select id from mark where kind = 'call')")
+    ((result,),) = place.rows("select body from answer where step = (select id from step where kind = 'call')")
     (changed,) = json.loads(result)["data"]["files"]
     file = {"path": "a.txt", "before": changed["before"], "after": changed["after"], "original": "alpha\n"}
-    assert place.rows("select 1 from memory") == []
-    place.rows("insert into memory(run, name, body) values (1, ?, ?)", INTENT, canonical_json({"files": [file]}))
-    place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
-    place.rows("delete from mark where id > (select id from mark where kind = 'call')")
+    assert place.rows("select 1 from tool_intent") == []
+    place.rows("insert into tool_intent(run, name, body) values (1, ?, ?)", INTENT, canonical_json({"files": [file]}))
+    place.rows("delete from answer where step >= (select id from step where kind = 'call')")
+    place.rows("delete from step where id > (select id from step where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
     with place.session() as session:
         spent, held = integrity.sum_rows(session, 1)
@@ -248,8 +248,8 @@ async def lost_and_changed_since(place: Place) -> tuple[Any, str, Path]:
     """A run whose edit a person has to settle: what was kept of it is not what the law of edits gives now."""
     settings, run_id, file = await edited_once(place)
     lose(place)
-    ((body,),) = place.rows("select body from memory")
-    place.rows("update memory set body = ?", body.replace(json.loads(body)["files"][0]["after"], "0" * 64))
+    ((body,),) = place.rows("select body from tool_intent")
+    place.rows("update tool_intent set body = ?", body.replace(json.loads(body)["files"][0]["after"], "0" * 64))
     return settings, run_id, file
 
 
@@ -260,10 +260,10 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
     async with App.open(settings, via="mcp") as app:
         report = await rests(app, run_id)
         assert [item["kind"] for item in report.waiting] == ["settle"]
-        assert place.rows("select name from memory") == [(INTENT,)]  # a person may still need it
+        assert place.rows("select name from tool_intent") == [(INTENT,)]  # a person may still need it
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
-    assert place.rows("select name from memory") == []
+    assert place.rows("select name from tool_intent") == []
 
 
 async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now(place: Place) -> None:
@@ -275,7 +275,7 @@ async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_hold
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"
-    assert place.rows("select name from memory") == []
+    assert place.rows("select name from tool_intent") == []
 
 
 async def test_what_a_person_settled_holds_though_the_commits_that_follow_fail(place: Place) -> None:

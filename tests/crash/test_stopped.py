@@ -29,7 +29,7 @@ def slow_script(place: Place) -> None:
 
 
 def record(place: Place) -> list[tuple[object, ...]]:
-    return [*place.rows("select * from answer order by mark"), *place.rows("select fence, outcome from run")]
+    return [*place.rows("select * from answer order by step"), *place.rows("select fence, outcome from run")]
 
 
 def until(place: Place, statement: str, *bindings: object) -> list[tuple[object, ...]]:
@@ -46,7 +46,7 @@ def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothin
     with StdioClient.start(place) as first, StdioClient.start(place) as second:
         started = first.call("planner_run", goal="look", wait_s=0)
         run_id = started["run_id"]
-        until(place, "select 1 from mark where path = 'round-2'")
+        until(place, "select 1 from step where path = 'round-2'")
         os.kill(first.pid, signal.SIGSTOP)
         try:
             refused = second.call("run_control", run_id=run_id, action="pause")

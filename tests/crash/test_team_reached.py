@@ -61,7 +61,7 @@ def prepare(place: Place, *, think_s: float, run_s: float) -> None:
 
 def steps(place: Place) -> dict[str, bool]:
     """The steps by path, and whether each was answered."""
-    found = place.rows("select path, answer.mark is not null from mark left join answer on answer.mark = mark.id")
+    found = place.rows("select path, answer.step is not null from step left join answer on answer.step = step.id")
     return {path: bool(is_answered) for path, is_answered in found}
 
 

@@ -130,6 +130,6 @@ def test_what_is_decided_in_place_is_carried_out_by_the_living_server(
             assert person.ends() == 0
     assert (place.workspace / "made.txt").read_text() == "made\n"
     ((size,),) = place.rows(
-        "select length(json_extract(body, '$.content')) from answer join mark on mark.id = mark where kind = 'call'"
+        "select length(json_extract(body, '$.content')) from answer join step on step.id = step where kind = 'call'"
     )
     assert size < 1_500

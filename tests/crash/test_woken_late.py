@@ -117,11 +117,11 @@ def test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_tha
             second.call("run_control", run_id=run_id, action="settle", **said)
             report = second.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"][0]
             assert (report["status"], report["summary"], len(shop.requests)) == ("completed", "done", 1), report
-            before = place.rows("select * from answer order by mark")
+            before = place.rows("select * from answer order by step")
             shop.go.set()
         finally:
             os.kill(first.pid, signal.SIGCONT)
         assert shop.first_left.wait(WITHIN_S)  # its handshake is over and its line closed
         assert first.call("run_status", run_ids=[run_id], until="done", wait_s=5)["runs"][0]["status"] == "completed"
-        assert place.rows("select * from answer order by mark") == before
+        assert place.rows("select * from answer order by step") == before
     assert [request.partition(b" HTTP")[0] for request in shop.requests] == [b"POST /orders"]

@@ -111,7 +111,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
             again = in_a_child(lambda place=place: recover_run(place, journey), place.root / "2")
             after = answers(place)
             runs = [run for (run,) in place.rows("select id from run")]
-            settled = place.rows("select count(*) from deposit where kind = 'settle'")[0][0]
+            settled = place.rows("select count(*) from inbox where kind = 'settle'")[0][0]
             report = {
                 "point": f"{way} {nth} of {commits}",
                 "code": code,
@@ -169,7 +169,7 @@ def answers(place: Place) -> dict[str, tuple[Any, ...]]:
     """Every answer with the moment in which it was recorded: one that is given again is another."""
     if not place.has_tables():
         return {}
-    found = place.rows("select path, answer.at, body from answer join mark on mark.id = answer.mark")
+    found = place.rows("select path, answer.at, body from answer join step on step.id = answer.step")
     return {path: (at, body) for path, at, body in found}
 
 

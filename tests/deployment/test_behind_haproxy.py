@@ -71,7 +71,7 @@ def rows(deployment: Deployment, statement: str) -> list[tuple[Any, ...]]:
 
 
 def is_begun(deployment: Deployment, count: int) -> bool:
-    return rows(deployment, "select count(*) from mark where path = 'round-1'") == [(count,)]
+    return rows(deployment, "select count(*) from step where path = 'round-1'") == [(count,)]
 
 
 async def test_runs_complete_while_a_server_and_a_worker_are_killed(running: Deployment) -> None:
@@ -85,7 +85,7 @@ async def test_runs_complete_while_a_server_and_a_worker_are_killed(running: Dep
     running.work[0].kill()
     found = [await wait_for(running, mode, run_id) for mode, run_id in runs.items()]
     assert [run["summary"] for run in found] == ["done", "done"]
-    assert rows(running, "select count(*) from mark") == rows(running, "select count(*) from answer") == [(6,)]
+    assert rows(running, "select count(*) from step") == rows(running, "select count(*) from answer") == [(6,)]
     assert {via for (via,) in rows(running, "select via from owner")} == {"mcp", "work"}
 
 

@@ -60,7 +60,7 @@ def rows(running: Deployment, statement: str) -> list[tuple[Any, ...]]:
 
 def kill_owner(running: Deployment) -> int:
     """Kill the worker that has the run, once it is in its slow part; return its number as an owner."""
-    wait_until(lambda: rows(running, "select 1 from mark where path = 'round-3'"), WITHIN_S)
+    wait_until(lambda: rows(running, "select 1 from step where path = 'round-3'"), WITHIN_S)
     ((owner, pid),) = rows(running, "select owner.id, pid from run join owner on owner.id = run.owner")
     assert pid in [process.pid for process in running.work]
     os.kill(pid, signal.SIGKILL)
@@ -70,7 +70,7 @@ def kill_owner(running: Deployment) -> int:
 def assert_done_once(running: Deployment, killed: int) -> None:
     assert [(running.root / "files" / name).read_text() for name in ("one.txt", "two.txt")] == ["new\n", "new\n"]
     assert rows(running, "select count(*), count(outcome) from run") == [(1, 1)]
-    assert rows(running, "select count(*) from mark") == rows(running, "select count(*) from answer") == [(7,)]
+    assert rows(running, "select count(*) from step") == rows(running, "select count(*) from answer") == [(7,)]
     assert rows(running, "select count(*) from approval where verdict = 'approve'") == [(2,)]
     assert rows(running, f"select count(*) from run where owner = {killed}") == [(0,)]
     assert {ended for (ended,) in rows(running, "select ended from attempt")} == {"waited", "unknown"}

@@ -38,8 +38,8 @@ BY_CALLER = {"goal": "edit", "route": "caller", "tools": ["edit_file"], "wait_s"
 BY_SCRIPT = {"goal": "look", "route": "scripted", "wait_s": 0}
 KEYED = {**BY_CALLER, "key": "one"}
 OF_ANSWERS = (
-    "select path, body from mark join run on n = mark.run left join answer on answer.mark = mark.id"
-    " where run.id = ? order by mark.id"
+    "select path, body from step join run on n = step.run left join answer on answer.step = step.id"
+    " where run.id = ? order by step.id"
 )
 
 
@@ -133,7 +133,7 @@ def answer_and_cancel(place: Place, replicas: list[Replica]) -> None:
         waiting = threads.submit(replicas[B].call, "run_status", run_ids=[run_id], until="done", wait_s=50)
         turn = {"tool_calls": [{"id": "c", "name": "edit_file", "arguments": EDIT}]}
         replicas[C].call("run_continue", run_id=run_id, answers={"round-1": turn}, wait_s=5)
-        asked = place.rows("select path, verdict from mark join approval on approval.mark = mark.id")
+        asked = place.rows("select path, verdict from step join approval on approval.step = step.id")
         assert asked == [("round-1/call-1", None)]
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
         approve_edit(replicas[D])
@@ -144,7 +144,7 @@ def answer_and_cancel(place: Place, replicas: list[Replica]) -> None:
         (seen,) = waiting.result(WITHIN_S)["runs"]
     assert replicas[H].call("run_status", run_ids=[run_id])["runs"] == [seen]
     assert place.rows("select json_extract(outcome, '$.status'), owner from run") == [("cancelled", None)]
-    answered = place.rows("select path, by_route from mark join answer on answer.mark = mark.id order by mark.id")
+    answered = place.rows("select path, by_route from step join answer on answer.step = step.id order by step.id")
     assert answered[:2] == [("round-1", "caller"), ("round-1/call-1", "server")]
 
 
@@ -154,7 +154,7 @@ def kill_owner_of_task(place: Place, replicas: list[Replica]) -> None:
     task = owner.ask("tools/call", TASKS, name="planner_run", arguments=BY_SCRIPT)["taskId"]
     run_id = task.partition("/")[0]
     of_run = (
-        f"from run join mark on mark.run = run.n left join answer on answer.mark = mark.id where run.id = '{run_id}'"
+        f"from run join step on step.run = run.n left join answer on answer.step = step.id where run.id = '{run_id}'"
     )
     assert replicas[F].ask("tasks/get", TASKS, taskId=task)["status"] == "working"
     wait_until(lambda: place.rows(f"select 1 {of_run} and path = 'round-2'"), WITHIN_S)
@@ -174,7 +174,7 @@ def kill_owner_of_task(place: Place, replicas: list[Replica]) -> None:
     assert place.rows("select ending from task") == [("completed",)]
     assert place.rows(f"select count(*), count(body) {of_run}") == [(3, 3)]
     lost = (
-        "select path, ended from attempt join mark on mark.id = attempt.mark join run on n = mark.run where run.id = ?"
+        "select path, ended from attempt join step on step.id = attempt.step join run on n = step.run where run.id = ?"
     )
     assert place.rows(lost, run_id) == [("round-2", "unknown")]
 
@@ -249,5 +249,5 @@ def assert_one_verdict_counts(place: Place, replicas: list[Replica], run_id: str
     assert (place.workspace / "a.txt").read_text() == ("omega\n" if verdict == "approve" else "alpha\n")
     ended = [path for path, body in place.rows(OF_ANSWERS, run_id) if body is not None]
     assert ended == ["round-1", "round-1/call-1"]
-    effects = "select count(*) from attempt join mark on mark.id = attempt.mark where path = 'round-1/call-1'"
+    effects = "select count(*) from attempt join step on step.id = attempt.step where path = 'round-1/call-1'"
     assert place.rows(effects) == [(1 if verdict == "approve" else 0,)]  # how often it was begun

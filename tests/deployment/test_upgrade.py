@@ -4,7 +4,6 @@ server of the next runs beside them."""
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,26 +14,12 @@ import pytest
 from support import postgres
 from support.app import place_in, reads, says
 from support.deployment import Deployment, deployed
+from support.next_version import NEXT, copy_next_version
 from support.waiting import wait_until
 
-import kairos_mcp
-from kairos_mcp.store.schema import MIGRATIONS
-
 pytestmark = [pytest.mark.postgres, pytest.mark.unreplayed]
-ROOT = Path(kairos_mcp.__file__).parent.parent
-ADDED = '    "alter table run add column colour text; create table hat(id integer primary key, body text);",\n'
 WITHIN_S = 60.0
 LINES = (reads("a.txt", delay_s=0.2), says("done", delay_s=0.2))
-
-
-def next_version(root: Path) -> dict[str, str]:
-    """What a process needs to be of a version with a further migration."""
-    for folder in ("kairos_mcp", "config", "skills"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    file = root / "kairos_mcp" / "store" / "schema.py"
-    head, end, rest = file.read_text(encoding="utf-8").partition("\n)\n\n\ndef migrate(")
-    file.write_text(f"{head}\n{ADDED.rstrip()}{end}{rest}", encoding="utf-8")
-    return {"PYTHONPATH": str(root)}
 
 
 @pytest.fixture
@@ -69,12 +54,12 @@ def rows(running: Deployment, statement: str) -> list[tuple[Any, ...]]:
 
 
 def test_servers_of_two_versions_run_side_by_side(running: Deployment, tmp_path: Path) -> None:
-    newer = next_version(tmp_path / "newer")
+    newer = copy_next_version(tmp_path / "newer")
     complete_run(running, "before")
     migrating = begin(running, "migrate", *running.words("migrate"), newer=newer)
     _, said = migrating.communicate(timeout=WITHIN_S)
     assert migrating.returncode == 0, said
-    assert rows(running, "select number from version") == [(len(MIGRATIONS) + 1,)]
+    assert rows(running, "select number from version") == [(NEXT,)]
     complete_run(running, "by those of before, on the tables of the next version")
     worker = begin(running, "work-newer", *running.words("work"), newer=newer)
     try:
@@ -89,4 +74,4 @@ def test_servers_of_two_versions_run_side_by_side(running: Deployment, tmp_path:
     refused = begin(running, "work-old", *running.words("work"))
     _, said = refused.communicate(timeout=WITHIN_S)
     assert refused.returncode == 1
-    assert f"version {len(MIGRATIONS) + 1}" in said.decode()
+    assert f"version {NEXT}" in said.decode()

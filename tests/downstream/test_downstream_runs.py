@@ -39,7 +39,7 @@ async def run_with(app: App, *globs: str) -> str:
 def results(place: Place) -> list[dict[str, Any]]:
     """The results of the calls, in order."""
     found = place.rows(
-        "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
+        "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )
     return [json.loads(body) for (body,) in found]
 

@@ -38,7 +38,7 @@ def log_lines(place: Place, name: str, word: str) -> list[str]:
 
 
 def results(place: Place) -> dict[str, dict[str, Any]]:
-    found = place.rows("select path, body from answer join mark on mark.id = mark where mark.kind = 'call'")
+    found = place.rows("select path, body from answer join step on step.id = step where step.kind = 'call'")
     return {path: json.loads(body) for path, body in found}
 
 

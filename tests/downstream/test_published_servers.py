@@ -192,7 +192,7 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
         await meet_servers(app)
         report = await rests(app, (await app.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
-        "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
+        "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )
     found = [json.loads(body) for (body,) in rows]
     assert report.status == "completed"

@@ -70,7 +70,7 @@ def logged_calls(place: Place) -> list[str]:
 
 def codes(place: Place) -> list[str | None]:
     found = place.rows(
-        "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
+        "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )
     return [json.loads(body).get("code") for (body,) in found]
 

@@ -40,4 +40,4 @@ def test_a_client_of_2025_completes_its_run_though_its_server_is_killed(
         assert json.loads(out.splitlines()[-1]) == {"status": "completed", "lost": 1}, err
         with postgres.open_session(deployment.database) as session:
             assert session.rows("select id, outcome is not null from run") == [(run_id, 1)]
-            assert session.rows("select count(*) from mark") == session.rows("select count(*) from answer") == [(3,)]
+            assert session.rows("select count(*) from step") == session.rows("select count(*) from answer") == [(3,)]

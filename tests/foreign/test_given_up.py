@@ -71,4 +71,4 @@ def test_an_agent_that_gave_up_finds_its_run_again(
         assert result["gave_up"] >= 1
         ((run_id, status),) = place.rows("select id, outcome ->> 'status' from run")
         assert (result["result"]["run_id"], status) == (run_id, "completed")
-        assert place.rows("select count(*) from mark where path = 'round-1'") == [(1,)]
+        assert place.rows("select count(*) from step where path = 'round-1'") == [(1,)]

@@ -44,7 +44,7 @@ def test_three_rounds_that_read_a_file(
         assert (ended["status"], ended["rounds"], ended["summary"]) == ("completed", 3, place.word)
         ((run_id, outcome),) = place.rows("select id, outcome from run")
         assert (run_id, json.loads(outcome)["summary"]) == (ended["run_id"], place.word)
-        assert place.rows("select path, kind from mark order by id") == MARKS
+        assert place.rows("select path, kind from step order by id") == MARKS
         record["how"] = way_taken(place, result.get("asked", []))
         assert record["how"] == cell.way_due
         assert place.replays(run_id)
@@ -54,8 +54,8 @@ def test_three_rounds_that_read_a_file(
 
 def way_taken(place: Place, asked: list[str]) -> str:
     """As the rows tell it, and for the dialect the client, which says whether it was given tools."""
-    rounds = place.rows("select by_route from answer join mark on mark.id = answer.mark where kind = 'round'")
-    ((asks,),) = place.rows("select count(*) from ask")
+    rounds = place.rows("select by_route from answer join step on step.id = answer.step where kind = 'round'")
+    ((asks,),) = place.rows("select count(*) from client_question")
     routes = sorted({route for (route,) in rounds})
     if routes != ["sampling"]:
         return " and ".join(routes) + (", after InputRequired" if asks else "")

@@ -40,7 +40,8 @@ CELLS = (
 )
 ALLOWED = '[[gate]]\ntools = "write_file"\nverdict = "allow"\n'
 OVERLAPPING = """
-    select count(*) from request as one join request as other on other.run = one.run and other.id > one.id
+    select count(*) from client_completion as one
+        join client_completion as other on other.run = one.run and other.id > one.id
         and other.at <= one.ended_at
 """
 
@@ -60,7 +61,7 @@ def test_a_team_whose_tasks_are_asked_for_side_by_side(
     assert (ended["status"], ended["stop_reason"], ended["summary"]) == ("completed", "team_done", ENDS_WITH)
     ((run_id, outcome),) = place.rows("select id, outcome from run")
     assert [task["status"] for task in json.loads(outcome)["output"]["tasks"]] == ["done"] * 4
-    assert sorted(path for (path,) in place.rows("select path from mark where kind <> 'call'")) == sorted(STEPS)
+    assert sorted(path for (path,) in place.rows("select path from step where kind <> 'call'")) == sorted(STEPS)
     assert (place.workspace / PLAN_FILE).read_text() == TRAINING
     assert_side_by_side(place, cell)
     assert place.replays(run_id)
@@ -70,11 +71,11 @@ def assert_side_by_side(place: Place, cell: Cell) -> None:
     """What the tasks asked for was with the client at once."""
     match cell.way, cell.era:
         case "caller", _:
-            begun = "select at from mark where path in (?, ?)"
-            answered = "select min(answer.at) from answer join mark on mark.id = answer.mark where path in (?, ?)"
+            begun = "select at from step where path in (?, ?)"
+            answered = "select min(answer.at) from answer join step on step.id = answer.step where path in (?, ?)"
             assert max(place.rows(begun, *SIDE_BY_SIDE)) <= place.rows(answered, *SIDE_BY_SIDE)[0]
         case _, "modern":
-            asked = [set(json.loads(keys).values()) for (keys,) in place.rows("select keys from ask")]
+            asked = [set(json.loads(keys).values()) for (keys,) in place.rows("select keys from client_question")]
             assert set(SIDE_BY_SIDE) in asked
         case _:
             assert place.rows(OVERLAPPING) > [(0,)]

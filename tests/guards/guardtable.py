@@ -25,6 +25,12 @@ class Guard(NamedTuple):
         return (self.change,) if isinstance(self.change, Change) else self.change
 
 
+def sql_without(part: str, instead: str = "") -> Change:
+    """Leave a part out of the tables: they stand in files of SQL, which this one place reads."""
+    reading = "_COMMENT.sub('', file.read_text(encoding='utf-8'))"
+    return replaced(reading, f"{reading}.replace({part!r}, {instead!r})")
+
+
 AGENTS = "agents/"
 LOST_COMMITS = "postgres/test_lost_commits.py::test_"
 SESSION_LOCKS = "postgres/test_session_locks.py::test_"
@@ -395,7 +401,7 @@ ONE_OWNER = (
     ),
     Guard(
         "apply_usual_commit",
-        replaced("f'{condition} and {_NOTHING_CAME}' if hands_out else condition", "condition"),
+        replaced("f'{condition} and {_NOTHING_CAME}' if waits_outside else condition", "condition"),
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
     Guard("_charge_shared", never("exceeds_held(held, spent)"), AT_LIMIT + "[above a limit of the day]"),
@@ -534,8 +540,8 @@ ONE_OWNER = (
 
 ONE_ANSWER = (
     Guard(
-        "MIGRATIONS",
-        replaced_words("primary key references", "references"),
+        "_read_migrations",
+        sql_without(" primary key references step"),
         RECOVERY + "a_mark_takes_one_answer_whoever_brings_it",
         quick=True,
     ),
@@ -1423,7 +1429,7 @@ APPROVALS = (
 FILES = (
     Guard(
         "apply_run_commit",
-        without("tool_memory.forget_call(session, commit.run, answered.path)"),
+        without("tool_intents.forget_call(session, commit.run, answered.path)"),
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
     Guard(
@@ -1452,20 +1458,22 @@ FILES = (
         "core/test_store.py::test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended",
     ),
     Guard(
-        "MIGRATIONS",
-        replaced_words("mark_run on mark(run); create index mark_shared", "mark_shared"),
+        "_read_migrations",
+        sql_without("create index step_run on step(run);"),
         "records/test_lengths.py::test_a_look_at_a_run_costs_the_same_at_any_length",
     ),
     Guard(
-        "MIGRATIONS",
-        replaced_words(
-            "mark_shared on mark(shared) where shared is not null; create index mark_unpriced", "mark_unpriced"
-        ),
+        "_read_migrations",
+        sql_without("create index step_shared on step(shared) where shared is not null;"),
         "records/test_lengths.py::test_the_first_call_of_a_day_costs_the_same_however_many_there_were_before",
     ),
     Guard(
-        "MIGRATIONS",
-        replaced_words("delete from waiting where run = {_RUN_OF_MARK} and mark = new.mark; update", "update"),
+        "_read_migrations",
+        sql_without(
+            "begin\n    delete from waiting where run = (select run from step where id = new.step) and step = new.step;"
+            "\n    update",
+            "begin\n    update",
+        ),
         "records/test_lengths.py::test_what_is_stored_beside_the_steps_and_differs_is_damage",
     ),
     Guard(
@@ -1475,7 +1483,7 @@ FILES = (
     ),
     Guard(
         "apply_run_commit",
-        without("tool_memory.forget_calls(session, commit.run)"),
+        without("tool_intents.forget_calls(session, commit.run)"),
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
     ),
@@ -2979,7 +2987,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "apply_run_commit",
-        without("client_requests.charge_abandoned(...)"),
+        without("client_completions.charge_abandoned(...)"),
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
     Guard(
@@ -3038,7 +3046,7 @@ WHOSE_RUN = (
     ),
     Guard(
         "has_private_content",
-        replaced_words("union all select mark from attempt where run = ?1)", ")"),
+        replaced_words("union all select step from attempt where run = ?1)", ")"),
         "providers/test_runs.py::test_they_are_named_too_where_a_provider_took_over_a_step_that_began_elsewhere",
     ),
     Guard(

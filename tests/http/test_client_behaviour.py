@@ -132,7 +132,7 @@ def test_a_host_that_gives_up_and_asks_again_has_one_run(site: Site, mode: str) 
 
 def test_a_call_that_is_cancelled_leaves_its_run_to_go_on(site: Site, mode: str) -> None:
     *_, goal = behave(site, mode, "cancels")
-    statement = "select count(*) from answer join mark on mark.id = mark join run on run.n = mark.run where run.id = ?"
+    statement = "select count(*) from answer join step on step.id = step join run on run.n = step.run where run.id = ?"
     ((run_id, _),) = runs_of(site, goal)
     assert wait_until(lambda: Place(site.home.parent).rows(statement, run_id)[0][0]) >= 1
 

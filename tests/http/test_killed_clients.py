@@ -150,7 +150,7 @@ async def assert_another_goes_on(way: str, folder: Path, chance: random.Random) 
         assert (ended["status"], ended["route"], ended["summary"]) == ("completed", "sampling", "done"), ended
         assert took < AT_ONCE_S
         assert (model.begun, ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 3, 3)
-        assert here.rows("select ended, charged is null from request order by id") == [
+        assert here.rows("select ended, charged is null from client_completion order by id") == [
             ("withdrawn", 0),
             ("answered", 1),
             ("answered", 1),
@@ -171,7 +171,7 @@ async def assert_limit_holds_over_kills(way: str, folder: Path, chance: random.R
         assert model.begun == 0
         assert (ended["status"], ended["stop_reason"]) == ("completed", "budget"), ended
         assert ended["usage"]["model_calls"] == most
-        assert here.rows("select count(*) from request") == [(most,)]
+        assert here.rows("select count(*) from client_completion") == [(most,)]
         assert_lawful(here.place, ended["run_id"])
 
 

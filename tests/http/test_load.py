@@ -207,7 +207,7 @@ def test_of_two_servers_one_is_killed_again_and_again_and_nothing_is_lost_or_don
     assert written == {f"out-{number}.txt": f"number {number}\n" for number in range(runs)}
     for run_id in run_ids:
         assert_lawful(place, run_id)
-        paths = place.rows("select path from mark join run on run.n = mark.run where run.id = ? order by path", run_id)
+        paths = place.rows("select path from step join run on run.n = step.run where run.id = ? order by path", run_id)
         assert paths == [("round-1",), ("round-1/call-1",), ("round-2",)]
     (of_runs,) = place.rows("select sum(spent_model_calls), sum(held_model_calls) from account where scope = 'run'")
     (of_days,) = place.rows("select sum(spent_model_calls), sum(held_model_calls) from account where scope = 'day'")

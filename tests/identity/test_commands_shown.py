@@ -146,7 +146,7 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
         ):
             with pytest.raises(BadArguments, match="placeholder"):
                 await app.answers.submit(run_id, {"round-1": value}, PERSON)
-    assert place.rows("select count(*) from answer") == place.rows("select count(*) from deposit") == [(0,)]
+    assert place.rows("select count(*) from answer") == place.rows("select count(*) from inbox") == [(0,)]
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ async def test_every_commit_of_a_run_raises_its_seq(place: Place) -> None:
     for table, change in (
         ("note", "insert into note(run, text) values (?, 'a word')"),
         (
-            "deposit",
-            "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'x', '', '', '', '', 0)",
+            "inbox",
+            "insert into inbox(run, kind, body, principal, via, client, at) values (?, 'x', '', '', '', '', 0)",
         ),
-        ("deposit", "update deposit set taken = 1 where run = ?"),
+        ("inbox", "update inbox set taken = 1 where run = ?"),
         ("approval", "update approval set feedback = 'why' where run = ?"),
         ("run", "update run set route = 'caller' where n = ?"),
     ):

@@ -123,7 +123,7 @@ async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answere
             assert (refused.value.code, refused.value.run_id) == ("path_denied", run_id)
             assert str(two.one) in refused.value.message
         assert two.place.rows("select count(*) from answer") == before
-        assert two.place.rows("select count(*) from deposit") == [(0,)]
+        assert two.place.rows("select count(*) from inbox") == [(0,)]
         await there.control.request(run_id, "pause", ME)
         assert (await rests(there, run_id)).status == "paused"
         await there.control.request(run_id, "cancel", ME)

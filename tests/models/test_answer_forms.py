@@ -91,7 +91,7 @@ def place(tmp_path: Any) -> Place:
 
 async def stored_answer(place: Place, run_id: str) -> Any:
     ((body,),) = place.rows(
-        "select body from answer join mark on mark.id = answer.mark join run on run.n = mark.run"
+        "select body from answer join step on step.id = answer.step join run on run.n = step.run"
         " where run.id = ? and path = 'round-1'",
         run_id,
     )

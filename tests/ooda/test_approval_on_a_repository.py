@@ -41,7 +41,7 @@ def write_script(place: Place, *lines: dict[str, Any]) -> None:
 
 def times(place: Place, number: int) -> tuple[int, int]:
     """How often the act of this cycle was begun, and how often it has an answer."""
-    of = "from {} join mark on mark.id = {}.mark where path = ?"
+    of = "from {} join step on step.id = {}.step where path = ?"
     return tuple(  # type: ignore[return-value]  # of two
         place.rows(f"select count(*) {of.format(table, table)}", ACT.format(number))[0][0]
         for table in ("attempt", "answer")

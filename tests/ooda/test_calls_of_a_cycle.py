@@ -45,7 +45,7 @@ async def one_cycle(place: Any, era: str, model: ClientModel) -> tuple[dict[str,
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await client.ask("run_continue", run["next"]["arguments"])
         await assert_all_lawful(app)
-    return run, dict(place.rows("select kind, count(*) from mark group by kind"))
+    return run, dict(place.rows("select kind, count(*) from step group by kind"))
 
 
 async def test_SAMPLING_021_a_cycle_that_goes_well_asks_once_a_phase(place, era):

@@ -82,7 +82,7 @@ async def test_approval_that_is_not_about_this_item_is_none(place, era):
         assert refused.value.code == "unknown_run"
         assert none_decided(place)
         assert page(place) == PAGE
-        assert place.rows("select count(*) from deposit") == [(0,)]
+        assert place.rows("select count(*) from inbox") == [(0,)]
 
 
 async def test_a_model_that_answers_for_its_person_is_refused(place, era):
@@ -152,7 +152,7 @@ async def test_approval_given_by_eight_at_once_is_used_once(place, era):
         assert [code == "already_answered" for code in came] == [not same for same in agreed]
         await client.ask("run_status", {"run_ids": [run], "until": "done"})
         assert page(place) == (DONE if first == "approve" else PAGE)
-        begun = "select count(*) from attempt join mark on mark.id = mark where path = 'cycle-1/act/call-1'"
+        begun = "select count(*) from attempt join step on step.id = step where path = 'cycle-1/act/call-1'"
         assert place.rows(begun) == [(int(first == "approve"),)]
         assert await submit_answers(client, run, {item["key"]: {**YES, "digest": item["digest"]}}) != "working"
         assert place.rows(begun) == [(int(first == "approve"),)]

@@ -68,7 +68,7 @@ def test_killed_while_a_person_is_asked_then_approved_it_is_applied_once(place, 
     with StdioClient.start(place) as client:
         again = client.call("run_status", run_ids=[waits["run_id"]])["runs"][0]
         assert (again["status"], again["output"]["cycles"][0]["status"]) == ("completed", "applied")
-    calls = place.rows("select count(*) from answer join mark on id = mark where path = 'cycle-1/act/call-1'")
+    calls = place.rows("select count(*) from answer join step on id = step where path = 'cycle-1/act/call-1'")
     assert calls == [(1,)]
     assert place.rows("select count(*) from attempt") == [(1,)]  # it waited open, and was begun once
 
@@ -95,7 +95,7 @@ def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
         if number < 3:
             assert "paused_at_checkpoint" in kairos("mandate", "list")
             kairos("mandate", "run", "links", code=3)  # it attaches, and stays where it is
-            assert f"cycle-{number + 1}/goal-1" not in str(place.rows("select path from mark"))
+            assert f"cycle-{number + 1}/goal-1" not in str(place.rows("select path from step"))
             kairos("mandate", "run", "links", "--resume", code=3)
     assert "terminated (max_cycles_reached)" in kairos("mandate", "list")
     assert "oen" not in page(place)

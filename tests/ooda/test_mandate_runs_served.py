@@ -104,7 +104,7 @@ async def test_a_changed_goal_pauses_until_the_run_is_cancelled(place, era):
         (report,) = (await client.ask("run_status", {"run_ids": [first["run_id"]], "until": "done"}))["runs"]
         assert (report["status"], report["output"]["mandate_status"]) == ("cancelled", "interrupted")
         assert await statuses(client) == {"links": ("interrupted", "interrupted")}
-    paths = [path for (path,) in place.rows("select path from mark where path like 'cycle-2%' order by id")]
+    paths = [path for (path,) in place.rows("select path from step where path like 'cycle-2%' order by id")]
     assert paths == ["cycle-2/goal-1", "cycle-2/drift-1", "cycle-2/goal-2", "cycle-2/drift-2"]
     assert page(place) == PAGE.replace("oen", "one")
 

@@ -81,7 +81,7 @@ async def test_what_is_behind_the_search_is_not_called_before_it_was_found(place
         run, asked = await decides(client, sly, noop())
         assert "tool_not_offered" in asked[1]["messages"][-1]["content"]
         assert run["output"]["action"] == "noop"
-    assert place.rows("select count(*) from mark where kind = 'call' and path like 'decide/read-2/%'") == [(0,)]
+    assert place.rows("select count(*) from step where kind = 'call' and path like 'decide/read-2/%'") == [(0,)]
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ async def test_cycles_with_a_search_in_them_replay_and_go_on_in_another_server(p
     async with open_scripted_client(place, MODERN, *lines, **settings) as client:
         done = await client.ask("ooda_run", {"mandate": {**MANY, "max_cycles": 1}})
         assert done["output"]["cycles"][0]["status"] == "noop"
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path like '%/read-2/call-1'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where path like '%/read-2/call-1'")
     assert [spec["name"] for spec in json.loads(body)["data"]["offer"]] == ["tool_07"]
 
 

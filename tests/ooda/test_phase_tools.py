@@ -24,7 +24,7 @@ PHASES = {"observe": None, "orient": "observation", "decide": "orientation", "ac
 
 def steps(place, run_id):
     return place.rows(
-        "select path, kind from mark join run on run.n = mark.run where run.id = ? order by mark.id", run_id
+        "select path, kind from step join run on run.n = step.run where run.id = ? order by step.id", run_id
     )
 
 
@@ -57,7 +57,7 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
         assert page(place) == PAGE.replace("oen.md", "one.md")
     flows = place.rows("select flow from run order by n")
     assert flows == [(f"ooda_{name}",) for name in PHASES]
-    paths = [path for (path,) in place.rows("select path from mark order by id")]
+    paths = [path for (path,) in place.rows("select path from step order by id")]
     assert paths == [
         *("observe/call-1", "observe/call-2", "observe/call-3"),
         *("orient", "decide/read-1/call-1", "decide", "act/call-1", "reflect/check-1", "reflect"),

@@ -73,7 +73,7 @@ async def test_a_mandate_whose_acceptance_holds_asks_no_model(place, era):
         done = await client.ask("ooda_run", {"mandate": {**MANDATE, "acceptance": [check]}, "route": "caller"})
         assert (done["status"], done["stop_reason"]) == ("completed", "goal_achieved")
         assert (done["usage"]["model_calls"], done["output"]["cycles"]) == (0, [])
-    assert place.rows("select path, kind from mark order by id") == [
+    assert place.rows("select path, kind from step order by id") == [
         ("cycle-1/goal-1", "call"),
         ("start/check-1", "call"),
     ]

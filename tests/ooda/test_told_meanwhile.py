@@ -154,7 +154,7 @@ async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):
         late = {**answer, "answers": {"cycle-1/decide": said}}
         refused = (await client.sdk_client.call_tool("run_continue", late)).structured_content
         assert "has ended" in refused["hint"]
-    answers = place.rows("select count(*) from mark join answer on mark = id where path = 'cycle-1/orient'")
+    answers = place.rows("select count(*) from step join answer on step = id where path = 'cycle-1/orient'")
     assert answers == [(1,)]
 
 

@@ -46,7 +46,7 @@ async def test_the_same_start_is_one_run(place: Place, replicas: list[App], key:
     found = {started.run_id for started in await asyncio.gather(*starts)}
     assert place.rows("select id from run") == [(run_id,) for run_id in found]
     assert (await rests(replicas[-1], *found)).status == "input_required"
-    assert place.rows("select count(*) from mark") == [(1,)]
+    assert place.rows("select count(*) from step") == [(1,)]
 
 
 @on_database
@@ -86,5 +86,5 @@ async def test_of_verdicts_that_come_at_once_one_counts(place: Place, replicas: 
     assert refused == [word != verdict for word in words], done  # the same word again is no conflict
     assert (await rests(replicas[-1], run_id)).status == "completed"
     assert (place.workspace / "new.txt").exists() is (verdict == "approve")
-    ended = "select count(*) from answer join mark on mark.id = answer.mark where path = 'round-1/call-1'"
+    ended = "select count(*) from answer join step on step.id = answer.step where path = 'round-1/call-1'"
     assert place.rows(ended) == [(1,)]

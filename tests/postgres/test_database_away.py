@@ -52,7 +52,7 @@ def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_bac
     place: Place, site: Site, own_server: Any
 ) -> None:
     run_id = call(site, "planner_run", goal="look", wait_s=0)["run_id"]
-    wait_until(lambda: place.rows("select 1 from mark"), WITHIN_S)
+    wait_until(lambda: place.rows("select 1 from step"), WITHIN_S)
     assert status(site, "/readyz") == 200
     with ThreadPoolExecutor(1) as beside:
         postgres.stop_server(own_server)
@@ -67,7 +67,7 @@ def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_bac
     if report["status"] != "completed":  # what it waited for may have ended with the database
         (report,) = call(site, "run_status", run_ids=[run_id], until="done", wait_s=20)["runs"]
     assert (report["status"], report["summary"]) == ("completed", "done")
-    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5,)]
+    assert place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(5,)]
     assert place.store().find_damage(Outcome) == []
     assert differences_in_database(str(postgres.database_of(place.root))) == []
 

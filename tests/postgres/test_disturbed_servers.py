@@ -108,7 +108,7 @@ def test_runs_end_once_whatever_befalls_their_servers_and_the_database(
     statuses = "select json_extract(outcome, '$.status'), count(*) from run group by 1"
     assert place.rows(statuses) == [("completed", RUNS)]
     steps = 2 * ROUNDS - 1
-    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(RUNS * steps,)]
+    assert place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(RUNS * steps,)]
     assert place.store().find_damage(Outcome) == []
     assert differences_in_database(database) == []
     print(seed, dict(fleet.did), place.rows("select count(*) from attempt"), f"{time.monotonic() - began:.1f} s")

@@ -123,7 +123,7 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
     took_s = time.monotonic() - began
     assert is_restarted
     assert place.rows("select json_extract(outcome, '$.status'), count(*) from run group by 1") == [("completed", RUNS)]
-    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(5 * RUNS,)]
+    assert place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(5 * RUNS,)]
     assert place.store().find_damage(Outcome) == []
     spent = "select sum(spent_model_calls), sum(spent_total_tokens), sum(held_model_calls) from account where scope = ?"
     assert place.rows(spent, "run") == place.rows(spent, "day")

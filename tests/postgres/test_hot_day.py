@@ -93,7 +93,7 @@ def test_a_day_that_all_runs_share_is_never_used_past_its_cap(
     assert place.rows("select cap_model_calls from account where scope = 'day'") == [(CAP,)]
     assert count_passed_caps(place) == 0  # by any commit, also where nobody looked
     assert place.rows(IN_THE_DAY) == [(CAP,)]  # and all of it was used
-    assert place.rows("select count(*) from mark where kind = 'round'") == [(CAP,)]
+    assert place.rows("select count(*) from step where kind = 'round'") == [(CAP,)]
     with postgres.open_session(database) as session:
         assert session.rows("select deadlocks from pg_stat_database where datname = current_database()") == [(0,)]
     assert place.store().find_damage(Outcome) == []

@@ -50,7 +50,9 @@ class Job:
 
     def __call__(self, session: Session) -> int:
         self.runs += 1
-        return session.insert("insert into request(run, mark, session, at, bound) values (1, 1, 's', 1, '[]')")
+        return session.insert(
+            "insert into client_completion(run, step, session, at, bound) values (1, 1, 's', 1, '[]')"
+        )
 
 
 @pytest.mark.parametrize(("cut", "runs"), [("after", 1), ("before", 2)])
@@ -64,7 +66,7 @@ async def test_a_commit_whose_reply_is_lost_happens_once(
     number = await store.submit(job)
     await store.close()
     assert (cut_socket.cuts, job.runs) == (1, runs)
-    assert rows_of(database, "select id from request") == [(number,)]
+    assert rows_of(database, "select id from client_completion") == [(number,)]
 
 
 async def test_a_transaction_that_is_undone_with_its_connection_is_made_again(database: str, tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ async def test_a_transaction_that_is_undone_with_its_connection_is_made_again(da
     number = await store.submit(end_own_backend_once)
     await store.close()
     assert job.runs == 2
-    assert rows_of(database, "select id from request") == [(number,)]
+    assert rows_of(database, "select id from client_completion") == [(number,)]
 
 
 async def test_a_job_that_fails_undoes_nothing_of_the_others_in_its_group(database: str, tmp_path: Path) -> None:

@@ -67,10 +67,10 @@ async def test_clocks_of_machines_that_are_minutes_apart_change_nothing(place: P
             ids = [started.run_id for started in await asyncio.gather(*starts)]
             for run_id in ids:
                 await front.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-    workers = "select count(distinct mark.fence), count(distinct pid) from mark, owner where via = 'work'"
+    workers = "select count(distinct step.fence), count(distinct pid) from step, owner where via = 'work'"
     assert place.rows(workers) == [(1, 2)]  # nobody was taken for dead
     assert place.rows("select count(*), count(outcome) from run") == [(12, 12)]
-    times = "select at from mark union all select at from answer union all select ended_at from run"
+    times = "select at from step union all select at from answer union all select ended_at from run"
     now = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
     off = f"select count(*) from ({times}) as times(at) where at > {now} or at < {now} - {APART_S * 1000 // 2}"
     assert place.rows(off) == [(0,)]
@@ -191,7 +191,7 @@ async def test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothi
             assert (await rests(app, run_id)).status == "completed"
     with postgres.open_session(direct) as session:
         assert session.row("select count(*), count(outcome) from run") == (20, 20)
-        assert session.row("select count(*) from mark") == session.row("select count(*) from answer") == (60,)
+        assert session.row("select count(*) from step") == session.row("select count(*) from answer") == (60,)
     assert place.store(store=direct).find_damage(Outcome) == []
 
 

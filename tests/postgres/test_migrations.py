@@ -56,7 +56,7 @@ def test_a_store_makes_no_tables_and_says_what_does(empty: str, tmp_path: Path) 
     assert tables_of(empty) == set()
     assert migrate(empty) == (0, NEWEST)
     open_store(empty, tmp_path).open()
-    assert {"run", "mark", "lease", "version"} <= tables_of(empty)
+    assert {"run", "step", "lease", "version"} <= tables_of(empty)
 
 
 def test_processes_that_migrate_at_once_make_the_tables_once(empty: str) -> None:
@@ -97,10 +97,10 @@ def test_servers_of_the_version_before_go_on_beside_what_was_added(
 
 LACKING = {
     "table approval": "drop table approval",
-    "column kind of table mark": "alter table mark drop column kind",
-    "index mark_run": "drop index mark_run",
-    "unique index mark_path": "drop index mark_path; create index mark_path on mark(run, path)",
-    "trigger mark_insert_seq": "alter table mark disable trigger mark_insert_seq",
+    "column kind of table step": "alter table step drop column kind",
+    "index step_run": "drop index step_run",
+    "unique index step_path": "drop index step_path; create index step_path on step(run, path)",
+    "trigger step_insert_seq": "alter table step disable trigger step_insert_seq",
     "function instr": "drop function instr cascade",
 }
 

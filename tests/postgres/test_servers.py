@@ -51,7 +51,7 @@ def start_slow_run(place: Place, server: StdioClient) -> str:
     """A run that is thinking for the second time, for two seconds."""
     write_script(place, READS, {"content": "done", "finish": "stop", "delay_s": 2.0})
     run_id = str(server.call("planner_run", goal="look", wait_s=0)["run_id"])
-    wait_until(lambda: place.rows("select 1 from mark where path = 'round-2'"), WITHIN_S)
+    wait_until(lambda: place.rows("select 1 from step where path = 'round-2'"), WITHIN_S)
     return run_id
 
 
@@ -73,7 +73,7 @@ def run_command(place: Place, *words: str) -> Said:
 def assert_done_once(place: Place, client: StdioClient, run_id: str) -> None:
     report = client.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"][0]
     assert (report["status"], report["summary"]) == ("completed", "done")
-    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(3,)]
+    assert place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(3,)]
 
 
 def test_a_run_is_kept_in_the_database_and_no_state_file_is_made(place: Place) -> None:
@@ -116,14 +116,14 @@ def test_the_runs_of_a_stopped_server_are_taken_after_its_lease_and_it_wakes_to_
         try:
             assert LEASE_S / 2 < seconds_until_taken(place, before) < LEASE_S + 2
             assert_done_once(place, second, run_id)
-            rows = place.rows("select * from answer order by mark"), place.rows("select fence, outcome from run")
+            rows = place.rows("select * from answer order by step"), place.rows("select fence, outcome from run")
         finally:
             os.kill(first.pid, signal.SIGCONT)
         woken = first.call("run_status", run_ids=[run_id], until="done", wait_s=5)["runs"][0]
         assert woken["status"] == "completed"
         time.sleep(2.5)  # until its own model would have answered at the latest
         assert rows == (
-            place.rows("select * from answer order by mark"),
+            place.rows("select * from answer order by step"),
             place.rows("select fence, outcome from run"),
         )
 

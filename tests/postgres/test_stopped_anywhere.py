@@ -94,12 +94,12 @@ async def end_run(case: Case, place: Place, at: int, number: int) -> bool:
             report = await ask_until_done(app, run_id)
             assert (report.status, report.summary) == ("completed", "done"), (at, report)
             if process.poll() is None:
-                rows = place.rows("select * from answer order by mark")
+                rows = place.rows("select * from answer order by step")
                 os.kill(process.pid, signal.SIGCONT)
                 await asyncio.sleep(0.3)  # for what it might do now
-                assert rows == place.rows("select * from answer order by mark")
+                assert rows == place.rows("select * from answer order by step")
             assert (
-                place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(case.steps,)]
+                place.rows("select count(*) from step") == place.rows("select count(*) from answer") == [(case.steps,)]
             )
             assert (place.workspace / "a.txt").read_text() == case.text
             await assert_all_lawful(app)

@@ -149,7 +149,7 @@ def kill_worker_at(place: Place, path: str, steps: int) -> None:
     words = ("work", "--home", str(place.home), "--workspace", str(place.workspace))
     environ = os.environ | {"KAIROS_STORE": str(postgres.database_of(place.root)), "KAIROS_SCRIPT": str(place.script)}
     worker = forked_program.start(words, env=environ)
-    begun = "select count(*) from mark left join answer on answer.mark = mark.id where body is null and path like ?"
+    begun = "select count(*) from step left join answer on answer.step = step.id where body is null and path like ?"
     try:
         wait_until(lambda: place.rows(begun, path) == [(steps,)])
     finally:

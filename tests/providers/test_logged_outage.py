@@ -26,7 +26,7 @@ async def test_retries_and_an_outage_are_told(
         assert data["resume_at"]
         assert data["reason"] == place.rows("select paused from run")[0][0]
         repeated = logged.of("step_repeated")
-        ended = [row for (row,) in place.rows("select ended from attempt where handed_out = 0 order by id")]
+        ended = [row for (row,) in place.rows("select ended from attempt where waits_outside = 0 order by id")]
         assert [data["reason"] for _, _, data in repeated] == ended
         assert len(ended) == 3
         assert {level for level, _, _ in repeated} == {"info"}

@@ -76,7 +76,7 @@ async def test_approval_given_where_the_provider_is_not_is_carried_out_where_it_
         await command.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
         assert (await command.runs.report(run_id, ME)).status == "paused"
     assert place.rows("select verdict from approval") == [("approve",)]
-    assert place.rows("select path from mark where path = 'round-2'") == []
+    assert place.rows("select path from step where path = 'round-2'") == []
     assert not (place.workspace / "new.txt").exists()
     async with open_checked_app(provider_settings(place, server)) as able:
         assert (await rests(able, run_id)).summary == "written"

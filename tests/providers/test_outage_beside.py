@@ -56,7 +56,7 @@ def at(place: Place, server: Standin, weather: Weather) -> Settings:
 
 
 def answered_paths(place: Place) -> list[str]:
-    return [path for (path,) in place.rows("select path from mark join answer on answer.mark = mark.id order by path")]
+    return [path for (path,) in place.rows("select path from step join answer on answer.step = step.id order by path")]
 
 
 def task_answers(place: Place) -> set[str]:
@@ -91,7 +91,7 @@ async def test_a_branch_that_waits_for_what_another_leaves_keeps_no_run_from_its
         run_id = await start_run(app, tools=("read_file",), limits=Limits(total_tokens=20_000))
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.resume_at is not None) == ("paused", True)
-        assert place.rows("select path from mark") == [("task-1/round-1",)]
+        assert place.rows("select path from step") == [("task-1/round-1",)]
         place.rows("update run set resume_at = 1")  # the time has come
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "completed"
@@ -129,6 +129,6 @@ async def test_while_another_branch_moves_the_provider_is_asked_again_in_time(pl
             "completed",
             {"It is calm.", "It is over."},
         )
-        found = place.rows("select path from mark join answer on answer.mark = mark.id order by answer.at, mark.id")
+        found = place.rows("select path from step join answer on answer.step = step.id order by answer.at, step.id")
         order = [path for (path,) in found]
         assert order.index("task-2/round-1") < order.index("task-1/round-26")

@@ -32,7 +32,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert [item["key"] for item in report.waiting] == ["round-1"]
         assert report.remaining["rounds"] == 4
         assert_lawful(place, run.run_id)
-        assert place.rows("select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
+        assert place.rows("select ended, waits_outside from attempt order by id")[-1] == ("provider_busy", 1)
     async with App.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
         assert [item["key"] for item in (await other.runs.report(run.run_id, ME)).waiting] == ["round-1"]
         await other.answers.submit(run.run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
@@ -60,7 +60,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
             await app.control.request(run_id, "reroute", ME, route="scripted")
         await app.control.request(run_id, "cancel", ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-    assert place.rows("select body from deposit where kind = 'reroute'") == [("provider",)]
+    assert place.rows("select body from inbox where kind = 'reroute'") == [("provider",)]
 
 
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:

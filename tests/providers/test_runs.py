@@ -102,7 +102,7 @@ async def test_a_busy_provider_is_asked_again_and_each_attempt_is_a_row(place: P
     place, _, report = await run_on(openai(place, server))
     assert (report.status, report.usage["attempts"], report.usage["model_calls"]) == ("completed", 4, 4)
     assert report.rounds == 1
-    assert len(place.rows("select 1 from attempt join mark on mark.id = mark where path = 'round-1'")) == 3
+    assert len(place.rows("select 1 from attempt join step on step.id = step where path = 'round-1'")) == 3
     assert report.usage["input_tokens"] == 100  # an attempt that was refused costs no tokens
 
 

@@ -86,7 +86,7 @@ async def test_a_small_model_is_shown_the_files_in_text_and_is_asked_back(place:
     assert second["messages"][-1]["content"].startswith("You answered without looking")
     assert third["messages"][-1]["content"].endswith("\n\nIf the results show it, answer now: What is in a.txt?")
     assert not any("round 1 of" in message["content"] for body in server.bodies for message in body["messages"])
-    assert place.rows("select count(*) from mark where kind = 'round'") == [(3,)]
+    assert place.rows("select count(*) from step where kind = 'round'") == [(3,)]
     assert any("prompts: short" in note for note in report.degraded)
 
 

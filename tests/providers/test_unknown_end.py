@@ -37,7 +37,7 @@ async def test_PROVIDER_016_a_reply_that_never_comes_is_charged_at_its_bound(pla
     assert (len(server.heard), report.usage["output_tokens"]) == (3, HELD + 20)
     assert report.usage["exactness"] == "bounded"
     ((spent,),) = place.rows(
-        "select spent from answer join mark on mark.id = mark join run on run.n = run where run.id = ?"
+        "select spent from answer join step on step.id = step join run on run.n = run where run.id = ?"
         " and path = 'round-1'",
         run_id,
     )

@@ -39,7 +39,7 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
         day = await app.spending.read("day", ME)
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
     assert count_notes(report) == 1
-    sent = place.rows("select sent from mark where kind = 'round' union all select sent from attempt")
+    sent = place.rows("select sent from step where kind = 'round' union all select sent from attempt")
     assert [json.loads(text)["unpriced"] for (text,) in sent] == [
         True,
         True,

@@ -46,7 +46,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
         )
         assert "the provider's model openai:small" in text
         assert 295 <= (until - since).total_seconds() <= 305
-        ((held,),) = place.rows("select held from mark where path = 'round-1'")
+        ((held,),) = place.rows("select held from step where path = 'round-1'")
         assert held.endswith(",300000]")
         await app.control.request(run_id, "cancel", ME)
         assert waits((await app.runs.report(run_id, ME)).degraded) == []

@@ -43,16 +43,16 @@ DAMAGE = {
     "an account that was refilled": (f"update account set spent_rounds = 0 where id in ({ACCOUNTS})", "spent rounds"),
     "an account that holds nothing": (f"update account set held_tool_calls = 0 where id in ({ACCOUNTS})", "held"),
     "an answer whose cost was changed": (
-        "update answer set spent = replace(spent, '[1,', '[0,') where mark = (select min(mark) from answer)",
+        "update answer set spent = replace(spent, '[1,', '[0,') where step = (select min(step) from answer)",
         "not the sum",
     ),
     "a day that was refilled": (
         "update account set spent_model_calls = 0 where scope = 'day'",
         "model_calls were spent",
     ),
-    "an answer that was removed": ("delete from answer where mark = (select min(mark) from answer)", "not the sum"),
+    "an answer that was removed": ("delete from answer where step = (select min(step) from answer)", "not the sum"),
     "a mark that was removed": (
-        "delete from mark where id = (select max(mark) from answer)",
+        "delete from step where id = (select max(step) from answer)",
         "rows of answer refer to a mark",
     ),
     "an account that was removed": ("delete from account", "refer to a account"),
@@ -79,7 +79,7 @@ def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_star
     filled_place.rows("pragma wal_checkpoint(truncate)")
     assert filled_place.db.stat().st_size > CHECKED_BYTES
     assert found_by(kairos) == []
-    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'mark_path'")
+    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'step_path'")
     ((size,),) = filled_place.rows("pragma page_size")
     with filled_place.db.open("r+b") as file:
         file.seek((page - 1) * size + size // 2)
@@ -92,8 +92,8 @@ def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_star
 GONE = {
     "a table": ("drop table approval", "table approval is missing"),
     "the table of owners": ("drop table owner", "table owner is missing"),
-    "an index that makes a second answer impossible": ("drop index mark_path", "index mark_path is missing"),
-    "a column": ("alter table mark drop column kind", "table mark is"),
+    "an index that makes a second answer impossible": ("drop index step_path", "index step_path is missing"),
+    "a column": ("alter table step drop column kind", "table step is"),
 }
 
 
@@ -133,7 +133,7 @@ def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(
     filled_place: Place, kairos: Callable[..., Any]
 ) -> None:
     filled_place.rows("pragma wal_checkpoint(truncate)")
-    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'ask_run'")
+    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'client_question_run'")
     ((size,),) = filled_place.rows("pragma page_size")
     with filled_place.db.open("r+b") as file:
         file.seek((page - 1) * size)

@@ -46,11 +46,11 @@ def of_kind(lines: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
 
 async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str, Any]]) -> None:
     assert (lines[0]["format"], lines[0]["line"], lines[-1]["line"]) == (FORMAT, "head", "end")
-    marks = place.rows("select path, kind, digest, at from mark order by id")
-    assert [(m["path"], m["kind"], bytes.fromhex(m["digest"]), m["at"]) for m in of_kind(lines, "mark")] == marks
-    answers = place.rows("select path, answer.at, by_route from answer join mark on mark.id = answer.mark order by id")
+    marks = place.rows("select path, kind, digest, at from step order by id")
+    assert [(m["path"], m["kind"], bytes.fromhex(m["digest"]), m["at"]) for m in of_kind(lines, "step")] == marks
+    answers = place.rows("select path, answer.at, by_route from answer join step on step.id = answer.step order by id")
     assert [(a["path"], a["at"], a["by"]) for a in of_kind(lines, "answer")] == answers
-    bodies = dict(place.rows("select path, body from answer join mark on mark.id = answer.mark"))
+    bodies = dict(place.rows("select path, body from answer join step on step.id = answer.step"))
     for answer in of_kind(lines, "answer"):
         carried = read_lines(seal_lines(lines)).answers[answer["path"]].answer
         assert carried == decode_answer(bodies[answer["path"]])
@@ -67,7 +67,7 @@ async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: li
     exported = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
     # A call that waits has no result yet: a trace shows its state, a file a result of its own.
     waits = [item["tool_call_id"] for item in traced if "state" in item]
-    of_rows = [m["path"] for m in of_kind(lines, "mark") if m["kind"] == "call"]
+    of_rows = [m["path"] for m in of_kind(lines, "step") if m["kind"] == "call"]
     assert [path for path in of_rows if path not in {a["path"] for a in of_kind(lines, "answer")}] == waits
     told = [(item["role"], item.get("content")) for item in traced]
     assert [said for said, item in zip(exported, traced, strict=True) if "state" not in item] == [
@@ -108,7 +108,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     assert masked["paths"] == ["round-2/call-1"]
     report = verify(whole.splitlines(keepends=True))
     assert (report.identical, report.steps, report.by_shape) == (True, 7, 3)
-    for line in of_kind(lines, "mark"):  # before the secret every digest counts, after it paths and kinds
+    for line in of_kind(lines, "step"):  # before the secret every digest counts, after it paths and kinds
         changed = [other if other is not line else {**line, "digest": "0" * 64} for other in lines]
         counts = line["path"] in ("round-1", "round-1/call-1", "round-2", "round-2/call-1")
         assert verify(seal_lines(changed)).identical is not counts
@@ -163,9 +163,9 @@ def change_line(lines: list[dict[str, Any]], kind: str, **fields: Any) -> list[b
     [
         ("text", {"body": "another"}),
         ("text", {"line": "novel"}),
-        ("mark", {"digest": "none"}),
-        ("mark", {"path": "round-2"}),
-        ("mark", {"extra": 1}),
+        ("step", {"digest": "none"}),
+        ("step", {"path": "round-2"}),
+        ("step", {"extra": 1}),
         ("answer", {"path": "round-99"}),
         ("answer", {"answer": {"kind": "guess"}}),
         ("message", {"content": "something else was said"}),

@@ -58,7 +58,7 @@ async def steps_after(place: Place, rounds: int) -> dict[str, int]:
     async with App.open(place.settings(*lines), via="mcp") as app:
         run_id = await start_run(app, caller_tools=(ASK,), limits=Limits(rounds=rounds + 2))
         session, ((n,),) = app._store.reader, place.rows("select n from run where id = ?", run_id)
-        assert len(place.rows("select 1 from mark where run = ?", n)) == 2 * rounds + 2
+        assert len(place.rows("select 1 from step where run = ?", n)) == 2 * rounds + 2
         found = {what: count_steps(session, lambda look=look: look(session, n)) for what, look in LOOKS.items()}
         assert (await answer_run(app, run_id, **{f"round_{rounds + 1}__call_1": {"content": "so"}})).summary == "done"
     return found
@@ -125,7 +125,7 @@ async def test_a_start_costs_the_same_however_many_there_were_before(place: Plac
 class CountedModel(ClientModel):
     """A client's model that notes, at each request, how far the counter is."""
 
-    counter: StepCounter = field(default_factory=lambda: StepCounter(("request", "ask")))
+    counter: StepCounter = field(default_factory=lambda: StepCounter(("client_completion", "client_question")))
     counts: list[int] = field(default_factory=list)
 
     async def __call__(self, ctx: object, params: CreateMessageRequestParams) -> Reply:
@@ -153,7 +153,7 @@ async def test_an_ask_of_a_client_costs_the_same_at_any_length(place: Place, era
 FORGED = {
     "a step that waits is listed no more": ("delete from waiting", "1 rows of waiting do not fit the steps"),
     "a step is listed that was answered": (
-        "insert into waiting select run, min(id) from mark",
+        "insert into waiting select run, min(id) from step",
         "1 rows of waiting do not fit the steps",
     ),
     "an attempt is of no run": ("update attempt set run = null", "1 rows of attempt name another run than their step"),

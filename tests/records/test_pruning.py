@@ -53,9 +53,9 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
         assert done.texts is not None
         assert done.texts >= 2
         assert place.rows("select count(*) from account where scope = 'run'") == [(1,)]
-        for table in ("mark", "note", "deposit", "memory"):
+        for table in ("step", "note", "inbox", "tool_intent"):
             assert place.rows(f"select count(*) from {table} where run not in (select n from run)") == [(0,)]
-        assert place.rows("select count(*) from answer where mark not in (select id from mark)") == [(0,)]
+        assert place.rows("select count(*) from answer where step not in (select id from step)") == [(0,)]
         with pytest.raises(UnknownRun):
             await app.runs.report(gone, ME)
         assert (await app.runs.report(kept, ME)).summary == "done"
@@ -139,7 +139,7 @@ async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
         for content_hash in ("a" * 64, "b" * 64):
             place.rows("insert into text(hash, body) values (?, 'kept')", content_hash)
         ((n,),) = place.rows("select n from run where id = ?", kept)
-        place.rows("insert into memory(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
+        place.rows("insert into tool_intent(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
         age_runs(place, 31, gone)
         await app.runs.prune(30, shrink=False)
         assert "a" * 64 in texts(place)

@@ -79,9 +79,9 @@ class Replayed:
         self.events = sorted(self._list_events(), key=lambda event: event[0])
 
     def _list_events(self) -> Iterator[tuple[tuple[int, int], Event]]:
-        for mark, at in self._place.rows("select id, at from mark"):
-            yield (at, 2 * mark), ("mark", (mark,))
-        for mark, *times in self._place.rows("select mark, answer.at, mark.at from answer join mark on id = mark"):
+        for mark, at in self._place.rows("select id, at from step"):
+            yield (at, 2 * mark), ("step", (mark,))
+        for mark, *times in self._place.rows("select step, answer.at, step.at from answer join step on id = step"):
             yield (max(times), 2 * mark + 1), ("answer", (mark,))
 
     def _rows(self, table: str, condition: str = "", *bindings: int) -> list[tuple[Any, ...]]:
@@ -98,7 +98,7 @@ class Replayed:
 
     def go_on(self, session: SqliteSession, events: Sequence[tuple[tuple[int, int], Event]]) -> None:
         for _, (table, key) in events:
-            name = "id" if table == "mark" else "mark"
+            name = "id" if table == "step" else "step"
             (row,) = self._rows(table, f"where {name} = ?", *key)
             session.rows(f"insert into {table} values ({', '.join('?' * len(row))})", row)
 
@@ -128,7 +128,7 @@ def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed_run: Rep
     whole = ShownSteps(run)
     whole.read(session)
     assert list(known.values()) == steps_of(whole)
-    assert len(known) == sum(event[0] == "mark" for _, event in events)
+    assert len(known) == sum(event[0] == "step" for _, event in events)
     for looked_at, then in states:
         assert laid_over(then, steps_of(shown, looked_at)) == known
         assert laid_over(then, steps_of(whole, looked_at)) == known  # of a server that was started since

@@ -24,25 +24,25 @@ PERSON = Caller(via="command", client="kairos-mcp")
 
 pytestmark = pytest.mark.unreplayed
 
-STEPS = "(select mark.id from mark join run on run.n = mark.run where run.id = ?1)"
+STEPS = "(select step.id from step join run on run.n = step.run where run.id = ?1)"
 ANSWERS = {
-    "null for an answer": f"update answer set body = 'null' where mark in {STEPS}",
-    "half an answer": f"update answer set body = substr(body, 1, 9) where mark in {STEPS}",
+    "null for an answer": f"update answer set body = 'null' where step in {STEPS}",
+    "half an answer": f"update answer set body = substr(body, 1, 9) where step in {STEPS}",
     "an answer of the wrong shape": (
-        f"""update answer set body = '{{"content":5,"kind":"result"}}' where mark in {STEPS}"""
+        f"""update answer set body = '{{"content":5,"kind":"result"}}' where step in {STEPS}"""
     ),
-    "bytes for an answer": f"update answer set body = x'00ff' where mark in {STEPS}",
+    "bytes for an answer": f"update answer set body = x'00ff' where step in {STEPS}",
 }
 AMOUNTS = {
-    "no cost": f"update answer set spent = 'none' where mark in {STEPS}",
-    "a cost of too few units": f"update answer set spent = '[1,2]' where mark in {STEPS}",
-    "words for a cost": f"""update answer set spent = '["1",0,0,0,0,0,0,0]' where mark in {STEPS}""",
-    "no amount held": f"update mark set held = '{{' where held is not null and id in {STEPS}",
+    "no cost": f"update answer set spent = 'none' where step in {STEPS}",
+    "a cost of too few units": f"update answer set spent = '[1,2]' where step in {STEPS}",
+    "words for a cost": f"""update answer set spent = '["1",0,0,0,0,0,0,0]' where step in {STEPS}""",
+    "no amount held": f"update step set held = '{{' where held is not null and id in {STEPS}",
 }
 SENT = {
-    "nothing sent": f"update mark set sent = '{{' where id in {STEPS}",
-    "a list for what was sent": f"update mark set sent = '[]' where id in {STEPS}",
-    "no accounts charged": f"update mark set shared = '[' where id in {STEPS}",
+    "nothing sent": f"update step set sent = '{{' where id in {STEPS}",
+    "a list for what was sent": f"update step set sent = '[]' where id in {STEPS}",
+    "no accounts charged": f"update step set shared = '[' where id in {STEPS}",
 }
 SPECS = {
     "half a spec": "update run set spec = substr(spec, 1, 30) where id = ?1",
@@ -191,7 +191,7 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
 ) -> None:
     place = fresh_copy.place
     account = "(select account from run where id = ?1)"
-    place.rows(f"update mark set held = 'x' where id in {STEPS} and path = 'round-2/call-1'", fresh_copy.waits)
+    place.rows(f"update step set held = 'x' where id in {STEPS} and path = 'round-2/call-1'", fresh_copy.waits)
     place.rows(f"update account set held_total_tokens = 70 where id = {account}", fresh_copy.waits)
     before = Books.of(place, fresh_copy.ended)
     ((tokens, calls),) = place.rows(
@@ -206,7 +206,7 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
     )
     assert found == [(tokens + 70, calls + 1, 0)]
     ((body, spent),) = place.rows(
-        f"select body, spent from answer join mark on mark.id = answer.mark where mark in {STEPS}"
+        f"select body, spent from answer join step on step.id = answer.step where step in {STEPS}"
         " and path = 'round-2/call-1'",
         fresh_copy.waits,
     )

@@ -37,14 +37,14 @@ def crowd(*more: dict[str, Any]) -> list[dict[str, Any]]:
 
 def results(installation: Installation) -> list[dict[str, Any]]:
     found = installation.place.rows(
-        "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
+        "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )
     return [json.loads(body) for (body,) in found]
 
 
 def sent_to(installation: Installation, path: str) -> str | None:
     """Who the step was given to; None: it was answered without being begun."""
-    ((sent,),) = installation.place.rows("select sent from mark where path = ?", path)
+    ((sent,),) = installation.place.rows("select sent from step where path = ?", path)
     return json.loads(sent or "{}").get("route")
 
 

@@ -34,7 +34,7 @@ from kairos_mcp.core.steps import Branch, Flow, Gather, Outcome, RequestCompleti
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.store import asks, ownership, queries
+from kairos_mcp.store import client_questions, ownership, queries
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -116,7 +116,9 @@ async def test_the_missing_one_is_asked_again_alone(place):
 async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps(place):
     async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as client:
         await client.step_to_requests("planner_run", {"goal": "go"})
-        ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
+        ((run_id, nonce),) = place.rows(
+            "select run.id, nonce from client_question join run on run.n = client_question.run"
+        )
         who = Caller(client="a client 1", samples=True)
         run, (ask,) = await app.client_requests.find_asks(run_id, [nonce], who)
         await app.client_requests.take(run, ask, {"task-1/round-1": ClientReply(Completion("first"))}, who)
@@ -134,7 +136,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         with place.session() as session:
             run = queries.run_by_id(session, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
-            recorded = asks.record_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
+            recorded = client_questions.record_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
             assert recorded == RecordedAnswers()
         assert bodies(place, run_id) == before
 

@@ -16,8 +16,8 @@ from kairos_mcp.models.dialects import encode_text_turn
 GO = {"goal": "go"}
 
 OF_STEPS = (
-    "select path, json_extract(coalesce((select attempt.sent from attempt where attempt.mark = mark.id"
-    " order by attempt.id desc limit 1), mark.sent), '$.dialect') from mark where kind <> 'call' order by mark.id"
+    "select path, json_extract(coalesce((select attempt.sent from attempt where attempt.step = step.id"
+    " order by attempt.id desc limit 1), step.sent), '$.dialect') from step where kind <> 'call' order by step.id"
 )
 
 

@@ -127,7 +127,7 @@ async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(pl
             first = await client.step_to_requests("planner_run", {"goal": "go"})
             again = await client.step_to_requests("planner_run", {"goal": "go"})
             assert list(again.input_requests) == list(first.input_requests) == ["round-1"]
-        assert place.rows("select count(*) from ask") == [(1,)]
+        assert place.rows("select count(*) from client_question") == [(1,)]
         async with connect_client(app, MODERN, ClientModel([]), patience=HASTY, name="another client") as client:
             other = await client.step_to_requests("planner_run", {"goal": "go"})
             assert list(other.input_requests) == ["round-1#2"]  # nobody else has refused
@@ -237,4 +237,4 @@ async def test_a_client_that_is_known_to_stay_silent_is_asked_only_where_that_is
             "planner_run", {"goal": "x", "route": asked, "wait_s": 5}, allow_input_required=True
         )
     assert place.rows("select route from run") == [(route,)]
-    assert place.rows("select count(*) from request") == [(int(route == "sampling"),)]
+    assert place.rows("select count(*) from client_completion") == [(int(route == "sampling"),)]

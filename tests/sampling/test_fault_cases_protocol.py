@@ -69,7 +69,7 @@ async def test_a_state_counts_once(place, case):
         assert len({tuple(result.input_requests) for result in came}) == 1
         (run_id,) = place.rows("select id from run")[0]
         assert bodies(place, run_id)["round-1"]["tool_calls"]
-        assert place.rows("select count(*) from mark where path like 'round-1/%'") == [(1,)]
+        assert place.rows("select count(*) from step where path like 'round-1/%'") == [(1,)]
         await client.still_answers()
 
 
@@ -164,7 +164,7 @@ async def test_PROTOCOL_034_started_and_cancelled_over_and_over_leaks_nothing(pl
             await asyncio.gather(call, return_exceptions=True)
         await client.still_answers()
         assert len(os.listdir("/proc/self/fd")) <= descriptors + 5  # a database's store reads on up to four connections
-        assert place.rows("select count(*) from request") == [(1,)]
+        assert place.rows("select count(*) from client_completion") == [(1,)]
         async with asyncio.timeout(5):
             while len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110 - nothing says when a cancelled task is gone
                 await asyncio.sleep(0)

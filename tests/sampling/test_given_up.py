@@ -265,7 +265,7 @@ async def test_an_ask_is_charged_whose_client_answers_badly_and_goes_while_the_d
                 await wait_for_waiting(other)
                 asyncio.get_running_loop().call_later(0.1, other.rows, "rollback")
         async with asyncio.timeout(WITHIN_S):
-            while place.rows("select ended, charged is not null from request") != [("withdrawn", True)]:  # noqa: ASYNC110 - no event tells
+            while place.rows("select ended, charged is not null from client_completion") != [("withdrawn", True)]:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.01)
         await assert_all_lawful(app)
 
@@ -304,7 +304,7 @@ async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_
             assert list(asked.input_requests) == [key]
         ended = await client.step_to_result("planner_run", arguments)
         assert (ended["status"], ended["stop_reason"], ended["usage"]["model_calls"]) == ("completed", "budget", 2)
-        assert len(place.rows("select nonce from ask")) == 2
+        assert len(place.rows("select nonce from client_question")) == 2
 
 
 async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: Place):

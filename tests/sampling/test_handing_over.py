@@ -25,8 +25,8 @@ STEPS = ["round-1", "round-1/call-1", "round-2", "round-2/call-1", "round-3"]
 
 def routes_of(place, run_id):
     found = place.rows(
-        "select path, by_route from answer join mark on mark.id = mark join run on run.n = run where run.id = ?"
-        " and kind <> 'call' order by mark.id",
+        "select path, by_route from answer join step on step.id = step join run on run.n = run where run.id = ?"
+        " and kind <> 'call' order by step.id",
         run_id,
     )
     return dict(found)

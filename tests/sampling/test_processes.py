@@ -62,7 +62,7 @@ async def test_killed_during_a_push_the_run_waits_and_another_server_charges_the
         (run,) = (await client.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert list(bodies(place, run["run_id"])) == ["round-1", "round-1/call-1"]
-        assert place.rows("select ended from request order by id") == [("answered",), (None,)]
+        assert place.rows("select ended from client_completion order by id") == [("answered",), (None,)]
         ended = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "by another"
         assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (3, 3)

@@ -33,7 +33,7 @@ async def test_a_client_that_offers_no_sampling_is_asked_nothing(place, era):
         assert explicit["next"]["tool"] == "run_continue"
         again = await client.ask("run_continue", {"run_id": explicit["run_id"]})
         assert (again["status"], again["waiting"]) == ("input_required", explicit["waiting"])
-    assert place.rows("select count(*) from ask") == [(0,)]
+    assert place.rows("select count(*) from client_question") == [(0,)]
 
 
 async def test_auto_takes_the_script_before_the_client(place, era):

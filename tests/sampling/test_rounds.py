@@ -129,7 +129,7 @@ async def test_of_eight_retries_at_once_one_is_first(place):
         ]
         came = await asyncio.gather(*each)
         assert {tuple(result.input_requests) for result in came} == {("round-2",)}
-        assert place.rows("select count(*) from ask") == [(2,)]
+        assert place.rows("select count(*) from client_question") == [(2,)]
         (run_id,) = place.rows("select id from run")[0]
         assert paths(place, run_id) == ["round-1", "round-1/call-1", "round-2"]
         assert place.rows("select spent_model_calls from account where scope = 'run'") == [(1,)]

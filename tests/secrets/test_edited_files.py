@@ -7,7 +7,7 @@ from support.app import ASK, Place, asks, open_checked_app, rests, says, start_r
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store import tool_memory
+from kairos_mcp.store import tool_intents
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out
 LONG = "".join(f"line {n}\n" for n in range(40))  # so that no diff shows what stands below it
@@ -28,7 +28,7 @@ def keys_in(place: Place) -> None:
 
 
 def kept_names(place: Place) -> list[str]:
-    return [name for (name,) in place.rows("select name from memory where name not like 'plan %'")]
+    return [name for (name,) in place.rows("select name from tool_intent where name not like 'plan %'")]
 
 
 def in_files(place: Place) -> list[str]:
@@ -43,7 +43,9 @@ async def test_what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_i
         report = await rests(app, await start_run(app, tools=TOOLS, caller_tools=(ASK,)))
         assert (report.status, [call["ok"] for call in report.calls][:3]) == ("input_required", [True] * 3)
         assert kept_names(place) == []
-        assert len(place.rows("select 1 from memory")) == 1  # the plan stays: it holds no file, and is still to be made
+        assert (
+            len(place.rows("select 1 from tool_intent")) == 1
+        )  # the plan stays: it holds no file, and is still to be made
     assert "line one" in (place.workspace / "keys.txt").read_text()
     assert in_files(place) == []  # not in a page that is unused either
 
@@ -55,7 +57,7 @@ async def test_nothing_of_it_stays_where_the_change_failed_after_it_was_kept(pla
         with (place.workspace / "keys.txt").open("a"):  # who writes to it is waited for by nobody
             report = await rests(app, await start_run(app, tools=TOOLS, caller_tools=(ASK,)))
         assert [(call["name"], call["ok"]) for call in report.calls][:1] == [("edit_file", False)]
-        assert "open for writing" in place.rows("select body from answer order by mark")[1][0]
+        assert "open for writing" in place.rows("select body from answer order by step")[1][0]
         assert kept_names(place) == []
     assert in_files(place) == []
 
@@ -70,7 +72,7 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
         session.rows("begin")
         session.rows("update run set owner = 1, fence = 9")
         with pytest.raises(Stale):
-            tool_memory.keep_text(session, 1, run_id, 1, 9, tool_memory.intent_name("round-1/call-1"), KEY)
+            tool_intents.keep_text(session, 1, run_id, 1, 9, tool_intents.intent_name("round-1/call-1"), KEY)
         # The other one has no answer yet.
-        tool_memory.keep_text(session, 1, run_id, 1, 9, tool_memory.intent_name("round-2/call-1"), KEY)
+        tool_intents.keep_text(session, 1, run_id, 1, 9, tool_intents.intent_name("round-2/call-1"), KEY)
         session.rows("rollback")

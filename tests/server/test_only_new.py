@@ -182,7 +182,7 @@ async def test_after_a_compaction_the_item_is_whole_and_only_after_it(place: Pla
         run = await answers(client, await starts(client, tools=["read_file"]), reads("c.txt"))
         assert run["waiting"][0]["after"] == "round-1"
         run = await answers(client, run, reads("d.txt"))
-        assert place.rows("select path from mark where kind = 'compact'") == [("round-3/compact",)]
+        assert place.rows("select path from step where kind = 'compact'") == [("round-3/compact",)]
         assert (run["waiting"][0]["key"], is_whole(run)) == ("round-3", True)
         assert "line 1 of c.txt" not in json.dumps(run["waiting"])
         run = await answers(client, run, reads("a.txt"))

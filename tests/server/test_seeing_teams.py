@@ -199,7 +199,7 @@ async def test_a_team_whose_tasks_all_failed_goes_on_from_the_newest_round_of_on
         run = await client.ask("team_run", {"plan": plan_of(task("one", "code_analyzer"))})
         assert (run["status"], run["stop_reason"]) == ("failed", "tasks_failed")
         path = run["next"]["arguments"]["from"]
-        assert place.rows("select kind from mark where path = ?", path) == [("round",)]
+        assert place.rows("select kind from step where path = ?", path) == [("round",)]
         again = await client.ask("planner_run", {**run["next"]["arguments"], "route": "caller"})
         assert again["status"] == "input_required"
 

@@ -177,7 +177,7 @@ async def wait_for_step(app: App, path: str) -> None:
     """Return once the step at `path` has been begun."""
     place = Place(app.settings.home.parent)
     async with asyncio.timeout(WITHIN_S):
-        while not place.rows("select 1 from mark where path = ?", path):  # noqa: ASYNC110 - another's file or count has no event
+        while not place.rows("select 1 from step where path = ?", path):  # noqa: ASYNC110 - another's file or count has no event
             await asyncio.sleep(0.005)
 
 
@@ -268,20 +268,20 @@ class Books:
         (amounts,) = all_of(f"select cap_rounds, {', '.join(columns)} from account where id = ?", account)
         spent = [
             _units(text)
-            for (text,) in all_of("select spent from answer join mark on mark.id = answer.mark where run = ?", n)
+            for (text,) in all_of("select spent from answer join step on step.id = answer.step where run = ?", n)
         ]
         lost = [
             _units(text)
-            for (text,) in all_of("select lost from attempt join mark on mark.id = attempt.mark where mark.run = ?", n)
+            for (text,) in all_of("select lost from attempt join step on step.id = attempt.step where step.run = ?", n)
         ]
         held = []
         for mark, kind, text in all_of(
-            "select mark.id, kind, held from mark left join answer on answer.mark = mark.id"
+            "select step.id, kind, held from step left join answer on answer.step = step.id"
             " where run = ? and body is null",
             n,
         ):
             itself = _units(text) if text is not None else counts_of(kind)
-            again = all_of("select held from attempt where mark = ? order by id desc limit 1", mark)
+            again = all_of("select held from attempt where step = ? order by id desc limit 1", mark)
             if again:  # the round or call goes on; all else is held by the newest attempt
                 itself = NOTHING._replace(rounds=itself.rounds, tool_calls=itself.tool_calls)
             held += [itself, *(_units(newest) for (newest,) in again)]
@@ -306,7 +306,7 @@ def total(amounts: Sequence[Units]) -> Units:
 
 def asked_digests(place: Place, run_id: str) -> dict[str, bytes]:
     """What was asked at each path."""
-    found = place.rows("select path, digest from mark join run on run.n = mark.run where run.id = ?", run_id)
+    found = place.rows("select path, digest from step join run on run.n = step.run where run.id = ?", run_id)
     return dict(found)
 
 

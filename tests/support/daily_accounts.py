@@ -89,11 +89,11 @@ def by_rows(place: Place) -> tuple[dict[int, list[Units]], dict[int, list[Units]
     spent: dict[int, list[Units]] = defaultdict(list)
     held: dict[int, list[Units]] = defaultdict(list)
     attempts: dict[int, list[list[str | None]]] = defaultdict(list)
-    for mark, *attempt in place.rows("select mark, held, shared, lost from attempt order by id"):
+    for mark, *attempt in place.rows("select step, held, shared, lost from attempt order by id"):
         attempts[mark].append(attempt)
     for mark, kind, first, shared, answer, outcome in place.rows(
-        "select mark.id, kind, held, shared, answer.spent, outcome from mark join run on n = run"
-        " left join answer on mark.id = answer.mark"
+        "select step.id, kind, held, shared, answer.spent, outcome from step join run on n = run"
+        " left join answer on step.id = answer.step"
     ):
         tries = attempts[mark]
         charged = [shared, *(each[1] for each in tries)]
@@ -121,14 +121,14 @@ def by_steps(place: Place, run_id: str) -> tuple[Steps, Steps]:
     held: Steps = []
     attempts: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for mark, reserved, lost in place.rows(
-        "select mark, attempt.held, lost from attempt join mark on mark.id = mark join run on n = mark.run"
+        "select step, attempt.held, lost from attempt join step on step.id = step join run on n = step.run"
         " where run.id = ? order by attempt.id",
         run_id,
     ):
         attempts[mark].append((reserved, lost))
     for mark, path, kind, first, answer, outcome in place.rows(
-        "select mark.id, path, kind, held, answer.spent, outcome from mark join run on n = run"
-        " left join answer on mark.id = answer.mark where run.id = ?",
+        "select step.id, path, kind, held, answer.spent, outcome from step join run on n = run"
+        " left join answer on step.id = answer.step where run.id = ?",
         run_id,
     ):
         tries = attempts[mark]

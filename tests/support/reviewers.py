@@ -129,7 +129,7 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
     """Ask for approval, as the commit does it; at the app's own time unless `at` is given. Returns whether it was
     asked at once."""
     ((n, mark, asked_at),) = place.rows(
-        "select run.n, mark.id, mark.at from run join mark on mark.run = run.n where run.id = ? and path = ?",
+        "select run.n, step.id, step.at from run join step on step.run = run.n where run.id = ? and path = ?",
         run_id,
         path,
     )
@@ -145,7 +145,7 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
     with place.store().write_session() as session:
         approvals.add_approval(session, n, mark, asking, asked_at if at is None else at)
         ((is_asked,),) = session.rows(
-            "select not unasked from approval where mark = ? order by n desc limit 1", (mark,)
+            "select not unasked from approval where step = ? order by n desc limit 1", (mark,)
         )
         return bool(is_asked)
 
@@ -161,7 +161,7 @@ def digest(place: Place, run_id: str, key: str = KEY) -> str:
 
 def verdicts(place: Place) -> list[tuple[Any, ...]]:
     """What was decided about each approval, by whom, through what, and what they said."""
-    return place.rows("select verdict, by, through, feedback from approval order by mark")
+    return place.rows("select verdict, by, through, feedback from approval order by step")
 
 
 async def status(app: App, run_id: str) -> str:

@@ -16,9 +16,21 @@ if TYPE_CHECKING:
 _OF_RUN = {
     "run": "row.n",
     **dict.fromkeys(
-        ("mark", "deposit", "note", "request", "ask", "push", "memory", "approval", "task", "waiting"), "row.run"
+        (
+            "step",
+            "inbox",
+            "note",
+            "client_completion",
+            "client_question",
+            "pushed_request",
+            "tool_intent",
+            "approval",
+            "task",
+            "waiting",
+        ),
+        "row.run",
     ),
-    **dict.fromkeys(("answer", "attempt"), "(select run from mark where id = row.mark)"),
+    **dict.fromkeys(("answer", "attempt"), "(select run from step where id = row.step)"),
     "account": "(select n from run where account = row.id)",
 }
 _WATCH = f"""

@@ -184,18 +184,18 @@ async def open_client(
 
 def paths(place: Place, run_id: str) -> list[str]:
     """The steps of a run in the order in which they were marked."""
-    found = place.rows("select path from mark join run on run.n = mark.run where run.id = ? order by mark.id", run_id)
+    found = place.rows("select path from step join run on run.n = step.run where run.id = ? order by step.id", run_id)
     return [path for (path,) in found]
 
 
 def bodies(place: Place, run_id: str) -> dict[str, Any]:
     """The recorded answers by path."""
     statement = (
-        "select path, body from mark join run on run.n = mark.run join answer on answer.mark = mark.id where run.id = ?"
+        "select path, body from step join run on run.n = step.run join answer on answer.step = step.id where run.id = ?"
     )
     return {path: json.loads(body) for path, body in place.rows(statement, run_id)}
 
 
 def asks_of(place: Place) -> list[dict[str, str]]:
     """What was put to clients of the modern era, oldest first: wire key to path."""
-    return [json.loads(keys) for (keys,) in place.rows("select keys from ask order by rowid")]
+    return [json.loads(keys) for (keys,) in place.rows("select keys from client_question order by rowid")]

@@ -204,10 +204,10 @@ def _read_kept(rows: Callable[[str], list[tuple[Any, ...]]], integrity: str) -> 
     ended = rows("select outcome from run")
     return Kept(
         len(ended),
-        dict(rows("select path, digest from mark")),
+        dict(rows("select path, digest from step")),
         {
             path: (at, body)
-            for path, at, body in rows("select path, answer.at, body from answer join mark on id = mark")
+            for path, at, body in rows("select path, answer.at, body from answer join step on id = step")
         },
         ended[0][0] if ended else None,
         rows("select count(*) from attempt")[0][0],

@@ -77,7 +77,7 @@ async def test_what_a_killed_server_had_asked_its_client_is_answered_to_the_next
         reply = encode_reply(says("done"), native=False)
         await client.update(task, {key: reply.model_dump(by_alias=True, mode="json", exclude_none=True)})
         assert (await client.wait_for_result(task))["summary"] == "done"
-    assert place.rows("select ended from request") == [("answered",)]
+    assert place.rows("select ended from client_completion") == [("answered",)]
 
 
 # -- over HTTP -------------------------------------------------------------------------------------------------------

@@ -194,8 +194,10 @@ async def test_a_task_asks_for_completions_under_keys_that_never_come_back(place
             await client.update(task, {key: reply(turn)})
         report = await client.wait_for_result(task)
         assert (report["summary"], report["rounds"], report["route"]) == ("done", 3, "sampling")
-    assert place.rows("select ended, charged from request") == [("answered", None)] * 3
-    assert [json.loads(keys) for (keys,) in place.rows("select keys from ask")] == [{key: key} for key in seen]
+    assert place.rows("select ended, charged from client_completion") == [("answered", None)] * 3
+    assert [json.loads(keys) for (keys,) in place.rows("select keys from client_question")] == [
+        {key: key} for key in seen
+    ]
     assert place.rows("select spent_model_calls from account where scope = 'run'") == [(3,)]
 
 
@@ -212,7 +214,7 @@ async def test_answers_that_nobody_asked_for_and_second_ones_store_nothing(place
         await client.update(task, {"round-2": reply(says("done"))})
         assert (await client.wait_for_result(task))["summary"] == "done"
         await client.update(task, {"round-2": reply(says("too late"))})
-    (body,) = place.rows("select body from answer join mark on id = mark where path = 'round-1'")[0]
+    (body,) = place.rows("select body from answer join step on id = step where path = 'round-1'")[0]
     assert "a.txt" in body
 
 
@@ -232,7 +234,7 @@ async def test_of_eight_updates_at_once_one_counts(place):
         (key,) = (await client.until(task, "input_required"))["inputRequests"]
         await asyncio.gather(*(client.update(task, {key: reply(reads(f"x{n}"))}) for n in range(8)))
         assert list((await client.until(task, "input_required"))["inputRequests"]) == ["round-2"]
-    assert place.rows("select count(*) from answer join mark on id = mark where path = 'round-1'") == [(1,)]
+    assert place.rows("select count(*) from answer join step on id = step where path = 'round-1'") == [(1,)]
     assert place.rows("select spent_model_calls from account where scope = 'run'") == [(1,)]
 
 
@@ -317,7 +319,7 @@ async def test_a_model_that_stays_silent_is_asked_no_more_and_the_run_takes_the_
         await client.until(task, "input_required")
         report = await client.wait_for_result(task)
         assert (report["route"], report["status"]) == ("caller", "input_required")
-    assert [ended for (ended,) in place.rows("select ended from request")] == ["withdrawn"]
+    assert [ended for (ended,) in place.rows("select ended from client_completion")] == ["withdrawn"]
 
 
 async def test_a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_charged_once(place):
@@ -328,7 +330,7 @@ async def test_a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_ch
         report = await client.wait_for_result(task)
         assert (report["route"], report["status"]) == ("sampling", "input_required")
         assert report["next"]["tool"] == "run_continue"
-    assert [ended for (ended,) in place.rows("select ended from request")] == ["withdrawn"]
+    assert [ended for (ended,) in place.rows("select ended from client_completion")] == ["withdrawn"]
     assert place.rows("select spent_model_calls from account where scope = 'run'") == [(1,)]
 
 
@@ -360,7 +362,7 @@ async def test_two_clients_of_one_run_do_not_take_turns_at_asking(place):
         for _ in range(3):
             assert (await one.get(first))["status"] == "working"
             assert list((await two.get(second))["inputRequests"]) == [key]
-        assert place.rows("select ended from request order by id") == [("withdrawn",), (None,)]
+        assert place.rows("select ended from client_completion order by id") == [("withdrawn",), (None,)]
         await two.update(second, {key: reply(says("done"))})
         assert [(await one.wait_for_result(first))["summary"], (await two.wait_for_result(second))["summary"]] == [
             "done",
@@ -380,7 +382,7 @@ async def test_a_task_goes_on_in_the_next_server(place):
         (key,) = asked
         await client.update(task, {key: reply(says("done"))})
         assert (await client.wait_for_result(task))["summary"] == "done"
-    assert place.rows("select ended from request") == [("answered",)]
+    assert place.rows("select ended from client_completion") == [("answered",)]
 
 
 async def test_of_two_servers_that_end_a_task_the_first_result_stays(place):

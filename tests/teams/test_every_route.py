@@ -119,7 +119,7 @@ def came_to(place: Place, ended: dict[str, Any]) -> Came:
 
 def routes_of_answers(place: Place) -> set[str]:
     """By which routes the completions came."""
-    statement = "select distinct by_route from answer join mark on mark.id = answer.mark where kind <> 'call'"
+    statement = "select distinct by_route from answer join step on step.id = answer.step where kind <> 'call'"
     return {route for (route,) in place.rows(statement)}
 
 

@@ -61,7 +61,7 @@ async def test_a_task_is_bounded_by_what_one_beside_it_cost_that_begins_alike(pl
     held = [
         tokens
         for (tokens,) in place.rows(
-            "select held ->> 2 from mark where path like 'task-%/round-1' and held is not null order by id"
+            "select held ->> 2 from step where path like 'task-%/round-1' and held is not null order by id"
         )
     ]
     assert held[0] > 5 * max(held[1:])
@@ -75,6 +75,6 @@ async def test_a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs(
     async with open_team_app(place.settings(*lines), pair) as app:
         run_id = await start_run(app, tools=("read_file",), limits=Limits(rounds=30, total_tokens=20_000))
         assert outcome_of(place, run_id)["summary"] == "task-1: assistant_stop\ntask-2: assistant_stop"
-    taken = place.rows("select path, sent ->> 'line' from mark where kind = 'round' order by id")
+    taken = place.rows("select path, sent ->> 'line' from step where kind = 'round' order by id")
     assert [line for _, line in taken] == list(range(len(lines)))
     assert [path.partition("/")[0] for path, _ in taken] == ["task-1"] * 5 + ["task-2"]

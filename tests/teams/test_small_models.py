@@ -52,4 +52,4 @@ async def test_a_small_model_s_plan_can_name_agents_and_tools_alone(
         ]  # fmt: skip
         assert {"read_file", "edit_file"} <= set(asked["needs"]["items"]["enum"])
     assert all("tools" not in body for body in provider.bodies)
-    assert place.rows("select path from mark where kind = 'call'") == [("task-1/try-1/round-1/call-1",)]
+    assert place.rows("select path from step where kind = 'call'") == [("task-1/try-1/round-1/call-1",)]

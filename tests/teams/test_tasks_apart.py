@@ -139,7 +139,7 @@ async def test_a_task_goes_on_by_itself_while_another_is_held_and_the_run_pauses
     )
     async with App.open(place.settings(*lines), via="mcp") as app:
         run_id = (await app.runs.start_team(TeamRequest("Do both."), ME)).run_id
-        while not place.rows("select 1 from mark where path = ?", f"{READ}/round-2") or not place.rows(
+        while not place.rows("select 1 from step where path = ?", f"{READ}/round-2") or not place.rows(
             "select 1 from approval"
         ):
             await app.runs.wait([run_id], until="news", wait_s=0.05, caller=ME)
@@ -149,7 +149,7 @@ async def test_a_task_goes_on_by_itself_while_another_is_held_and_the_run_pauses
             report = await rests(app, run_id)
         assert report.status == "paused"
         assert place.rows("select paused from run") == [(LAPSED,)]
-        assert place.rows("select 1 from mark join answer on mark = mark.id where path = ?", f"{READ}/round-2")
+        assert place.rows("select 1 from step join answer on step = step.id where path = ?", f"{READ}/round-2")
         await assert_all_lawful(app)
 
 

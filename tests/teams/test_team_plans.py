@@ -44,7 +44,7 @@ async def test_a_goal_is_divided_as_the_planner_says_and_carried_out_so(
         ended = await client.ask("team_run", {"goal": goal})
         again = await client.ask("team_run", {"goal": goal, "plan": planned["output"]})
     assert ended["stop_reason"] == again["stop_reason"] == "team_done"
-    steps_of_teams = "select path from mark join run on n = run where flow = 'team' order by mark.id"
+    steps_of_teams = "select path from step join run on n = run where flow = 'team' order by step.id"
     paths = [path for (path,) in place.rows(steps_of_teams)]
     asked = [*steps, *(["synthesis"] if len(steps) > 1 else [])]
     assert paths == ["plan", *asked, *asked]

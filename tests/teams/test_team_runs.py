@@ -29,13 +29,13 @@ async def team(app: App, goal: str = "What is in the two files?", **more: Any) -
 
 
 def answer_at(place: Place, path: str) -> Mapping[str, Any]:
-    ((body,),) = place.rows("select body from mark join answer on answer.mark = mark.id where path = ?", path)
+    ((body,),) = place.rows("select body from step join answer on answer.step = step.id where path = ?", path)
     found: Mapping[str, Any] = json.loads(body)
     return found
 
 
 def sent_at(place: Place, path: str) -> Mapping[str, Any]:
-    ((sent,),) = place.rows("select sent from mark where path = ?", path)
+    ((sent,),) = place.rows("select sent from step where path = ?", path)
     found: Mapping[str, Any] = json.loads(sent)
     return found
 
@@ -195,7 +195,7 @@ async def test_agents_may_be_chosen_and_an_unknown_or_disabled_one_is_refused(pl
     async with App.open(place.settings(*lines), via="mcp") as app:
         report = await team(app, agents=("code_analyzer",))
         assert report.output["tasks"][0]["agent"] == "code_analyzer"
-        assert place.rows("select count(*) from mark where path = 'plan/repair-1'") == [(1,)]
+        assert place.rows("select count(*) from step where path = 'plan/repair-1'") == [(1,)]
         with pytest.raises(UnknownAgent):
             await team(app, agents=("code_analyser",))
         with pytest.raises(ConfigError):
@@ -260,7 +260,7 @@ async def test_a_plan_alone_has_the_plan_as_its_output_which_a_team_takes_when_i
         report = await team(app, plan=edited)
     assert report.summary == "answer of task-1/try-1/round-1"
     assert outcome_of(place, report.run_id)["stop_reason"] == "team_done"
-    assert place.rows("select count(*) from mark where path = 'plan'") == [(1,)]
+    assert place.rows("select count(*) from step where path = 'plan'") == [(1,)]
 
 
 async def test_the_whole_result_of_a_task_is_read_under_its_ref_by_the_tasks_after_it(place: Place) -> None:

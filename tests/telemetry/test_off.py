@@ -63,7 +63,7 @@ async def test_no_round_calls_or_allocates_anything_of_telemetry_that_is_off(pla
         allocated = tracemalloc.take_snapshot().filter_traces(filters).statistics("lineno")
         tracemalloc.stop()
         assert (await app.runs.report(run_id, ME)).status == "completed"
-    assert place.rows("select count(*) from mark where kind = 'round'") == [(ROUNDS,)]
+    assert place.rows("select count(*) from step where kind = 'round'") == [(ROUNDS,)]
     assert found[str(OURS / "execution" / "worker.py")] > ROUNDS
     assert of_telemetry(found) == 0
     assert [str(each) for each in allocated] == []

@@ -75,7 +75,7 @@ def test_the_server_that_takes_a_run_over_goes_on_with_its_trace(
         postgres.wait_until_locks_count(database, LEASE_S)
     with start_server(place, receiver, monkeypatch, OTEL_BSP_SCHEDULE_DELAY="60000") as first:
         run_id = call_in_trace(first, "planner_run", goal="look", wait_s=0)["run_id"]
-        wait_until(lambda: place.rows("select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: place.rows("select 1 from step where path = 'round-2'"))
         os.kill(first.pid, signal.SIGKILL)
     assert receiver.spans == []  # the first server has sent nothing
     with start_server(place, receiver, monkeypatch) as second:
@@ -85,7 +85,7 @@ def test_the_server_that_takes_a_run_over_goes_on_with_its_trace(
         wait_until(lambda: len(receiver.named("step round")) == 2)
         wait_until(lambda: names.TAKEOVERS.name in receiver.metrics)
     assert {span.trace for span in receiver.ours()} == {CLIENT_TRACE}
-    paths = {path for (path,) in place.rows("select path from mark")}
+    paths = {path for (path,) in place.rows("select path from step")}
     assert {span.path for span in receiver.ours() if span.name.startswith("step ")} == paths
     (takeover,) = receiver.named("takeover")
     assert takeover.parent == run.id

@@ -79,11 +79,11 @@ async def test_a_run_is_one_tree_of_spans_with_the_times_of_its_rows(place: Plac
         "execute_tool": {"step call"},
         "approval": {"step call"},
     }
-    rows = place.rows("select path, mark.at, answer.at from mark join answer on answer.mark = mark.id")
+    rows = place.rows("select path, step.at, answer.at from step join answer on answer.step = step.id")
     steps = {span.path: (span.started // 10**6, span.ended // 10**6) for span in spans if span.name.startswith("step")}
     assert steps == {path: (begun, answered) for path, begun, answered in rows}
     ((asked, decided, begun),) = place.rows(
-        "select asked_at, decided_at, attempt.at from approval join attempt on attempt.mark = approval.mark"
+        "select asked_at, decided_at, attempt.at from approval join attempt on attempt.step = approval.step"
     )
     (approval,) = telemetry.named("approval edit_file")
     assert (approval.started // 10**6, approval.ended // 10**6) == (asked, decided)
@@ -152,7 +152,7 @@ async def test_an_error_is_a_span_with_its_code_and_no_words(place: Place, telem
     async with telemetry.app(watched(place, reads("nowhere.txt"), says("done"))) as app:
         await start_run(app)
     (call,) = telemetry.named("execute_tool read_file")
-    ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call'")
+    ((body,),) = place.rows("select body from answer join step on step.id = answer.step where kind = 'call'")
     assert call.has_error
     assert call.attributes["error.type"] == json.loads(body)["code"]
     assert "nowhere" not in "".join(span.text() for span in telemetry.spans())
@@ -281,7 +281,7 @@ async def test_what_is_sent_again_after_a_takeover_is_counted_once(place: Place)
         assert (await answer_run(second, run_id, round_3__call_1={"content": "so"})).status == "completed"
     (takeover,) = other.named("takeover")
     assert takeover.attributes["kairos.owner.previous"] < takeover.attributes["kairos.owner"]
-    paths = {path for (path,) in place.rows("select path from mark")}
+    paths = {path for (path,) in place.rows("select path from step")}
     assert {span.path for span in other.spans() if span.name.startswith("step")} == paths
     again = {span.id for span in one.spans()} & {span.id for span in other.spans()}
     assert len(again) == len(one.spans())
@@ -302,7 +302,7 @@ async def test_a_step_of_every_kind_of_run_has_its_span(place: Place, telemetry:
     spans = telemetry.spans()
     known = by_id(spans)
     assert {span.path for span in spans if span.name.startswith("step")} == {
-        path for (path,) in place.rows("select path from mark")
+        path for (path,) in place.rows("select path from step")
     }
     assert all(span.parent in known for span in spans if not span.name.startswith("invoke_workflow"))
     agents = {span.attributes["gen_ai.agent.name"] for span in spans if span.path.startswith("task-1/")}
@@ -321,7 +321,7 @@ async def test_a_cycle_s_calls_are_named_by_their_tools(place: Place, telemetry:
     spans = telemetry.spans()
     known = by_id(spans)
     assert {span.path for span in spans if span.name.startswith("step")} == {
-        path for (path,) in place.rows("select path from mark")
+        path for (path,) in place.rows("select path from step")
     }
     (cycles,) = telemetry.named("invoke_workflow ooda_run")
     assert all(span.parent in known for span in spans if span is not cycles and span.name != cycles.name)
@@ -336,6 +336,6 @@ async def test_the_key_of_the_receiver_is_a_secret(place: Place, monkeypatch: py
     (place.workspace / "a.txt").write_text("alpha q8Zt=-44kd-PPva-7713\n")
     async with Telemetry().app(watched(place, reads("a.txt"), says("done"))) as app:
         await start_run(app)
-    ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call'")
+    ((body,),) = place.rows("select body from answer join step on step.id = answer.step where kind = 'call'")
     assert "44kd" not in body
     assert "[secret]" in body

@@ -17,7 +17,7 @@ from support.stdio_server import StdioClient
 from support.waiting import wait_until
 from test_command import CommandRunner, alive, assert_none_left, token
 
-from kairos_mcp.store.tool_memory import intent_name
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.tool import ToolContext, ToolMemory, probe_call
 
 pytestmark = pytest.mark.sandbox

@@ -15,7 +15,7 @@ from test_command import WITHIN_S, CommandRunner, body
 from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.store.tool_memory import intent_name
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.protected_paths import MAX_HELD
 from kairos_mcp.tools.files.content_hash import plain_hash

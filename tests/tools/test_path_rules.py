@@ -37,7 +37,7 @@ async def run_looks(place: Place, *rules: GateRule, mandate: str | None = None) 
     calls = [{"name": name, "arguments": given} for name, given in LOOKS]
     async with open_checked_app(place.settings({"tool_calls": calls}, says("done"), gate=rules)) as app:
         await rests(app, await start_run(app))
-    found = place.rows("select body from answer join mark on mark.id = mark where mark.kind = 'call' order by mark.id")
+    found = place.rows("select body from answer join step on step.id = step where step.kind = 'call' order by step.id")
     return [json.loads(body) for (body,) in found]
 
 

@@ -250,8 +250,8 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
         run_id = (await app.runs.start_planner(PlannerRequest("tidy up"), ME)).run_id
         assert (await rests(app, run_id)).status == "completed"
         await assert_all_lawful(app)
-    bodies = [json.loads(body) for (body,) in place.rows("select body from answer join mark on mark.id = mark"
-                                                         " where kind = 'call' order by mark")]  # fmt: skip
+    bodies = [json.loads(body) for (body,) in place.rows("select body from answer join step on step.id = step"
+                                                         " where kind = 'call' order by step")]  # fmt: skip
     assert "Sweep first." in bodies[0]["content"]
     assert "mandate_save" in bodies[1]["content"]
     assert (bodies[2]["code"], "mandates, ooda-cycle, planner-loop, tidy" in bodies[2]["content"]) == (
@@ -271,7 +271,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
         started = await app.cycles.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
         assert (await rests(app, started.run_id)).status == "completed"
         await assert_all_lawful(app)
-    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'decide/read-2/call-1'")
+    ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'decide/read-2/call-1'")
     assert "One cycle, phase by phase" in json.loads(body)["content"]
 
 

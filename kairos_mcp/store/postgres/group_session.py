@@ -31,9 +31,9 @@ _BEGIN = "begin"
 _LOCK_ALONE = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"
 _LOCK_SHARED = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared($1)"
 _LOCK_RUNS = "select n from run where n = any($1) order by n for no key update"
-_NEW_IDS = "select nextval(pg_get_serial_sequence('mark', 'id')) from generate_series(1, $1)"
+_NEW_IDS = "select nextval(pg_get_serial_sequence('step', 'id')) from generate_series(1, $1)"
 _STEPS_A_JOB = 4  # rows of steps that a job inserts at most, as a rule; for more their ids take a trip each
-_INTO_MARK = "insert into mark("
+_INTO_STEP = "insert into step("
 
 
 class _Expected(NamedTuple):
@@ -130,7 +130,7 @@ class GroupSession(PostgresSession):
         return False
 
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
-        if not statement.startswith(_INTO_MARK) or not self._mark_ids:
+        if not statement.startswith(_INTO_STEP) or not self._mark_ids:
             return super().insert(statement, bindings)
         number = self._mark_ids.popleft()
         self.rows(_with_id(statement), (number, *bindings))
@@ -174,7 +174,7 @@ class GroupSession(PostgresSession):
 @lru_cache(maxsize=16)
 def _with_id(statement: str) -> str:
     """Return a statement that inserts a step with an id that comes before its other bindings."""
-    return statement.replace(_INTO_MARK, f"{_INTO_MARK}id, ", 1).replace(" values (", " values (?, ", 1)
+    return statement.replace(_INTO_STEP, f"{_INTO_STEP}id, ", 1).replace(" values (", " values (?, ", 1)
 
 
 @lru_cache(maxsize=64)

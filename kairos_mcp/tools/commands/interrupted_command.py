@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.store.tool_memory import intent_name
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.protected_paths import ProtectedEntry, ProtectedSurvey, ProtectionRules
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch

@@ -15,7 +15,7 @@ from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.store.tool_memory import plan_name
+from kairos_mcp.store.tool_intents import plan_name
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import (
     BASE,

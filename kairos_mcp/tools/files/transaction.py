@@ -23,7 +23,7 @@ from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.secret_spans import Span
 from kairos_mcp.core.text import adds_hidden_characters
-from kairos_mcp.store.tool_memory import intent_name
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import Hashes
 from kairos_mcp.tools.files.workspace import Workspace

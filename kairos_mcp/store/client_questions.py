@@ -1,4 +1,4 @@
-"""Write the tables `ask` and `push`: what a client is asked, by which server, and what it answers, once.
+"""Write the tables `client_question` and `pushed_request`: what a client is asked, by which server, and its answer.
 
 An ask is for open steps or approvals. A client may be connected to several servers, and each of them is called about
 the run. One asks, and the others wait for the answer: as long as that server lives, the same client is asked by no
@@ -16,7 +16,7 @@ from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SAMPLING
 from kairos_mcp.store import decisions, settlements
-from kairos_mcp.store.client_requests import (
+from kairos_mcp.store.client_completions import (
     NewRequest,
     RequestOutcome,
     RequestRow,
@@ -125,7 +125,7 @@ def create_ask_once(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | 
 
 def consume_ask(session: Session, run: RunRow, nonce: str, at: int) -> bool:
     """Mark the ask as used; False for every caller but the first that brings its answers."""
-    once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
+    once = "update client_question set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
     return bool(session.rows(once, (at, nonce, run.n)))
 
 
@@ -206,7 +206,7 @@ def request_ids_of(session: Session, ask: AskRow) -> dict[str, int]:
     return {path: request.id for path, request in about if request.nonce == ask.nonce}
 
 
-_SELECT_ASK = "select nonce, run, keys, principal, client, at, consumed from ask where run = ?"
+_SELECT_ASK = "select nonce, run, keys, principal, client, at, consumed from client_question where run = ?"
 
 
 def find_ask(session: Session, n: int, nonce: str) -> AskRow | None:
@@ -232,7 +232,7 @@ def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk, asked_before: Se
     used_keys = [key for ask in asked_before for key in ask.keys]
     keys = {_unused_key(path, used_keys): path for path in new_ask.paths}
     session.rows(
-        "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
+        "insert into client_question(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
         (new_ask.nonce, run.n, json.dumps(keys), *new_ask.client, new_ask.at),
     )
     return AskRow(new_ask.nonce, run.n, keys, *new_ask.client, new_ask.at, None)
@@ -249,7 +249,7 @@ def _find_unanswered(session: Session, run: RunRow, new_ask: NewAsk, asked_befor
     ]
     if not unanswered:
         return None
-    rerouted = session.row("select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,))
+    rerouted = session.row("select coalesce(max(taken), 0) from inbox where run = ? and kind = 'reroute'", (run.n,))
     assert rerouted is not None
     return unanswered[-1] if unanswered[-1].at > rerouted[0] else None
 
@@ -261,7 +261,7 @@ def _unused_key(path: str, used: Sequence[str]) -> str:
 
 OLD_MS = 600_000  # after which a push counts for nothing: its end may not have been written
 _HOLD = (
-    "insert into push(run, key, owner, client, at) values (?, ?, ?, ?, ?) on conflict (run, key) do update"
+    "insert into pushed_request(run, key, owner, client, at) values (?, ?, ?, ?, ?) on conflict (run, key) do update"
     " set owner = excluded.owner, client = excluded.client, at = excluded.at"
 )
 
@@ -278,7 +278,7 @@ class NewPush(NamedTuple):
 
 def claim(session: Session, owners: Owners, new: NewPush) -> bool:
     """Claim what a server is about to ask; False where another living server is asking the same client."""
-    found = session.row("select owner, client, at from push where run = ? and key = ?", (new.run, new.key))
+    found = session.row("select owner, client, at from pushed_request where run = ? and key = ?", (new.run, new.key))
     if found is not None:
         owner, client, at = found
         is_of_another = owner != new.owner and client == new.client and new.at - at <= OLD_MS
@@ -290,4 +290,4 @@ def claim(session: Session, owners: Owners, new: NewPush) -> bool:
 
 def release(session: Session, run: int, key: str, owner: int) -> None:
     """Give up what this server claimed: the client has answered, or is asked no more."""
-    session.rows("delete from push where run = ? and key = ? and owner = ?", (run, key, owner))
+    session.rows("delete from pushed_request where run = ? and key = ? and owner = ?", (run, key, owner))

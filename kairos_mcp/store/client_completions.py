@@ -1,4 +1,4 @@
-"""Write the table `request`: completions of open steps that a client's model was asked for.
+"""Write the table `client_completion`: completions of open steps that a client's model was asked for.
 
 A step has at most one outstanding request. One that ends without an answer, unless its client refused, is withdrawn,
 and counts as an attempt. It is charged with its bound (the most that it can have cost), as far as so much is left,
@@ -79,27 +79,30 @@ class RequestOutcome(NamedTuple):
     fence: int | None = None
 
 
-_COLUMNS = "request.id, request.mark, session, nonce, request.at, bound, ended, ended_at, charged"
-_SELECT = f"select {_COLUMNS} from request"
+_COLUMNS = "asked.id, asked.step, session, nonce, asked.at, bound, ended, ended_at, charged"
+_SELECT = f"select {_COLUMNS} from client_completion as asked"
 IS_UNCHARGED = "(ended is null or (ended = 'withdrawn' and charged is null))"
 """SQL for whether a request is outstanding, or was withdrawn and is not charged yet."""
-_SELECT_UNCHARGED = f"{_SELECT} where mark = ? and {IS_UNCHARGED} order by id"
+_SELECT_UNCHARGED = f"{_SELECT} where step = ? and {IS_UNCHARGED} order by id"
 _SELECT_BY_ID = f"{_SELECT} where id = ?"
 # Both begin at steps, since a run may have had thousands of requests.
-_SELECT_ABOUT = f"select path, {_COLUMNS} from mark join request on request.mark = mark.id where mark.run = ?"
+_SELECT_ABOUT = (
+    f"select path, {_COLUMNS} from step join client_completion as asked on asked.step = step.id where step.run = ?"
+)
 _SELECT_UNCHARGED_OF_RUN = f"""
-    select path, {_COLUMNS} from waiting join mark on mark.id = waiting.mark join request on request.mark = mark.id
-    where waiting.run = ? and ended = 'withdrawn' and charged is null order by request.id
+    select path, {_COLUMNS} from waiting join step on step.id = waiting.step
+        join client_completion as asked on asked.step = step.id
+    where waiting.run = ? and ended = 'withdrawn' and charged is null order by asked.id
 """
 
 
 _INSERT_FIRST = """
-    insert into request(run, mark, session, nonce, at, bound)
-    select run.n, mark.id, ?, ?, ?, ? from run join mark on mark.run = run.n join waiting on waiting.run = run.n
-        and waiting.mark = mark.id where run.n = ? and path = ?
+    insert into client_completion(run, step, session, nonce, at, bound)
+    select run.n, step.id, ?, ?, ?, ? from run join step on step.run = run.n join waiting on waiting.run = run.n
+        and waiting.step = step.id where run.n = ? and path = ?
         and route = 'sampling' and paused is null and outcome is null
-        and not exists (select 1 from attempt where attempt.mark = mark.id)
-        and not exists (select 1 from request where request.mark = mark.id) returning id
+        and not exists (select 1 from attempt where attempt.step = step.id)
+        and not exists (select 1 from client_completion where client_completion.step = step.id) returning id
 """
 
 
@@ -129,7 +132,7 @@ def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], ow
     if before or not all(step.held.model_calls for step in steps):
         end_requests(session, before, "withdrawn", at)
         return RequestOutcome(fence=take_run(session, run.n, owner, ()))
-    insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
+    insert = "insert into client_completion(run, step, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
     numbers = [
         session.insert(insert, (run.n, step.id, request.session, request.nonce, at, encode_units(request.bound)))
         for step, request in zip(steps, new, strict=True)
@@ -148,13 +151,13 @@ def withdraw(session: Session, run: RunRow, requests: Sequence[int], owner: int,
 
 def withdraw_all(session: Session, run: int, at: int) -> None:
     """Withdraw all outstanding requests of a run."""
-    found = session.rows("select id from request where run = ? and ended is null", (run,))
+    found = session.rows("select id from client_completion where run = ? and ended is null", (run,))
     end_requests(session, [number for (number,) in found], "withdrawn", at)
 
 
 def end_requests(session: Session, requests: Iterable[int], ending: Ending, at: int) -> bool:
     """Record how outstanding requests ended; False where none of them was outstanding any more."""
-    statement = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
+    statement = "update client_completion set ended = ?, ended_at = ? where id = ? and ended is null returning id"
     ended = [session.rows(statement, (ending, at, number)) for number in requests]
     return any(ended)
 
@@ -166,12 +169,12 @@ def requests_of_step(session: Session, step_id: int) -> list[RequestRow]:
 
 def is_withdrawn(session: Session, request: int) -> bool:
     """Whether the request was withdrawn, so that another takes its place."""
-    return session.row("select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
+    return session.row("select 1 from client_completion where id = ? and ended = 'withdrawn'", (request,)) is not None
 
 
 def requests_about(session: Session, n: int, paths: Sequence[str]) -> list[tuple[str, RequestRow]]:
     """Return all requests about these steps of a run, each with its step's path, oldest first."""
-    found = session.rows(f"{_SELECT_ABOUT} and path in ({placeholders(paths)}) order by request.id", (n, *paths))
+    found = session.rows(f"{_SELECT_ABOUT} and path in ({placeholders(paths)}) order by asked.id", (n, *paths))
     return [(path, RequestRow._make(request)) for path, *request in found]
 
 
@@ -187,7 +190,7 @@ def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
 def record_charge(session: Session, requests: Iterable[int], attempt: int) -> None:
     """Record which attempt the bound of these requests was charged to."""
     for number in requests:
-        session.rows("update request set charged = ? where id = ?", (attempt, number))
+        session.rows("update client_completion set charged = ? where id = ?", (attempt, number))
 
 
 def charge_abandoned(session: Session, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
@@ -209,12 +212,12 @@ def settle_answered(
         answered = _read_request(session, request)
     if answered is not None:
         session.rows(
-            "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",
+            "update client_completion set ended = 'answered', ended_at = ?, charged = null where id = ?",
             (at, answered.id),
         )
         if answered.charged is not None and others:  # its bound now stands for the request that came after it
             session.rows(
-                "update request set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
+                "update client_completion set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
                 (at, answered.charged, others[0].id),
             )
             others = others[1:]
@@ -236,15 +239,18 @@ def _charge_requests(
         lost = batch.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
         batch.settle(step.path, NOTHING, lost, step.shared)
         attempt = session.insert(
-            "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+            "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
             " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
             (
                 *(step.id, fence, at, encode_units(counts_of(step.kind)._replace(rounds=0))),
                 *((step.newest or step).sent_text, encode_units(lost), WITHDRAWN, (step.newest or step).shared_text),
             ),
         )
-        ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"
-        session.rows(ended, (at, attempt, request.id))
+        session.rows(
+            "update client_completion set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ?"
+            " where id = ?",
+            (at, attempt, request.id),
+        )
 
 
 def _refund_bound(session: Session, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
@@ -262,7 +268,7 @@ def _refund_bound(session: Session, batch: ReservationBatch, step: StepRow, atte
 
 def _shared_before(session: Session, step: StepRow, attempt: int) -> SharedAccountIds:
     """Return the shared accounts that an attempt's `lost` was charged to: those of the attempt before it."""
-    before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
+    before = "select shared from attempt where step = ? and id < ? order by id desc limit 1"
     found = session.row(before, (step.id, attempt))
     return decode_shared(step.shared_text if found is None else found[0])
 

@@ -12,12 +12,12 @@ from kairos_mcp.store.rows import Session
 _PLAN = "plan "  # the prefix of the names of what single calls share
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
-    "select memory.body from run as mine join run as other on other.principal = mine.principal"
+    "select body from run as mine join run as other on other.principal = mine.principal"
     " and other.workspace is not distinct from mine.workspace and other.place is not distinct from mine.place"
     " and other.flow = mine.flow"
-    " join memory on memory.run = other.n where mine.n = ? and mine.flow = 'call' and memory.name = ? limit 1"
+    " join tool_intent on tool_intent.run = other.n where mine.n = ? and mine.flow = 'call' and name = ? limit 1"
 )
-_HAS_ANSWER = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"
+_HAS_ANSWER = "select 1 from step join answer on answer.step = step.id where run = ? and path = ?"
 
 
 def intent_name(path: str) -> str:
@@ -41,7 +41,7 @@ def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, n
     if known is None:
         if name.startswith(_INTENT) and _is_answered(session, run, name.removeprefix(_INTENT)):
             raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
-        session.rows("insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
+        session.rows("insert into tool_intent(run, name, body) values (?, ?, ?)", (run, name, text))
     elif known != text:
         raise ValueError(f"{name} is kept already, otherwise")
 
@@ -52,12 +52,12 @@ def _is_answered(session: Session, run: int, path: str) -> bool:
 
 def forget_call(session: Session, run: int, path: str) -> None:
     """Delete the intent of the call at this path, which has its answer or begins again. Part of a transaction."""
-    session.rows("delete from memory where run = ? and name = ?", (run, intent_name(path)))
+    session.rows("delete from tool_intent where run = ? and name = ?", (run, intent_name(path)))
 
 
 def forget_calls(session: Session, run: int) -> None:
     """Delete the intents of all calls of a run that ends, including those of unknown outcome."""
-    session.rows("delete from memory where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
+    session.rows("delete from tool_intent where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
 
 
 def check_owner(session: Session, run: int, run_id: str, owner: int, fence: int) -> None:
@@ -80,5 +80,5 @@ def recall(session: Session, run: int, name: str) -> str | None:
 
 
 def _recall_own(session: Session, run: int, name: str) -> str | None:
-    found = session.row("select body from memory where run = ? and name = ?", (run, name))
+    found = session.row("select body from tool_intent where run = ? and name = ?", (run, name))
     return found[0] if found else None
