@@ -41,7 +41,7 @@ class MandateDetails(Operations):
     async def read(self, mandate_id: str, workspace: str | None, caller: Caller) -> JsonObject:
         """Return a mandate as it is listed, with its text and the schema of one, the ids of its newest runs, their
         cycles (oldest first), its lessons, and today's account. Raises UnknownMandate, BadArguments."""
-        row = await self._mandates.find_saved(MandateRef(mandate_id, workspace=workspace), caller, or_unplaced=True)
+        row = await self._mandates.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         item = _with_words(await self._mandates.show(mandate_id, caller, workspace))
         run_ids, account, learned = await self._store.read(lambda session: self._read(session, row, caller))
         cycles: list[JsonObject] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -82,7 +81,7 @@ class Mandates(Operations):
     async def show(self, mandate_id: str, caller: Caller, workspace: str | None = None) -> JsonObject:
         """Return a saved mandate as `mandate_list` does, with its text under `mandate`. Raises UnknownMandate,
         BadArguments."""
-        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller, or_unplaced=True)
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
         return {**item, "mandate": mandate_of_row(row).as_json()}
 
@@ -121,7 +120,7 @@ class Mandates(Operations):
         `shown`: the digest of the text that was looked at. Raises UnknownMandate, BadArguments; Stale while it has an
         open run, or where the text is another one by now.
         """
-        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller, or_unplaced=True)
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         if shown not in (None, row.digest):
             raise _changed_since(row.id)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
@@ -129,14 +128,10 @@ class Mandates(Operations):
         return item
 
     async def move(self, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
-        """Move a mandate into another workspace. Raises UnknownMandate, BadArguments.
-
-        Of several with this id, the one that belongs to no folder yet is moved.
-        """
+        """Move a mandate into another workspace. Raises UnknownMandate, BadArguments."""
 
         def find(session: Session) -> MandateRow:
-            found = mandates.find_by_id(session, caller.principal, mandate_id)
-            rows = [row for row in found if row.workspace is None] or found
+            rows = mandates.find_by_id(session, caller.principal, mandate_id)
             if not rows:
                 raise self._unknown_mandate(session, mandate_id, caller)
             if len(rows) > 1:
@@ -249,11 +244,10 @@ class Mandates(Operations):
             )
         return mandate, secrets, workspace
 
-    async def find_saved(self, mandate_ref: MandateRef, caller: Caller, *, or_unplaced: bool = False) -> MandateRow:
+    async def find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
         """Find the saved mandate of this id in the named folder, else in any of this server's folders.
 
-        Raises UnknownMandate; BadArguments where two folders have one, or, unless `or_unplaced`, where it belongs to no
-        folder yet.
+        Raises UnknownMandate; BadArguments where two folders have one.
         """
         mandate_id = mandate_ref.mandate_id or ""
         workspaces = (
@@ -269,21 +263,9 @@ class Mandates(Operations):
                 return found[0]
             if found:
                 raise _ambiguous_mandate(found, caller)
-            homeless = next((row for row in rows if row.workspace is None), None)
-            if homeless is not None and or_unplaced:
-                return homeless
-            if homeless is not None:
-                raise self.unplaced_error(homeless)
             raise self._unknown_mandate(session, mandate_id, caller)
 
         return await self._store.read(find)
-
-    def unplaced_error(self, row: MandateRow) -> BadArguments:
-        folder = shlex.quote(str(self._settings.workspaces[0])) if len(self._settings.workspaces) == 1 else "DIR"
-        return BadArguments(
-            f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
-            f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
-        )
 
     def _unknown_mandate(self, session: Session, mandate_id: str, caller: Caller) -> UnknownMandate:
         """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in
@@ -325,9 +307,7 @@ class Mandates(Operations):
             item["last_due"] = None if row.last_due is None else format_time(row.last_due)
             at = next_due_of(row, mandate.schedule, self._clock())
             item["next_due"] = None if at is None else format_time(at)
-        if row.workspace is None:
-            item["hint"] = self._context.complete_commands(self.unplaced_error(row).hint, caller)
-        newest = mandates.newest_run(session, row.principal, row.workspace or "", row.id)
+        newest = mandates.newest_run(session, row.principal, row.workspace, row.id)
         if newest is None:
             return item
         waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
@@ -340,15 +320,13 @@ def due_times_of(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ..
 
 
 def next_due_of(row: MandateRow, schedule: Schedule, now: int) -> int | None:
-    """Return the first time that a mandate is or will be due; None for one that belongs to no folder, or never is."""
-    if row.workspace is None:
-        return None
+    """Return the first time that a mandate is or will be due; None if it never is."""
     return next(iter(due_times_of(row, schedule, now)), None) or next_time(schedule, now)
 
 
 def _cursor_after(row: MandateRow) -> str:
     """Return the cursor of a page that ends with this row: its id, and a hash of its workspace, which may be secret."""
-    return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
+    return f"{row.id}.{sha256(row.workspace.encode()).hexdigest()[:8]}"
 
 
 def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:

@@ -81,7 +81,7 @@ class Schedules(Operations):
         found = [(row, mandate_of_row(row).schedule) for row in rows]
         if only is not None and any(schedule is None for _, schedule in found):
             raise BadArguments(f"The mandate {only} has no schedule.", "Run it without --due.")
-        return [(row, schedule) for row, schedule in found if schedule is not None and row.workspace is not None]
+        return [(row, schedule) for row, schedule in found if schedule is not None]
 
     async def list_unattended(self, times: Sequence[ScheduledTime], caller: Caller) -> list[ScheduledTime]:
         """Return those of the due times for which no run was begun and no model is here to begin one."""
@@ -94,16 +94,10 @@ class Schedules(Operations):
 
         return await self._store.read(lambda session: [time for time in times if is_unattended(session, time)])
 
-    async def unplaced_notes(self, caller: Caller) -> list[str]:
-        """Return a note for each mandate that belongs to no folder yet, and so is not run."""
-        rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, ()))
-        return [str(self._mandates.unplaced_error(row)) for row in rows if row.workspace is None]
-
     async def notes_for_person(self, caller: Caller) -> list[str]:
-        """Return a note for each mandate of this server's folders that a person has to do something about: one that
-        belongs to no folder yet, one that is due while no model is here to work on it."""
+        """Return a note for each mandate of this server's folders that is due while no model is here to work on it."""
         unattended = await self.list_unattended(await self.list_due(None, caller), caller)
-        return [*await self.unplaced_notes(caller), *map(unattended_note, unattended)]
+        return list(map(unattended_note, unattended))
 
 
 def _time_of(row: MandateRow, at: int) -> ScheduledTime:

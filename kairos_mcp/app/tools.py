@@ -267,22 +267,7 @@ class Tools(Operations):
     async def source_notes(self) -> tuple[str, ...]:
         """Return the notes that the sources have made so far: no server is started."""
         registry = await self._factory.registry(self._factory.find_workspace(None))
-        return (*registry.notes(("*",)), *await self._adopted_servers(), *await self.unused_gate_rules())
-
-    async def _adopted_servers(self) -> list[str]:
-        """Return a note for each server whose approvals were made for an older form of pin, and adopted since."""
-        servers = self._known_servers(await self._registrations()) if self._store.exists else []
-        if not servers:
-            return []
-        from kairos_mcp.tools.mcp_servers import pin_source
-
-        adopted = DefinitionTable(self._store).list_adopted()
-        return [
-            f"{setting.name}: what was approved of it before pins held the names of variables and headers was adopted "
-            f"for what is configured now ({_server_address(setting)}); `kairos-mcp tools list` shows it."
-            for setting in servers
-            if pin_source(setting) in adopted
-        ]
+        return (*registry.notes(("*",)), *await self.unused_gate_rules())
 
     async def list_waiting(self) -> list[PendingDefinition]:
         """Return the definitions that wait for a person's approval, as far as they are known; starts no server."""
@@ -332,11 +317,11 @@ class Tools(Operations):
         servers = self._known_servers(found)
         if not servers:
             return found
-        from kairos_mcp.tools.mcp_servers import offered_name_of, settle_pin_source
+        from kairos_mcp.tools.mcp_servers import offered_name_of, pin_source
 
         definitions = DefinitionTable(self._store)
         for setting in servers:
-            for row in definitions.read_source(settle_pin_source(setting, definitions, self._clock())) or ():
+            for row in definitions.read_source(pin_source(setting)) or ():
                 found.append(
                     PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _server_address(setting))
                 )

@@ -204,8 +204,7 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str], ScheduledTime | None]:
         due = await app.schedules.list_due(mandate_id, PERSON)
         unattended = await app.schedules.list_unattended(due, PERSON) if options.route == "auto" else []
-        unplaced = await app.schedules.unplaced_notes(PERSON) if mandate_id is None else []
-        notes = [*unplaced, *map(unattended_note, unattended)]
+        notes = list(map(unattended_note, unattended))
         return due, unattended, notes, await app.schedules.find_next_due(mandate_id, PERSON)
 
     due, unattended, notes, coming = with_app(settings_here(flags), find_due)

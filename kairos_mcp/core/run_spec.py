@@ -116,8 +116,8 @@ class FrozenAgent:
 @dataclass(frozen=True, slots=True)
 class FrozenTeam:
     """What a team is, stored as one text. `planner`: the planner's prompt. `plan`: one that was given. `records`: what
-    the agents did before, in words. `files`: names of the workspace's files. `lists_names`, `max_tasks`,
-    `weighs_power`: see `TeamInput`."""
+    the agents did before, in words. `files`: names of the workspace's files. `lists_names`, `max_tasks`:
+    see `TeamInput`."""
 
     agents: tuple[FrozenAgent, ...]
     planner: str
@@ -128,7 +128,6 @@ class FrozenTeam:
     plan: JsonObject | None = None
     lists_names: bool | None = None
     max_tasks: int | None = None
-    weighs_power: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,19 +183,14 @@ class Spec:
     find, `carried_text` is what a mandate's run takes over from earlier ones, `stretch` its allowance while nobody
     looks.
     Of the phases of OODA: `reads` names the tools that observe and decide may call, `may` those that act may run, both
-    within `tools_text`; `mandate` is the id under which the mandate is saved; `idle_cycles`: after how many noops in a
-    row a run ends, None in older specs: never.
-    `checks_first`: acceptance checks that hold at the start end the run before its first cycle; None in older specs.
+    within `tools_text`; `mandate` is the id under which the mandate is saved;
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
-    `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
-    `counts_calls`: a turn whose calls can't be read counts as one that can't be read; None in older specs.
     `has_goal`: the user prompt stands in the conversation that it goes on with; None: it follows that.
     `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
-    `grants_rounds`: a loop that asks for more rounds may get some; None in older specs, and where the caller limited
-    the rounds: it gets none.
-    `dialect` is that of a provider; None in older specs: the one in the settings. `from_round`: at which round the
+    `grants_rounds`: a loop that asks for more rounds may get some; not where the caller limited the rounds.
+    `dialect` is that of a provider. `from_round`: at which round the
     conversation of the run that it `continues` was cut; None: it goes on from that run's end.
     `fork_text`: the `FrozenFork` of a run that goes on at a step of the run that it `continues`, with that run's spec;
     then `from_round` is the path of that step.
@@ -233,12 +227,9 @@ class Spec:
     may: tuple[str, ...] | None = None
     stretch: UnattendedAllowance | None = None
     dialect: DialectName | None = None
-    idle_cycles: int | None = None
     given_by: str | None = None
     joining: tuple[str, ...] | None = None
-    checks_first: bool | None = None
     looks_first: bool | None = None
-    singular: bool | None = None
     from_round: str | None = None
     grants_rounds: bool | None = None
     agent: str | None = None
@@ -246,6 +237,5 @@ class Spec:
     team_prompts_text: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
-    counts_calls: bool | None = None
     has_goal: bool | None = None
     fork_text: str | None = None

@@ -84,13 +84,9 @@ class StalledLoop:
 
 @dataclass(slots=True)
 class LoopGuards:
-    """What is remembered from turn to turn. `newest_results` grows by one entry for each different call.
-
-    `counts_calls`: see `PlannerInput`.
-    """
+    """What is remembered from turn to turn. `newest_results` grows by one entry for each different call."""
 
     prompts: Prompts
-    counts_calls: bool = True
     useless_turns: int = 0  # cut off or empty, in a row
     unreadable_turns: int = 0  # in a row
     failed_turns: int = 0  # turns in a row in which no call succeeded
@@ -102,7 +98,7 @@ class LoopGuards:
         """Count a turn, and return the reason to end the run after it, if there is one."""
         self.warning = None
         is_unreadable = kind == "unreadable" or (
-            kind == "calls" and self.counts_calls and all(call.unreadable is not None for call in turn.tool_calls)
+            kind == "calls" and all(call.unreadable is not None for call in turn.tool_calls)
         )
         self.useless_turns = self.useless_turns + 1 if kind in ("truncated", "empty") else 0
         self.unreadable_turns = self.unreadable_turns + 1 if is_unreadable else 0
@@ -170,7 +166,6 @@ class LoopRecord:
     last_text: str = ""  # the last text of the model that could be read
     calls: Counter[tuple[str, bool]] = field(default_factory=Counter)  # how many, by (tool, whether they succeeded)
     notes: list[str] = field(default_factory=list)
-    counts_alike: bool = False  # for the summary, see `summarize_record`
 
     def record_turn(self, turn: Completion, kind: TurnKind) -> None:
         """Count a round and keep its text."""
@@ -199,23 +194,19 @@ class LoopRecord:
 
     def summary(self) -> str:
         """Return the summary that is made from the record."""
-        return summarize_record(self.rounds, self.calls, self.last_text, counts_alike=self.counts_alike)
+        return summarize_record(self.rounds, self.calls, self.last_text)
 
 
-def summarize_record(
-    rounds: int, calls: Counter[tuple[str, bool]], last_text: str, *, counts_alike: bool = False
-) -> str:
+def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: str) -> str:
     """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text.
 
-    `calls`: how many, by (tool, whether they succeeded). `counts_alike`: one call is worded as "1 calls", as records of
-    older runs have it.
+    `calls`: how many, by (tool, whether they succeeded).
     """
     lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
     for tool in dict.fromkeys(tool for tool, _ in calls):
         failed = calls[tool, False]
         number = calls[tool, True] + failed
-        counted = f"{number} calls" if counts_alike else count_of(number, "call")
-        lines.append(f"- {tool}: {counted}" + (f", {failed} failed" if failed else ""))
+        lines.append(f"- {tool}: {count_of(number, 'call')}" + (f", {failed} failed" if failed else ""))
     if last_text:
         left_out = len(last_text) - _MAX_TEXT_CHARS
         lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]

@@ -30,8 +30,8 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
     guards, record, predecessor, has_asked_back, was_too_long = (
-        LoopGuards(prompts, counts_calls=planner_input.counts_calls),
-        LoopRecord(counts_alike=planner_input.counts_alike),
+        LoopGuards(prompts),
+        LoopRecord(),
         None,
         False,
         False,
@@ -59,7 +59,6 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             predecessor,
         )
         if isinstance(turn, Failure) and turn.code == CONTEXT_FULL and not was_too_long:
-            # No record of before this was added has such a failure, so all of them replay as they were.
             was_too_long = True
             record.notes.append(turn.message)
             continue

@@ -31,12 +31,6 @@ def prompt_field(*placeholders: str) -> str:
     return text
 
 
-def later_prompt_field(*placeholders: str) -> str:
-    """Declare a text that older specs lack: it is empty there, and changes nothing in their runs."""
-    text: str = field(default="", metadata={"placeholders": placeholders})
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class Prompts:
     """Every sentence that the loop itself says to a model; each comes from the prompt file of its name."""
@@ -54,9 +48,9 @@ class Prompts:
     shrunk: str = prompt_field("chars", "ref")  # in place of an older result
     shrunk_earlier: str = prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
     outside: str = prompt_field("tool", "call")  # the one line above each result
-    quoted: str = later_prompt_field("text")  # what a model wrote in an earlier step
-    look_first: str = later_prompt_field()  # an answer without any look at a file is asked back
-    goal_again: str = later_prompt_field("goal")  # reminder after results, for a small model
+    quoted: str = prompt_field("text")  # what a model wrote in an earlier step
+    look_first: str = prompt_field()  # an answer without any look at a file is asked back
+    goal_again: str = prompt_field("goal")  # reminder after results, for a small model
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> Prompts:
@@ -72,8 +66,7 @@ class PlannerInput:
     """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
 
     `looks_first`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
-    reminded after results; empty for others. `counts_alike`: of an older spec, whose summaries say "1 calls".
-    `counts_calls`: a turn whose calls can't be read counts as one that can't be read; not in older specs.
+    reminded after results; empty for others.
     `has_goal`: the user prompt is a message of `history` already, where a run goes on at a round without a new turn.
     """
 
@@ -87,8 +80,6 @@ class PlannerInput:
     prompts: Prompts
     looks_first: bool = False
     repeated_goal: str = ""
-    counts_alike: bool = False
-    counts_calls: bool = True
     has_goal: bool = False
 
     def opening_conversation(self) -> Conversation:
@@ -131,9 +122,8 @@ def render_prompt(template: str, **values: object) -> str:
 
 
 def quote_model_text(template: str, text: str) -> str:
-    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty; without the
-    template (older specs) the text is returned as it is."""
-    return render_prompt(template, text=quote_lines(text)) if template and text else text
+    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty."""
+    return render_prompt(template, text=quote_lines(text)) if text else text
 
 
 def quote_lines(text: str) -> str:
@@ -313,7 +303,7 @@ def compact_conversation(
         if not usage.is_third_smaller(shorter, conversation):
             return _why_not_shortened(conversation, planner_input)
         return CompactionResult(shorter, usage.after_compaction(), note)
-    middle_text = render_transcript(middle, usage, quoted=bool(planner_input.prompts.quoted))
+    middle_text = render_transcript(middle, usage)
     answer = yield from RequestCompletion(
         f"{name}/compact",
         "compact",
@@ -347,16 +337,15 @@ def _why_not_shortened(conversation: Conversation, planner_input: PlannerInput) 
     )
 
 
-def render_transcript(middle: Sequence[Message], usage: ContextUsage, *, quoted: bool = True) -> str:
+def render_transcript(middle: Sequence[Message], usage: ContextUsage) -> str:
     """Render the middle as text for the summary: its first part (an earlier summary) and its newest ones.
 
-    Each part is quoted, so that none can pass for another (older specs lack the template, and stay unquoted). The limit
-    in characters is half the context's tokens: an eighth of the context in English, and half of it in a script with one
-    character per token.
+    Each part is quoted, so that none can pass for another. The limit in characters is half the context's tokens: an
+    eighth of the context in English, and half of it in a script with one character per token.
     """
     limit = max(usage.context_tokens // 2, 1_000)
     parts = [part for message in middle for part in _message_parts(message)]
-    pieces = [f"{heading}\n{quote_lines(body) if quoted else body}" for heading, body in parts]
+    pieces = [f"{heading}\n{quote_lines(body)}" for heading, body in parts]
     piece_limit = max(limit // len(pieces), 160)
     first = _clip_text(pieces[0], max(limit // 4, piece_limit))
     newest: list[str] = []

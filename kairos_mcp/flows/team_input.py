@@ -62,9 +62,7 @@ class TeamInput:
     system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
     that was given, so that none is asked for. `lists_names`: the schema lists the names that a plan may hold, for small
     models, which write those of files where tools are asked for. `max_tasks`: of one plan.
-    `weighs_power`: a failed task goes to the least powerful agent that fits; in older specs to the first.
-    `loop`: what the loops of all agents have in common;
-    its system prompt, goal and tools are replaced.
+    `loop`: what the loops of all agents have in common; its system prompt, goal and tools are replaced.
     """
 
     goal: str
@@ -79,15 +77,14 @@ class TeamInput:
     plan: Plan | None = None
     lists_names: bool = False
     max_tasks: int = MAX_TASKS
-    weighs_power: bool = True
 
     @property
     def agent_tools(self) -> AgentTools:
         return {agent.name: [spec.name for spec in agent.tools] for agent in self.agents.values()}
 
     def next_agent(self, task: PlannedTask) -> str | None:
-        """Return the agent that tries a failed task once more; None where no other fits."""
-        return other_agent(task, self.agent_tools, lambda name: self.agents[name].power if self.weighs_power else 0)
+        """Return the least powerful other agent that fits, to try a failed task once more; None if none does."""
+        return other_agent(task, self.agent_tools, lambda name: self.agents[name].power)
 
     def plan_conversation(self) -> Conversation:
         """Return what a plan is asked with."""

@@ -307,9 +307,10 @@ class ResumedRequest:
     def from_sealed(state: str | None) -> ResumedRequest | None:
         if state is None:
             return None
-        run_id, nonces, rounds, dialect, at, skipped, *rest = json.loads(state)
-        digests = tuple((key, digest) for key, digest in rest[0]) if rest else ()  # older states have none
-        return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), digests)
+        run_id, nonces, rounds, dialect, at, skipped, digests = json.loads(state)
+        return ResumedRequest(
+            run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), tuple((key, digest) for key, digest in digests)
+        )
 
 
 @dataclass(frozen=True, slots=True)

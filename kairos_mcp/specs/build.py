@@ -185,8 +185,6 @@ def build_planner_spec(
         dialect=dialect,
         joining=(globs or ()) if offer.finds_late_tools else None,
         looks_first=(is_short and kept is None and offers_files(offer.shown)) or None,
-        singular=True,
-        counts_calls=True,
         has_goal=(kept is not None) or None,
         from_round=request.from_round,
         agent=None if agent is None else agent.name,

@@ -113,7 +113,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
     chosen = request.cycles or mandate.max_cycles
-    spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch, checks_first=True)
+    spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
@@ -164,7 +164,6 @@ def _build_ooda_spec(
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
-        idle_cycles=cycles.IDLE_CYCLES,
         joining=() if offer.finds_late_tools else None,
     )
     return spec, [*notes, *offer.notes]

@@ -104,7 +104,6 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         None if given is None else given.as_json(),
         is_small or None,
         MAX_TASKS,
-        weighs_power=True,
     )
     dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
     small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()
@@ -122,8 +121,6 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         dialect_text=builder.keep(encode(load_text_prompts(settings, is_brief=is_small))),
         asked_route=choice.asked,
         dialect=dialect,
-        singular=True,
-        counts_calls=True,
         grants_rounds=grants_rounds or None,
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),

@@ -107,8 +107,6 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
         prompts=_load_prompts(text(spec.prompts_text)),
         looks_first=bool(spec.looks_first),
         repeated_goal=spec.goal.strip() if spec.looks_first else "",
-        counts_alike=not spec.singular,
-        counts_calls=bool(spec.counts_calls),
         has_goal=bool(spec.has_goal),
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
@@ -119,10 +117,7 @@ def _load_team_spec(
     spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None
 ) -> LoadedSpec:
     prompts = _load_prompts(text(spec.prompts_text))
-    loop = PlannerInput(
-        *("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts),
-        counts_calls=bool(spec.counts_calls),
-    )
+    loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
     loaded = load_team(spec, text, offered, loop)
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded, forks=loaded.forks)
@@ -201,7 +196,6 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
         bool(frozen.lists_names),
         frozen.max_tasks or EARLIER_MAX_TASKS,
-        bool(frozen.weighs_power),
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
     return LoadedTeam(team_input, models, spec.flow == "plan", _load_forks(spec, text))
@@ -246,9 +240,7 @@ def load_cycle(
         decode(CarryOver, text(spec.carried_text)),
         frozenset(each.name for each in behind),
         tools.find(SEARCH) if behind or spec.joining is not None else None,
-        spec.idle_cycles,
         spec.joining is not None,
-        bool(spec.checks_first),
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
     return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)

@@ -21,13 +21,13 @@ from kairos_mcp.store.rows import Session, decode_fields, json_or_null, placehol
 class MandateRow:
     """A saved mandate. Times in milliseconds since 1970.
 
-    `workspace`: the real path of its folder, '' for none, None if it was saved before mandates belonged to a folder;
+    `workspace`: the real path of its folder, '' for none;
     `place`: of the machines where that folder is, None: any. `body`: its JSON. `digest` and `goal_hash`: SHA-256 in
     hex. `last_due`: the newest time of its schedule that it was run for.
     """
 
     principal: str
-    workspace: str | None
+    workspace: str
     id: str
     body: str
     digest: str
@@ -47,7 +47,7 @@ def save(session: Session, new: MandateRow) -> bool:
     A mandate whose schedule changed is due from now on, not for times of the past. Raises BadArguments where another
     place has one with this id in a folder of this path.
     """
-    known = find(session, new.principal, new.workspace or "", new.id)
+    known = find(session, new.principal, new.workspace, new.id)
     if known is not None and known.place not in (None, new.place):
         raise BadArguments(
             f"The mandate {new.id} belongs to a folder of the same path at the place {known.place}.",
@@ -66,27 +66,18 @@ def save(session: Session, new: MandateRow) -> bool:
 
 
 def move(session: Session, old: MandateRow, new: MandateRow) -> None:
-    """Move a mandate to another workspace. Raises BadArguments where that workspace has one with this id.
-
-    One that had no workspace keeps what its runs have used today.
-    """
-    if find(session, new.principal, new.workspace or "", new.id) is not None:
+    """Move a mandate to another workspace. Raises BadArguments where that workspace has one with this id."""
+    if find(session, new.principal, new.workspace, new.id) is not None:
         raise BadArguments(
             f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
         )
     _delete(session, old)
     save(session, new)
-    if old.workspace is None:
-        session.rows(
-            "update account set workspace = ? where scope = 'mandate' and name = ? and workspace is null"
-            " and parent in (select id from account where scope = 'day' and name = ?)",
-            (new.workspace, new.id, new.principal),
-        )
 
 
 def remove(session: Session, row: MandateRow) -> None:
     """Remove a mandate; its runs stay. Raises Stale while it has an open run, which would read it again."""
-    run = open_run(session, row.principal, row.workspace or "", row.id)
+    run = open_run(session, row.principal, row.workspace, row.id)
     if run is not None:
         raise Stale(
             f"Run {run.id} of the mandate {row.id} is open.",
@@ -98,7 +89,7 @@ def remove(session: Session, row: MandateRow) -> None:
 
 def _delete(session: Session, row: MandateRow) -> None:
     session.rows(
-        "delete from mandate where principal = ? and id = ? and workspace is not distinct from ?",
+        "delete from mandate where principal = ? and id = ? and workspace = ?",
         (row.principal, row.id, row.workspace),
     )
 
@@ -116,15 +107,15 @@ def find_by_id(session: Session, principal: str, mandate_id: str) -> list[Mandat
     return [MandateRow(*found) for found in session.rows(statement, (principal, mandate_id))]
 
 
-_IN_WORKSPACES = "(workspace is null or workspace in (select value from json_each(:workspaces)) or :workspaces is null)"
+_IN_WORKSPACES = "(workspace in (select value from json_each(:workspaces)) or :workspaces is null)"
 
 
 def list_page(
     session: Session, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = NO_LIMIT
 ) -> list[MandateRow]:
-    """Return a principal's mandates by id and workspace, beginning with the id `start`.
+    """Return a principal's mandates in these workspaces by id and workspace, beginning with the id `start`.
 
-    Those of these workspaces, and those saved before mandates belonged to one; `workspaces` None: all.
+    `workspaces` None: in all.
     """
     statement = (
         f"select {_COLUMNS} from mandate where principal = :principal and {_IN_WORKSPACES}"

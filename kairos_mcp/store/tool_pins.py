@@ -19,13 +19,8 @@ MAX_PENDING = 500  # of one source: one with new definitions at each start must 
 REGISTERED = "registered"  # the source of what agents proposed; a server's source has an @ in its name
 MAX_PROPOSED = 16  # proposals that wait at a time
 SOURCE_ROW = ""  # the name of the row that says that a source was seen, whatever it listed
-ADOPTED = "adopted"  # in `by`: a source of an earlier version was adopted; `body` names the source of today
 
 _COLUMNS = "source, name, hash, body, state, at, by"
-_INSERT_ADOPTION = (
-    f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?) on conflict(source, name, hash) "
-    "do update set body = excluded.body, at = excluded.at, by = excluded.by where definition.body = ''"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +59,6 @@ class DefinitionTable:
         """Return the definitions of all sources that wait for a person."""
         with self._store.read_session() as session:
             return _select(session, "where state = 'pending' order by source, name, at")
-
-    def resolve_source(self, source: str, earlier: str, at: int) -> str:
-        """Return the source under which a server's definitions are stored: its own, or its name in an earlier version.
-
-        Earlier versions named a source with less (`earlier`). That one is adopted by the first source that asks for it
-        and by no other: so nobody is asked about what already ran, and whatever changes later is another source.
-        """
-        with self._store.read_session() as session:
-            adopter = _find_adopter(session, earlier)
-        if adopter == "":
-            with self._store.write_session() as session:
-                session.rows(_INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
-                adopter = _find_adopter(session, earlier)
-        return earlier if adopter == source else source
-
-    def list_adopted(self) -> Mapping[str, str]:
-        """Return the adopted sources of earlier versions, by the source of today that adopted them."""
-        with self._store.read_session() as session:
-            found = _select(session, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
-        return {definition.body: definition.source for definition in found}
 
     def record_listing(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
         """Record what a source lists now, {name: (hash, body)}; return its definitions then.
@@ -151,14 +126,6 @@ class DefinitionTable:
 def _read_source(session: Session, source: str) -> tuple[DefinitionRow, ...] | None:
     found = _select(session, "where source = ? order by name, at", (source,))
     return tuple(definition for definition in found if definition.name != SOURCE_ROW) if found else None
-
-
-def _find_adopter(session: Session, source: str) -> str | None:
-    """Return the source of today that has adopted this one; '' if none has; None if the source is unknown."""
-    found = session.row("select body from definition where source = ? and name = ?", (source, SOURCE_ROW))
-    if found is not None:
-        return str(found[0])
-    return None if session.row("select 1 from definition where source = ? limit 1", (source,)) is None else ""
 
 
 def _has_namesake(session: Session, source: str) -> bool:

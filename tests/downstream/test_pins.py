@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from hashlib import sha256
 from typing import Any
 
 import pytest
 from support.downstream import PEER, WITHIN_S, DownstreamServers, call_server, names
-from support.postgres import both_stores
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import NotFound, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical_json
+from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
 from kairos_mcp.tools.mcp_servers import McpServerSource, offered_name_of, pin_source
@@ -23,7 +21,6 @@ from kairos_mcp.tools.mcp_servers.definition import (
     DESCRIPTION_CHARS,
     MAX_DEFINITION_BYTES,
     MAX_TOOLS,
-    ServerToolDefinition,
     canonical_body,
     classify_effect,
     offered_name,
@@ -186,32 +183,6 @@ def test_a_server_of_another_name_is_still_trusted_on_first_use(downstream: Down
     downstream.ready_peer(downstream.lists(ECHO))
     assert names(downstream.ready_peer("garbage", downstream.lists(ECHO), name="x2")) == ["x2__echo"]
     assert names(downstream.ready_peer("garbage", downstream.lists(ECHO), name="y")) == ["y__echo"]
-
-
-@both_stores
-def test_what_was_pinned_before_variables_counted_is_adopted_once(downstream: DownstreamServers) -> None:
-    """Nobody is asked about what already ran; a run that was open, and what a person removed, stay as they were."""
-    how = downstream.lists(ECHO, {"name": "erase"})
-    command = (sys.executable, str(PEER), f"log={downstream.log}", how)
-    earlier = f"x@{sha256(canonical_json([list(command), None, None]).encode()).hexdigest()[:16]}"
-    found = {name: ServerToolDefinition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
-             for name, more in (("echo", ECHO), ("erase", {}))}  # fmt: skip
-    downstream.definitions.record_listing(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)
-    downstream.definitions.remove(earlier, "erase", found["erase"].hash, "me", 1)
-
-    server = downstream.server("x", command, env=(("MODE", "a"),))
-    assert downstream.definitions.list_adopted() == {pin_source(server._setting): earlier}
-    server.wait_ready(soon())
-    assert (names(server), downstream.log_lines("start")) == (["x__echo"], [])
-    assert server.tools()[0].spec == found["echo"].build_spec("x", (), earlier)
-    assert not call_server(server, "echo").is_error
-    assert names(downstream.server("x", command, env=(("MODE", "b"),))) == ["x__echo"]
-
-    for env in ((("MODE", "a"), ("PYTHONSTARTUP", "b")), ()):
-        later = downstream.server("x", command, env=env)
-        later.wait_ready(soon())
-        assert names(later) == []
-    assert len(downstream.definitions.list_adopted()) == 1
 
 
 def test_a_run_that_was_offered_one_definition_is_not_given_another(downstream: DownstreamServers) -> None:

@@ -129,13 +129,13 @@ async def test_a_phase_that_waits_shows_what_it_asks(place, era):
 async def test_the_messages_of_cycles_that_another_version_asked_are_refused_with_the_way_on(place, era):
     async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as client:
         run = await client.ask("ooda_run", {"mandate": MANDATE})
-    place.rows("update run set version = 1")
+    place.rows("update run set version = 0")
     async with App.open(place.settings(*MENDED), via="mcp") as app:
-        with pytest.raises(Stale, match="is of version 1"):
+        with pytest.raises(Stale, match="is of version 0"):
             await app.records.trace(run["run_id"], TraceQuery("messages"), ME)
         assert (await app.records.trace(run["run_id"], TraceQuery("events"), ME))["total"] > 0
         assert (await app.runs.report(run["run_id"], ME)).output["mandate_status"] == "paused_at_checkpoint"
-    place.rows("update run set version = 2")
+    place.rows("update run set version = 1")
 
 
 async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):

@@ -13,7 +13,6 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResul
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
-from kairos_mcp.flows.ooda.cycles import IDLE_CYCLES
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from support.flow_runner import Fed
 from support.planner_inputs import PROMPTS, prompts
@@ -66,7 +65,6 @@ def order(carry_over: CarryOver | None = None, **mandate: Any) -> CycleContext:
         READS,
         RUNNABLE,
         carry_over=carry_over or CarryOver(),
-        idle_cycles=IDLE_CYCLES,
     )
 
 

@@ -64,9 +64,7 @@ class CycleContext:
     tools that change files are in neither: only the edit actions reach them, with the hashes of what was read.
     `searchable`: names of tools in both that decide is not shown, since there are too many; its tool `search` finds
     them.
-    `idle_cycles`: so many noops in a row end a run, and noops are no loop; None in older specs.
     `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
-    `checks_first`: a run looks at the acceptance checks before its first cycle, and ends there if all of them hold.
     """
 
     mandate: Mandate
@@ -78,9 +76,7 @@ class CycleContext:
     carry_over: CarryOver = field(default_factory=CarryOver)
     searchable: frozenset[str] = frozenset()
     search: ToolSpec | None = None
-    idle_cycles: int | None = None
     finds_late_tools: bool = False
-    checks_first: bool = False
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDIT_TOOLS]:
@@ -95,15 +91,15 @@ class CycleContext:
         return quote_model_text(self.prompts.quoted, text)
 
     def as_one_line(self, text: str) -> str:
-        """Put a text from outside on one line, so it can't make a heading in a prompt; unchanged in older specs."""
-        return " ".join(text.split()) if self.prompts.quoted else text
+        """Put a text from outside on one line, so it can't make a heading in a prompt."""
+        return " ".join(text.split())
 
     def is_circling(self, carry_over: CarryOver) -> bool:
         """Whether the newest effect repeats one of the two before it.
 
         Repeated noops are no loop: a mandate whose goal is kept needs nothing done, run after run.
         """
-        idle = self.idle_cycles is not None and carry_over.effects[-1:] and carry_over.effects[-1].digest == NOOP_DIGEST
+        idle = carry_over.effects[-1:] and carry_over.effects[-1].digest == NOOP_DIGEST
         return carry_over.has_repeated_effect and not idle
 
     def can_call(self, found: ToolSpec) -> bool:

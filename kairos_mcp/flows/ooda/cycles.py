@@ -39,7 +39,7 @@ from kairos_mcp.flows.ooda.orient import Orientation, orient
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect, run_checks
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
-VERSION = 2
+VERSION = 1
 MAX_ERRORS = 2  # cycles in a row
 SURE_CYCLES = 2  # in a row in which the model is sure that it is done: then the goal counts as achieved
 IDLE_CYCLES = 2  # noops in a row after which a run is over
@@ -151,7 +151,7 @@ def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
         if failure is not None:
             unread = CycleResult(number, failed=FailedPhase("goal", failure))
             return _outcome(context, [*done, unread], carry_over, failure.stop_reason)
-        if number == 1 and context.checks_first:
+        if number == 1:
             checks = yield from run_checks(context, "start")
             if isinstance(checks, PhaseFailure):
                 unchecked = CycleResult(number, failed=FailedPhase("check", checks))
@@ -164,7 +164,7 @@ def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
         done.append(newest)
         carry_over = _next_carry_over(carry_over, newest)
         circling = warned and newest.act_result is not None and context.is_circling(carry_over)
-        reason = _end_reason(done, cycles, circling=circling, idle_cycles=context.idle_cycles)
+        reason = _end_reason(done, cycles, circling=circling)
         if reason is not None:
             return _outcome(context, done, carry_over, reason)
         if number % context.mandate.checkpoint_every == 0:
@@ -195,9 +195,7 @@ def _next_carry_over(carry_over: CarryOver, newest: CycleResult) -> CarryOver:
     return carry_over
 
 
-def _end_reason(
-    done: Sequence[CycleResult], cycles: int, *, circling: bool, idle_cycles: int | None
-) -> StopReason | None:
+def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> StopReason | None:
     """Return why the run ends after its newest cycle, or None. Of several reasons the first here counts."""
     newest = done[-1]
     if newest.status == "interrupted" and newest.failed is not None:
@@ -210,17 +208,17 @@ def _end_reason(
         return "error_threshold"
     if circling:
         return "loop_detected"
-    if idle_cycles is not None and _is_idle(done, cycles, idle_cycles):
+    if _is_idle(done, cycles):
         return "nothing_to_do"
     if len(done) == cycles:
         return "parse_error" if newest.status == "parse_error" else "max_cycles_reached"
     return None
 
 
-def _is_idle(done: Sequence[CycleResult], cycles: int, idle_cycles: int) -> bool:
-    """Whether the newest `idle_cycles` cycles, or all of a run that is over, found nothing to do."""
+def _is_idle(done: Sequence[CycleResult], cycles: int) -> bool:
+    """Whether the newest IDLE_CYCLES cycles, or all of a run that is over, found nothing to do."""
     noops = [cycle.status == "noop" for cycle in done]
-    return (len(noops) >= idle_cycles and all(noops[-idle_cycles:])) or (len(noops) == cycles and all(noops))
+    return (len(noops) >= IDLE_CYCLES and all(noops[-IDLE_CYCLES:])) or (len(noops) == cycles and all(noops))
 
 
 def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: CarryOver, reason: StopReason) -> Outcome:

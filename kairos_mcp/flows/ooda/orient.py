@@ -102,14 +102,12 @@ def orient(
 
 
 def orientation_for_decide(context: CycleContext, orientation: Orientation) -> JsonObject:
-    """Return the orientation as decide is shown it: its texts cut, with a marker at each cut; uncut in older specs.
+    """Return the orientation as decide is shown it: its texts cut, with a marker at each cut.
 
     The priorities share one limit, so that the first of them are kept longest.
     """
     full = orientation.as_json()
-    if not context.prompts.quoted:
-        return full
-    marker, ref = context.phase_prompts.readable_left_out, orientation.ref
+    marker, ref = context.phase_prompts.left_out_read, orientation.ref
     kept: list[str] = []
     left = MAX_REASON_CHARS
     for priority in orientation.priorities:

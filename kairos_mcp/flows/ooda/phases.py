@@ -28,7 +28,7 @@ from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
 from kairos_mcp.flows.structured_answer import FailureStatus, PhaseFailure
 
-VERSION = 2
+VERSION = 1
 INPUT_NAMES: dict[Phase, str] = {
     "orient": "observation",
     "decide": "orientation",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.flows.planner_input import check_template, later_prompt_field, prompt_field, render_prompt
+from kairos_mcp.flows.planner_input import check_template, prompt_field, render_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,7 @@ class PhasePrompts:
     loop: str = prompt_field()  # reminder: the same effect again
     excerpt: str = prompt_field("path", "lines", "sha256")  # the line above a file's lines
     left_out: str = prompt_field("left", "whole", "ref")  # at the end of a text that was cut
-    left_out_read: str = later_prompt_field("left", "whole", "ref")  # the same for decide, which can read the whole
-
-    @property
-    def readable_left_out(self) -> str:
-        """What stands at the end of a cut text where the model has a tool that reads the whole; in older specs it is
-        the same for all phases."""
-        return self.left_out_read or self.left_out
+    left_out_read: str = prompt_field("left", "whole", "ref")  # the same for decide, which can read the whole
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> PhasePrompts:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kairos_mcp.tools.mcp_servers.definition import suggested_effect
 from kairos_mcp.tools.mcp_servers.resources import BackgroundLoop, ServerResources
-from kairos_mcp.tools.mcp_servers.source import McpServerSource, offered_name_of, pin_source, settle_pin_source
+from kairos_mcp.tools.mcp_servers.source import McpServerSource, offered_name_of, pin_source
 
 __all__ = [
     "BackgroundLoop",
@@ -21,6 +21,5 @@ __all__ = [
     "ServerResources",
     "offered_name_of",
     "pin_source",
-    "settle_pin_source",
     "suggested_effect",
 ]

@@ -23,7 +23,7 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, 
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
+from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow
 from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, mark_failed
 from kairos_mcp.tools.mcp_servers.definition import (
     ServerListing,
@@ -80,7 +80,7 @@ class McpServerSource:
         self._setting = setting
         self._workspace = workspace
         self._resources = resources
-        self._pin_source = settle_pin_source(setting, resources.definitions, resources.clock())
+        self._pin_source = pin_source(setting)
         self._lock = threading.Lock()
         self._rows: tuple[DefinitionRow, ...] | None = None
         self._listing: ServerListing | None = None
@@ -341,19 +341,7 @@ def pin_source(setting: ServerSetting) -> str:
     values of these don't count: they are secrets, and change.
     """
     variables, headers = sorted(name for name, _ in setting.env), sorted(name.lower() for name, _ in setting.headers)
-    return _hash_source(setting, [list(setting.command), setting.url, setting.cwd, variables, headers])
-
-
-def settle_pin_source(setting: ServerSetting, definitions: DefinitionTable, at: int) -> str:
-    """Return the source under which the store has this server's definitions.
-
-    It may be the one that older versions computed, without the names of variables and headers.
-    """
-    earlier = _hash_source(setting, [list(setting.command), setting.url, setting.cwd])
-    return definitions.resolve_source(pin_source(setting), earlier, at)
-
-
-def _hash_source(setting: ServerSetting, parts: list[Any]) -> str:
+    parts = [list(setting.command), setting.url, setting.cwd, variables, headers]
     return f"{setting.name}@{sha256(canonical_json(parts).encode()).hexdigest()[:16]}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -137,15 +137,6 @@ def test_a_phase_without_tools_is_told_of_what_was_cut_and_of_no_tool_to_read_it
     assert "[7000 of 9000 characters left out here]" in judged or "of 9000 characters left out here]" in judged
     assert '"ref": "observe/call-1"' in oriented
     assert "read_result" not in oriented + judged
-
-
-def test_what_is_cut_in_a_run_of_before_is_worded_as_it_was() -> None:
-    of = order()
-    both = '[$left of $whole characters left out here; read_result(ref="$ref") has the whole]'
-    earlier = replace(of, phase_prompts=replace(of.phase_prompts, left_out=both, left_out_read=""))
-    long = ORIENTED | {"summary": "s" * 3_600}
-    told = conversation_text(alone("decide", long, earlier, phases={"decide": NOOP}), "decide")
-    assert r"read_result(ref=\"given\") has the whole" in told
 
 
 def test_a_long_error_is_cut_shorter() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run_flow, simulation_of
 from support.flow_runner import Fed, feed
-from support.planner_inputs import PROMPTS, brief, call, prompts, says, turn
+from support.planner_inputs import PROMPTS, brief, call, says, turn
 
 from kairos_mcp.core.messages import Message, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
@@ -106,11 +106,6 @@ def test_what_is_wrong_with_an_answer_is_told_on_one_line() -> None:
     place = simulation_of(of, phases={"orient": ORIENTED | {FORGED: 1}})
     fed = run_flow(phase_flow(of, "orient", {"observations": []}), place)
     assert headings(fed.request("orient/repair-1").conversation[-1].content) == []
-
-
-def test_a_run_of_before_is_asked_what_it_was_asked() -> None:
-    of = replace(order(CarryOver((FORGED,))), prompts=replace(prompts(), quoted=""))
-    assert f"- {FORGED.strip()}" in prompt_of(cycles(1, of), "cycle-1/orient")
 
 
 def test_the_act_is_told_as_json_to_reflect() -> None:
