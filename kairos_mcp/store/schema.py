@@ -1,5 +1,4 @@
-"""The tables: one file of SQL for each version in the folder `migrations`, and the file's `user_version` says how many
-of them it has.
+"""The tables: each version is a file of SQL in `migrations`, and a store's `user_version` says how many it has.
 
 A migration is frozen once it has been released, and adds only: a server of the version before goes on beside it. What
 each table and column is for stands in those files. The tables of PostgreSQL are made from the same files.

@@ -729,7 +729,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "TeamInput.next_agent",
-        never("self.weighs_power"),
+        replaced("self.agents[name].power", "0"),
         TEAMS + "a_failed_task_goes_to_the_least_powerful_agent_that_fits[read-needs0]",
     ),
     Guard(
@@ -2103,10 +2103,16 @@ OUTSIDE = (
         QUOTED + "no_text_from_outside_makes_a_section_either",
     ),
     Guard(
-        "CycleContext.as_one_line", never("self.prompts.quoted"), QUOTED + "no_text_from_outside_makes_a_section_either"
+        "CycleContext.as_one_line",
+        replaced("' '.join(text.split())", "text"),
+        QUOTED + "no_text_from_outside_makes_a_section_either",
     ),
     Guard("_number_lines", never("barred"), QUOTED + "no_text_from_outside_makes_a_section_either"),
-    Guard("render_transcript", never("quoted"), QUOTED + "no_part_of_a_transcript_passes_for_another"),
+    Guard(
+        "render_transcript",
+        replaced("quote_lines(body)", "body"),
+        QUOTED + "no_part_of_a_transcript_passes_for_another",
+    ),
     Guard(
         "may_use_sampling",
         always("is_answered_by('client', asked) or not any(...)"),
@@ -2844,11 +2850,6 @@ SERVERS_OF_OTHERS = (
         "pin_source",
         replaced("[list(...), setting.url, setting.cwd, variables, headers]", "[list(...), setting.url, setting.cwd]"),
         ANOTHER_LINE + "[another variable]",
-    ),
-    Guard(
-        "DefinitionTable.resolve_source",
-        replaced("adopter == source", "adopter"),
-        PINS + "what_was_pinned_before_variables_counted_is_adopted_once",
     ),
     Guard(
         "check_output_schema",
@@ -4064,11 +4065,6 @@ IN_A_DATABASE = (
         "_copy_tables",
         never("target.row(f'select 1 from {table.name} limit 1') is not None"),
         "postgres/test_copied_folders.py::test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_lives",
-    ),
-    Guard(
-        "_INSERT_ADOPTION",
-        replaced_words("definition.body", "body"),
-        "downstream/test_pins.py::test_what_was_pinned_before_variables_counted_is_adopted_once[database]",
     ),
 )
 

@@ -53,7 +53,7 @@ DAMAGE = {
     "an answer that was removed": ("delete from answer where step = (select min(step) from answer)", "not the sum"),
     "a mark that was removed": (
         "delete from step where id = (select max(step) from answer)",
-        "rows of answer refer to a mark",
+        "rows of answer refer to a step",
     ),
     "an account that was removed": ("delete from account", "refer to a account"),
     "a text that was removed": ("delete from text where hash in (select hash from text limit 3)", "texts are missing"),
@@ -108,7 +108,7 @@ def test_what_a_store_lacks_of_its_version_is_named(filled_place: Place, kairos:
 
 
 @pytest.mark.state_file("it damages that file")
-@pytest.mark.parametrize("version", [0, 1, 2, -5])
+@pytest.mark.parametrize("version", [0, 2, -5])
 @pytest.mark.unreplayed
 def test_a_file_that_is_not_of_the_version_that_it_says_is_left_as_it_is(
     filled_place: Place, kairos: Callable[..., Any], version: int
