@@ -180,7 +180,7 @@ class App:
         self._store.check_writable()
 
     async def sealing_key(self) -> bytes:
-        """Return the key with which is sealed what clients carry between two calls. Raises as `Store.sealing_key`."""
+        """Return the key that seals `requestState`. Raises what `Store.sealing_key` raises."""
         return await self._store.sealing_key()
 
     async def check_ready(self) -> None:

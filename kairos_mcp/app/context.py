@@ -266,8 +266,8 @@ class AppContext:
         return f"{pages[-1]}#/runs/{run_id}" if pages else None
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
-        """Read whether the server that owns an unfinished run lives. A process that drives none leaves runs to those
-        that do: as long as one of them lives, a run that nobody has yet is as good as theirs."""
+        """Read whether the server that owns an unfinished run is alive. In a process that drives no runs, an unowned
+        run counts as owned while any driving server is alive."""
         owners = self.store.owners
         owner = ownership.read_owner_state(session, owners, run.owner, self.store.owner_number)
         if self.drives or owner.lives or run.owner is None:

@@ -89,7 +89,7 @@ class Cycles(Operations):
     async def _find_phase_input(
         self, phase: Phase, given: JsonObject | str | None, workspace: str | None, caller: Caller
     ) -> tuple[JsonObject | None, str | None]:
-        """Return what a phase takes, and the run that had it as its output, as far as that is known."""
+        """Return the phase's input and, if known, the run that produced it."""
         before = PHASES[PHASES.index(phase) - 1]
         match given:
             case None:

@@ -44,7 +44,7 @@ class Overview(Operations):
         self._ended: OrderedDict[str, JsonObject] = OrderedDict()
 
     async def read_version(self) -> int:
-        """Return a number that is another one as soon as anything was committed; 0 where nothing is stored yet."""
+        """Return a number that changes with every commit; 0 for an empty store."""
         return await self._store.read(lambda session: session.read_version()) if self._store.exists else 0
 
     async def newest(self, limit: int, before: str | None = None) -> list[ListedRun]:

@@ -17,8 +17,8 @@ MAX_OPEN = 1_000  # runs of one principal that a log follows
 
 
 @dataclass(frozen=True, slots=True)
-class LogSight:
-    """What was seen at one look: runs by id, and of which limits of which day most is used."""
+class LogSnapshot:
+    """A snapshot for the log: runs by id, and each day's most-used limits."""
 
     runs: dict[str, RunSight] = field(default_factory=dict)
     day: str = ""
@@ -28,26 +28,26 @@ class LogSight:
 class RunLog(Operations):
     """Look at runs for a client's log."""
 
-    async def see(self, run_ids: Collection[str], caller: Caller) -> LogSight:
+    async def see(self, run_ids: Collection[str], caller: Caller) -> LogSnapshot:
         """Look at these runs of the caller's and at their day. One that is not there is not seen."""
         if not self._store.exists:
-            return LogSight()
+            return LogSnapshot()
         return await self._store.read(lambda session: self._see(session, run_ids, caller.principal))
 
-    async def see_older(self, at: int, caller: Caller) -> LogSight:
+    async def see_older(self, at: int, caller: Caller) -> LogSnapshot:
         """Look as `see_all` does, at runs alone that had begun before a time (milliseconds since 1970)."""
-        seen = await self.see_all(LogSight(), caller)
+        seen = await self.see_all(LogSnapshot(), caller)
         older = {run_id: sight for run_id, sight in seen.runs.items() if sight.run.created_at < at}
         return replace(seen, runs=older)
 
-    async def see_all(self, seen: LogSight, caller: Caller) -> LogSight:
+    async def see_all(self, seen: LogSnapshot, caller: Caller) -> LogSnapshot:
         """Look at what is open or new in the workspaces at hand, and at what was open when it was `seen`: only at those
         that have changed since. What has ended and is no longer new is forgotten."""
         if not self._store.exists:
-            return LogSight()
+            return LogSnapshot()
         workspaces = self._context.listed_workspaces
 
-        def look(session: Session) -> LogSight:
+        def look(session: Session) -> LogSnapshot:
             listed = run_changes.open_and_newest_runs(session, caller.principal, workspaces, MAX_OPEN, LISTED_RUNS)
             seqs = {run.run_id: run.seq for run in listed}
             known = {run_id: sight.run.seq for run_id, sight in seen.runs.items()}
@@ -59,12 +59,12 @@ class RunLog(Operations):
 
         return await self._store.read(look)
 
-    def entries(self, before: LogSight, now: LogSight, caller: Caller) -> list[LogEntry]:
+    def entries(self, before: LogSnapshot, now: LogSnapshot, caller: Caller) -> list[LogEntry]:
         """What happened between two looks, with commands as this caller can use them. A run that `before` has not seen
         had not begun."""
         return [self._complete(entry, caller) for entry in self._differences(before, now, caller)]
 
-    def _differences(self, before: LogSight, now: LogSight, caller: Caller) -> Iterable[LogEntry]:
+    def _differences(self, before: LogSnapshot, now: LogSnapshot, caller: Caller) -> Iterable[LogEntry]:
         for run_id, sight in now.runs.items():
             if sight is not (known := before.runs.get(run_id)):
                 yield from log_entries(known, sight, caller)
@@ -83,11 +83,11 @@ class RunLog(Operations):
             data={**entry.data, "command": self._context.command_line.complete(entry.data["command"])}
         )
 
-    def _see(self, session: Session, run_ids: Iterable[str], principal: str) -> LogSight:
+    def _see(self, session: Session, run_ids: Iterable[str], principal: str) -> LogSnapshot:
         runs = queries.runs_by_ids(session, list(run_ids), principal)
         day = day_to_charge(session, principal, self._clock(), self._settings.time_zone).day.name
         used = accounts.find_day_account(session, principal, day)
-        return LogSight(
+        return LogSnapshot(
             {run.id: see_run(session, run, self._context.read_waits(session, run)) for run in runs},
             day,
             {} if used is None else list_nearly_used(used),

@@ -223,7 +223,7 @@ class Runs(RunReports):
         for run in runs_now:
             self._pool.retry_run(run.n)
         last_heartbeat_s = time.monotonic() if again else 0.0
-        while not await self._is_reached(until, runs_now, since or {}) or await self._take_left(runs_now):
+        while not await self._is_reached(until, runs_now, since or {}) or await self._adopt_orphans(runs_now):
             now = time.monotonic()
             if now >= until_s or self._waits_end:
                 break
@@ -239,9 +239,9 @@ class Runs(RunReports):
             runs_now = await self._find_runs(run_ids, caller)
         return runs_now
 
-    async def _take_left(self, runs_now: Sequence[RunRow]) -> bool:
-        """Take runs of these whose server has ended, where this one may, and return whether it took any: whoever waits
-        is not to be told that they stand still, a moment before they go on here."""
+    async def _adopt_orphans(self, runs_now: Sequence[RunRow]) -> bool:
+        """Take over those of these runs whose server has died. Return whether any was taken, so that a waiting client
+        isn't told that they stand still just before they continue."""
         ours = (None, ANY_SERVER, self._store.owner_number)
         elsewhere = [run.n for run in runs_now if run.outcome is None and run.paused is None and run.owner not in ours]
         if not self._context.drives or not elsewhere:

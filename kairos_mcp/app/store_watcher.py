@@ -103,16 +103,16 @@ class StoreWatcher:
                 lambda session: self._find_runs_to_take(session, at) if looks_for_runs else NOTHING_TO_TAKE,
             )
         )
-        await self._pass_on(news, cancelled)
+        await self._wake_for(news, cancelled)
         await self._drive_undriven_runs(owned)
         await self._take_runs(to_take, at)
 
     def _is_concerned(self, news: News) -> bool:
         return any(map(news.concerns, (*self._pool.moving, *self._pool.stalled)))
 
-    async def _pass_on(self, news: News, cancelled: Collection[int]) -> None:
-        """Have the workers here, and whoever waits, look at the runs of which others may have committed something.
-        `cancelled`: the runs that have a cancel among what was committed."""
+    async def _wake_for(self, news: News, cancelled: Collection[int]) -> None:
+        """Wake the workers and waiters of runs that another process may have changed. `cancelled`: the runs that were
+        also asked to cancel."""
         if self._is_concerned(news):
             for n in list(self._pool.moving):
                 if news.concerns(n):
@@ -140,7 +140,7 @@ class StoreWatcher:
         for run in found.due:
             if self._free_slots > 0 and await self._factory.can_perform(run):
                 await self._resume_due_run(run, found.dead)
-        await self._take_left_behind(found.dead)
+        await self._adopt_orphans(found.dead)
 
     def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
         if not queries.may_take_runs(session, self._store.owner_number, at):
@@ -164,9 +164,9 @@ class StoreWatcher:
     def _free_slots(self) -> int:
         return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self._pool.moving)
 
-    async def _take_left_behind(self, dead: list[int]) -> None:
-        """Take over the runs that these servers left, as many as there are slots for: those of ended servers before
-        those that are left to any, most of which nobody has begun."""
+    async def _adopt_orphans(self, dead: list[int]) -> None:
+        """Take over orphaned runs, up to the free slots: first those of the dead servers, then unowned ones (mostly not
+        started)."""
         ended = [number for number in dead if number != ANY_SERVER]
         for owners in (ended, [number for number in dead if number == ANY_SERVER]):
             await self._take_runs_of(owners)

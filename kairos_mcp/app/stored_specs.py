@@ -173,7 +173,7 @@ def rebuild_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
 
 
 def _tool_texts(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
-    """Lists of specs: those that are offered where nobody names any, each alone, and those that `rest` names."""
+    """Yield candidate tool lists: the default offer, each tool alone, and the tools named in `rest`."""
     for several in (registry.select(None), ToolSet(registry.specs)):
         offer = offer_tools(several)
         yield encode(tuple(offer.shown))

@@ -158,7 +158,7 @@ class Watch(Operations):
         )
 
     def _versions(self, session: Session, principal: str, topics: set[Topic]) -> Versions:
-        """Return for each topic a value that is another one as soon as it has changed."""
+        """Return a value per topic that changes whenever the topic does."""
         versions: dict[Topic, object] = dict.fromkeys(topics)
         run_ids = [topic.id for topic in topics if topic.kind == "run"]
         for run in run_changes.runs_by_id(session, principal, run_ids) if run_ids else ():

@@ -12,7 +12,7 @@ from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
-from kairos_mcp.cli.rules import words_to_remove
+from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
 from kairos_mcp.core.decision_rights import Caller
@@ -129,7 +129,7 @@ class Follower:
             if was_cancelled:
                 raise KeyboardInterrupt
             was_cancelled = True
-            self._screen.print("cancelling; once more to leave at once")
+            self._screen.print_above("cancelling; once more to leave at once")
             await self._app.control.request(run_id, "cancel", self._caller)
 
         self.keyboard.on_interrupt = cancel
@@ -151,7 +151,7 @@ class Follower:
         if spoken.text and step in self._ended_attempts:  # its first attempt was no answer, and it is asked again
             self._ended_attempts.discard(step)
             self._spoken_texts[step] = ""
-            self._screen.print("That broke off; it is asked again:")
+            self._screen.print_above("That broke off; it is asked again:")
         self._spoken_texts[step] = self._spoken_texts.get(step, "") + spoken.text
         self._screen.speak(spoken.text, ends=spoken.ends)
         if spoken.ends and self._spoken_texts[step]:
@@ -196,7 +196,7 @@ class Follower:
         verdict, why, rule = decision.verdict, decision.feedback, decision.rule
         await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, rule=rule, drive=False)
         if rule is not None and (made := await self._app.rules.find_made_with(run_id, key, self._caller)) is not None:
-            remove = f"`kairos-mcp {' '.join(words_to_remove(made, self._app.settings))}`"
+            remove = f"`kairos-mcp {' '.join(removal_arguments(made, self._app.settings))}`"
             takes_back = self._app.complete_commands(f"{remove} takes it back", self._caller)
             print_note(f"{made.name}: {made.description}; {takes_back}")
         return True
@@ -227,9 +227,9 @@ class Follower:
         shown |= {item.ref for item in done}
         for item in done[newest:]:
             if item.said is not None and not self.was_heard(run_id, item.said):
-                self._screen.print(item.said)
+                self._screen.print_above(item.said)
             if item.call is not None:
-                self._screen.print(call_line(item.call, self._screen.columns))
+                self._screen.print_above(call_line(item.call, self._screen.columns))
         await self._show_tasks(run_id)
 
     async def _show_tasks(self, run_id: str) -> None:
@@ -247,7 +247,7 @@ class Follower:
             lines = [*tree_lines(news, None, columns=self._screen.columns)][1:]
         self._ended_tasks[run_id] = ended
         if lines:
-            self._screen.print("\n".join(lines))
+            self._screen.print_above("\n".join(lines))
 
 
 class ProgressScreen:
@@ -283,8 +283,8 @@ class ProgressScreen:
             self._status.stop()
             self._status = None
 
-    def print(self, text: str) -> None:
-        """Print a text that stays; while a model says something, as soon as that ends."""
+    def print_above(self, text: str) -> None:
+        """Print a permanent line; if a model is speaking, after it has finished."""
         if self._is_speaking:
             self._after_speech.append(text)
         else:
@@ -306,7 +306,7 @@ class ProgressScreen:
         self._is_speaking = False
         later, self._after_speech = self._after_speech, []
         for text in later:
-            self.print(text)
+            self.print_above(text)
 
     def show_beat(self, beat: Heartbeat) -> None:
         """Show in the moving line what the run is doing."""

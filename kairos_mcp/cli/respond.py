@@ -21,7 +21,7 @@ from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.keyboard import confirm, is_person_there, run_on_keyboard
 from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key, Pattern, Principal, Run, StateFlags
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
-from kairos_mcp.cli.rules import words_to_remove
+from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
 from kairos_mcp.cli.terminal import Asked, DiffLine, Prose, diff_lines, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
@@ -225,7 +225,7 @@ def _decide(
             print_line(line)
         if made is not None and not as_json:
             where = "in this run" if made.run_id else "in this workspace"
-            remove = shell_command(flags, *words_to_remove(made, target.settings))
+            remove = shell_command(flags, *removal_arguments(made, target.settings))
             print_line(f"allowed from now on {where} ({made.name}): {made.description}")
             print_line(f"  {remove}")
 

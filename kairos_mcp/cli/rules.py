@@ -64,8 +64,8 @@ def remove(
     return COMPLETED
 
 
-def words_to_remove(rule: RuleRow, settings: Settings) -> list[str]:
-    """The words of the command that removes a rule, for whoever stands in the current folder and names no workspace."""
+def removal_arguments(rule: RuleRow, settings: Settings) -> list[str]:
+    """Return the arguments of the command that removes a rule, run from the current folder without a workspace."""
     is_kept = settings.origins["workspaces"] in ("file", "environment")
     here = map(str, settings.workspaces if is_kept else (current_folder(),))
     return ["rules", "remove", str(rule.id), *([] if rule.workspace in ("", *here) else ["--all"])]

@@ -24,8 +24,8 @@ GLOB_CHARS = 1_000  # of one of its globs
 
 @dataclass(frozen=True, slots=True)
 class ProgramNames:
-    """What a call's program is called. `safe`: the names by which a rule may allow it, the usual one first; none where
-    it can't be told from another program. `all`: every name by which a rule may deny it, or ask about it."""
+    """The names of a call's program. `safe`: names that an allow rule may match, the common one first; empty if the
+    program is ambiguous. `all`: every name that a deny or ask rule may match."""
 
     safe: tuple[str, ...] = ()
     all: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class _ActiveGather:
     reserved: Limits | None = None
 
     def take_startable(self) -> str | None:
-        """Take the next branch of which those that it depends on have ended; None where there is none."""
+        """Return the next branch whose dependencies have ended, or None."""
         for name in self.unstarted:
             if self.outcomes.keys() >= set(self._dependencies(name)):
                 self.unstarted.remove(name)
@@ -63,7 +63,7 @@ class _ActiveGather:
         return self.gather.depends_on.get(name, ())
 
     def branch_share(self, name: str, limits: Limits) -> BranchShare:
-        """Return what the branch of this name gets that has these limits, with as many branches as are open now."""
+        """Return this branch's share of the limits, given the branches open now."""
         gather, prefix = self.gather, self.waiting_flow.prefix
         unended = len(gather.branches) - len(self.outcomes)
         siblings = tuple([prefix + each for each in gather.branches if each in self.begun and each != name])
@@ -76,12 +76,12 @@ class _ActiveGather:
 
 
 class Runner:
-    """A flow, run as far as its answers go. `agent`: whose steps are those outside of branches that have one.
+    """Advances a flow through the answers it has. `agent`: the owner of steps that no branch claims.
 
-    `waiting` maps paths to steps, in the order in which the flow yielded them. Which of them may begin is said by
-    `take`: every branch whose dependencies have ended is started, so that what waits depends on the answers alone, and
-    a gather's `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch that has
-    limits of its own to what it gets, outer ones first; `branches_ended` counts those that have ended.
+    `waiting` maps paths to steps, in the order in which the flow yielded them. `take` says which of them may begin.
+    Every branch whose dependencies have ended is started, so what waits depends on the answers alone; a gather's
+    `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch with limits of its
+    own to its share, outer ones first. `branches_ended` counts the branches that have ended.
     """
 
     __slots__ = ("_receivers", "_used_paths", "branches", "branches_ended", "finished", "outcome", "waiting")
@@ -152,7 +152,7 @@ class Runner:
         return owner.agent if owner is not None else None
 
     def about_of(self, path: str) -> str | None:
-        """Return what the step is for that waits at this path, as the nearest branch around it says that does."""
+        """Return the purpose of the waiting step: the `about` of its nearest enclosing branch that has one."""
         owner = self._owner_of(path)
         return owner.about if owner is not None else None
 

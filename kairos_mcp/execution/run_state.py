@@ -375,7 +375,7 @@ class RunState:
         return steps
 
     def resume_pauses(self, requests: Iterable[int]) -> None:
-        """Let the flow go on where it waits for that, as these control requests ask."""
+        """Apply these resume requests to the flow's pauses."""
         self.handled_requests += [request for request in requests if request not in self.handled_requests]
         for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
             self.finish_step(path, StepResult(Resumed(), NOTHING), "person")

@@ -56,7 +56,7 @@ _ENDS: Mapping[str, TaskStatus] = {"assistant_stop": "done", "no_tool_calls": "d
 
 @dataclass(slots=True)
 class TaskTry:
-    """One try at a task: by which agent, why its loop stopped, what it said last, and the step in which it said that.
+    """One attempt at a task: its agent, stop reason, last text and the step of that text.
 
     `notes`: of its loop. `problem`: what is wrong with the plan, as the agent reported it.
     """

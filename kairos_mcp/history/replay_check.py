@@ -48,10 +48,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a run first asks something else than it did: what was recorded and what is asked, as far as that can be
-    told, and the first message in which they differ ({at, recorded, asked}, `at` from 1).
+    """The first step where the replay diverges: the recorded request, the replayed request, and the first differing
+    message ({at, recorded, asked}, `at` from 1).
 
-    `certain`: what is shown as recorded has the recorded digest; else it is told from the rows, which don't say it.
+    `certain`: the recorded request has the recorded digest. If not, it is an approximation made from rows that don't
+    hold it.
     """
 
     path: str
@@ -64,8 +65,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A run built again: whether each step asks what was asked then, or where it first differs. `by_shape`: steps of
-    which only path and kind could be compared, since a secret was taken out of what came before them."""
+    """Result of a replay: identical, or the first difference. `by_shape`: steps of which only path and kind could be
+    compared, since a secret had been removed from what came before them."""
 
     run_id: str
     steps: int

@@ -138,7 +138,7 @@ class Live:
     ) -> AsyncIterator[bytes]:
         viewer = Viewer()
         try:
-            frames = self._enter(app, viewer, run, after)
+            frames = self._subscribe(app, viewer, run, after)
             if compress:
                 yield GZIP_BEGINNING
             while not viewer.is_dropped:
@@ -147,8 +147,8 @@ class Live:
         finally:
             self._leave(viewer)
 
-    def _enter(self, app: App, viewer: Viewer, run: WatchedRun | None, after: int | None) -> list[Frame]:
-        """Have a viewer told of what comes from now on; return what it is told first."""
+    def _subscribe(self, app: App, viewer: Viewer, run: WatchedRun | None, after: int | None) -> list[Frame]:
+        """Subscribe a viewer and return its first messages."""
         self._viewers.add(viewer)
         if self._task is None:
             self._task = asyncio.create_task(self._look_again_and_again(app))

@@ -38,7 +38,7 @@ UNDECIDING: Collection[Scope] = ("run", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """As whom a request is admitted, and with which scopes. `token`: what the SDK is told of them."""
+    """The principal and scopes of an admitted request. `token`: the SDK's view of them."""
 
     principal: str
     scopes: Collection[str] = SCOPES
@@ -127,7 +127,7 @@ class _Bucket:
 
 
 class RateLimiter:
-    """Limits each principal to so many requests a second, after a burst."""
+    """A token bucket per principal: so many requests a second, after a burst."""
 
     def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = bounds.calls_per_s

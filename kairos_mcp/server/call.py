@@ -90,9 +90,9 @@ class Closable(Protocol):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ClientSession:
-    """A client's session. `tasks`: in which requests to the client go on after their call; None: they end with it.
-    `pushes`: requests without an answer yet, by run and waiting key. `newest`: the newest open call for each run id.
-    `subscriptions`: the resources that it is told of, and `log`: what sends it log messages, both up to 2025-11-25."""
+    """A client's session. `tasks`: the task group for requests that outlive their call; None if they end with it.
+    `pushes`: unanswered requests, by run and waiting key. `newest`: the newest open call for each run id.
+    `subscriptions`: the resources that it follows, and `log`: what sends it log messages, both up to 2025-11-25."""
 
     id: str
     tasks: TaskGroup | None = None
@@ -108,7 +108,7 @@ class ClientSession:
         self.subscriptions = None
 
     def close(self) -> None:
-        """Tell the client nothing any more."""
+        """Close all subscriptions and log streams of this session."""
         self.close_subscriptions()
         if self.log is not None:
             self.log.close()
@@ -180,7 +180,7 @@ class ClientSessions:
         return session
 
     def close(self) -> None:
-        """Tell no client anything any more."""
+        """Close the subscriptions and log streams of every session."""
         for session in (self._connection, *self._by_name.values()):
             session.close()
 

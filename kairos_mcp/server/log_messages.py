@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.run_log import LogSight
+    from kairos_mcp.app.run_log import LogSnapshot
     from kairos_mcp.views.run_log import LogEntry
 
 LEVELS: Sequence[wire.LoggingLevel] = get_args(wire.LoggingLevel)  # the least urgent first
@@ -88,10 +88,10 @@ class CallLog:
         self._app = app
         self._caller = caller
         self._run_ids: dict[str, None] = {}
-        self._seen: LogSight | None = None
+        self._seen: LogSnapshot | None = None
 
     async def begin(self, run_ids: Collection[str]) -> None:
-        """Tell of these runs what happens from now on; of runs that are followed later, all that happened."""
+        """Start logging: these runs from now on, later ones from their beginning."""
         self._run_ids |= dict.fromkeys(run_ids)
         self._seen = await self._app.run_log.see(run_ids, self._caller)
 

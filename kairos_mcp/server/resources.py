@@ -63,8 +63,8 @@ Read = Callable[[GetApp, Caller, dict[str, str]], Awaitable[Content]]
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """A resource, or all of which there is one for each value of the names in braces. `topic`: what its subscribers
-    are told of; None where it changes with the process alone."""
+    """A resource, or a URI template and all resources that match it. `topic`: what its subscribers are notified of;
+    None if it changes with the process alone."""
 
     uri: str
     name: str

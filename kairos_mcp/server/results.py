@@ -108,8 +108,7 @@ def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.Call
 
 
 def run_text(result: JsonObject) -> str:
-    """A run in at most 12 lines; then the tasks of a team, a line for each and for what is to be told of it; then the
-    waiting items as JSON."""
+    """Render a run: at most 12 summary lines, one or two per task, then the waiting items as JSON."""
     lines = [*_run_lines(result)]
     if result["plan"] or result.get("phase") is not None:
         lines += map(_one_line, tree_lines(result["plan"], result.get("phase"), result["waiting"]))

@@ -67,7 +67,7 @@ class Subscriptions:
                 self.watcher.topics.discard(topic)
 
     async def take(self) -> list[str | None]:
-        """Return the URIs of what changed as soon as something did; None stands for the list."""
+        """Wait for changes and return their URIs; None means the list itself."""
         return [uri for topic in await self.watcher.take() for uri in self._uris_of(topic)]
 
     def _uris_of(self, topic: Topic) -> Iterator[str | None]:

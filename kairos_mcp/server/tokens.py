@@ -95,7 +95,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def _insert(self, name: str, hashed: str) -> bool:
-        """Store a token, which is durable then; False where there is one of that name."""
+        """Store a token durably; return False if the name is taken."""
 
     @abstractmethod
     def _delete(self, name: str) -> bool:

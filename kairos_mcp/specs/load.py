@@ -218,7 +218,7 @@ def _fork_flow(flow: Flow[Outcome], forks: tuple[FrozenFork, ...]) -> Flow[Outco
 
 @dataclass(frozen=True, slots=True)
 class LoadedCycle:
-    """A cycle context with what to run in it: one phase with its input (`phase`, `given`), or so many cycles."""
+    """A cycle context and its work: one phase (`phase`, `given`) or `cycles` cycles."""
 
     context: CycleContext
     phase: Phase | None

@@ -417,8 +417,8 @@ WrittenCommit = tuple[UsualCommit, list[int]]
 
 
 def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun | None = None) -> list[int] | None:
-    """Write the commit and return the ids of the rows of begun steps. None: nothing was written, since something is
-    not as it was known.
+    """Write the commit and return the ids of the rows of begun steps. Return None, having written nothing, if a
+    compared amount, owner or fence has changed.
 
     `parked`: the run, which is taken in this transaction.
     """
@@ -466,7 +466,7 @@ def apply_first_commit(session: Session, run: RunRow, first: UsualCommit) -> Wri
 
 @cache
 def _update_while(condition: str) -> str:
-    """SQL that writes an account which is as it was known, while the run is as `condition` says."""
+    """Return SQL for a conditional account update: the account must be unchanged and `condition` must hold."""
     return f"{_UPDATE_IF_KNOWN} and exists ({condition})"
 
 

@@ -51,7 +51,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReusedApproval:
-    """An approval that a person gave before, which holds for what would be asked now.
+    """An earlier approval that covers this request.
 
     `through`: "before", in the run `origin`, for exactly this; or "rule", by the rule that `origin` names.
     """

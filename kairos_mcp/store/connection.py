@@ -343,7 +343,7 @@ class Writer(GroupWriter):
 
     @cached_property
     def _checkpointer(self) -> SqliteSession:
-        """The connection of that thread, kept: to open one takes as long as many a checkpoint."""
+        """The checkpoint thread's connection, kept open because opening one costs as much as many checkpoints."""
         return connect(self._path, self._durability)
 
     def _checkpoint(self, wait_s: float) -> None:

@@ -58,7 +58,7 @@ class ParkedRun(NamedTuple):
         return text, tuple(bindings)
 
     def take(self, session: Session, owner: int, at: int) -> None:
-        """Take the run, which is as it was known, and record that it is answered."""
+        """Take ownership of the (unchanged) run and mark its steps answered."""
         session.rows(_TAKE, (owner, self.run.n))
         if self.nonce is not None:
             consume_ask(session, self.run, self.nonce, at)

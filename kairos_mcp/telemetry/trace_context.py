@@ -38,7 +38,7 @@ class ClientTrace:
 
 
 def current_trace() -> ClientTrace:
-    """Return where the trace stands in which this call is answered; an empty one where there is none."""
+    """Return this call's current trace context; empty without one."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
     return ClientTrace(carrier.get("traceparent"), carrier.get("tracestate"))

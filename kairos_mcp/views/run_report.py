@@ -244,7 +244,7 @@ def _output(
 
 
 def _shown_before(session: Session, run: RunRow, answered: Collection[str]) -> ShownBefore:
-    """Return what the caller has read whose call answered these keys: what waited beside them when it did."""
+    """Return the items that the answering caller has already seen."""
     if not answered or run.outcome is not None:
         return NOTHING_SHOWN
     return ShownBefore(answered, report_queries.first_answered_at(session, run.n, answered))

@@ -263,9 +263,9 @@ def _describe_awaited(step: StepRow) -> str:
 
 
 def decision_command(run: RunRow, key: str) -> str:
-    """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
-    that a lost call was made already (`reattempt` in its place: make it again). As a
-    text names it: whoever shows it has it worded (app/command_text.py)."""
+    """Return the command that approves what waits under the key (`deny` in its place denies), or that says that a lost
+    call was made already (`reattempt`: make it again). It is in canonical form; callers pass it through
+    `complete_commands`."""
     whose = [] if run.principal == LOCAL else ["--principal", run.principal]
     if settlements.is_settlement_key(key):
         return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])

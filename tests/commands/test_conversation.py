@@ -274,12 +274,12 @@ async def test_a_providers_words_are_shown_as_they_come_and_no_secret_among_them
 def test_what_was_done_is_not_printed_into_what_is_being_said(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressScreen(quiet=False) as screen:
         screen.speak("First words, ", ends=False)
-        screen.print("+ list_files")
+        screen.print_above("+ list_files")
         assert capsys.readouterr() == ("\nFirst words, ", "")
         screen.speak("then the end.", ends=True)
         assert capsys.readouterr() == ("then the end.\n", "+ list_files\n")
         screen.speak("Left in the mid", ends=False)
-        screen.print("+ read_file")
+        screen.print_above("+ read_file")
     assert capsys.readouterr().err == "+ read_file\n"
 
 

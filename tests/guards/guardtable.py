@@ -366,7 +366,7 @@ IN_THE_TERMINAL = (
         IN_PLACE + "no_text_of_a_model_can_look_like_the_question",
     ),
     Guard(
-        "ProgressScreen.print",
+        "ProgressScreen.print_above",
         never("self._is_speaking"),
         "commands/test_conversation.py::test_what_was_done_is_not_printed_into_what_is_being_said",
     ),
@@ -3727,7 +3727,7 @@ TAKEN_TOGETHER = (
     ),
     Guard(
         "Runs.wait",
-        without("await self._take_left(runs_now)"),
+        without("await self._adopt_orphans(runs_now)"),
         "core/test_app_recovery.py::test_whoever_waits_is_not_told_that_a_run_stands_still_which_goes_on_here[file]",
     ),
     Guard(
@@ -3855,7 +3855,7 @@ BY_WORKERS = (
 
 SIDE_BY_SIDE = (
     Guard(
-        "StoreWatcher._pass_on",
+        "StoreWatcher._wake_for",
         always("news.concerns(n)"),
         "postgres/test_session_locks.py::test_only_the_runs_of_which_something_is_heard_are_looked_at",
     ),

@@ -166,11 +166,11 @@ async def test_only_the_runs_of_which_something_is_heard_are_looked_at(place: Pl
             worker._inbox_changed = False
         waits = {run: asyncio.create_task(app._pool.change_signal.wait([run], 5)) for run in (heard, other)}
         await asyncio.sleep(0)
-        await app.watcher._pass_on(News(frozenset({n})), ())
+        await app.watcher._wake_for(News(frozenset({n})), ())
         await waits[heard]
         assert not waits[other].done()
         assert {run: worker._inbox_changed for run, worker in workers.items()} == {heard: True, other: False}
-        await app.watcher._pass_on(News(of_any=True), ())
+        await app.watcher._wake_for(News(of_any=True), ())
         await waits[other]
         assert all(worker._inbox_changed for worker in workers.values())
 

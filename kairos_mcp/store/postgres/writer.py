@@ -123,8 +123,7 @@ class PostgresWriter(GroupWriter):
             queued.error = error
 
     def _transact(self, group: list[QueuedJob]) -> None:
-        """As in GroupWriter, alone; a group of which a job was told wrong is made again, and all its jobs wait for
-        their results."""
+        """Run a group exclusively. If an optimistic job was wrong, rerun the whole group, awaiting every result."""
         transact = partial(self._transact_group, is_alone=True)
         try:
             self._transact_again(transact, group)

@@ -19,7 +19,8 @@ _GROUP_NAME = re.compile(r"kairos-(\d+)-[0-9a-f]+")
 
 @contextlib.contextmanager
 def task_limit_group(task_limit: int) -> Iterator[Path | None]:
-    """Make a group of at most so many tasks; yield the file by which a process joins it, None if it can't be made."""
+    """Create a cgroup limited to `task_limit` tasks. Yield its `cgroup.procs` file, or None if cgroups are
+    unavailable."""
     cgroup = _create_group(task_limit) if os.geteuid() == 0 else None
     try:
         yield None if cgroup is None else cgroup / "cgroup.procs"

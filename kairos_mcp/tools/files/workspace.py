@@ -303,7 +303,7 @@ def _read(fd: int, count: int, offset: int, size: int) -> bytes:
 
 
 def _read_from_memory(fd: int, count: int, offset: int, size: int) -> bytes:
-    """Read as `_read` does, what is in memory; raises BlockingIOError where that is not all."""
+    """Like `_read`, but from the page cache only. Raises BlockingIOError if a part is not there."""
     buffer = bytearray(count)
     try:
         have = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT) if count else 0

@@ -96,7 +96,7 @@ def describe_forbidden(address: Address) -> str | None:
 
 
 def describe_local(url: Url) -> str | None:
-    """Say what the URL's host is instead of public, as far as that shows without resolving it; None if it doesn't."""
+    """Return why the URL's host is not public, judged without DNS; None if unknown."""
     if url.address is not None:
         return describe_non_public(url.address)
     local = any(url.host == name or url.host.endswith(f".{name}") for name in _LOCAL_NAMES)
