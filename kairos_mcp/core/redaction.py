@@ -104,14 +104,14 @@ class Redactor:
         return at, at
 
     def redact_known(self, text: str) -> Redacted:
-        """Replace known values alone.
+        """Replace known values alone, each by a mark of its own: a text that comes in pieces is then shown the same.
 
         For what a model writes: a name or a shape may be meant, as an example of a key in a file.
         """
         if not self._known:
             return Redacted(text, 0)
-        content = _encode(text)
-        return _as_text(text, MaskedFile(content, Spans(_find_known(content, self._known_forms))))
+        shown, count = self._forms.subn(MASK.encode(), _encode(text))
+        return Redacted(shown.decode("utf-8", "surrogatepass"), count) if count else Redacted(text, 0)
 
     def mask_file(self, path: str, content: bytes, is_over: Callable[[], bool] = lambda: False) -> MaskedFile:
         """Return what a file, or a window of it, holds, with where its secrets stand. The last ones are remembered.
