@@ -40,22 +40,22 @@ async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:
     action = "none" if change.action == "another" and request.key is not None else change.action
     match action:
         case "reroute":
-            print_note(f"run {run_id} of the same words is open, and goes on by the route {change.route}")
+            print_note(f"continuing open run {run_id} (same goal), now on the route {change.route}")
             await app.control.request(run_id, "reroute", PERSON, route=change.route)
             await app.control.drive(run_id)
         case "again":
-            print_note(f"run {run_id} of the same words is open; its provider is asked again")
+            print_note(f"continuing open run {run_id} (same goal): retrying its provider")
             await app.control.resume(run_id, PERSON)
         case "another":
             start = "without this script" if change.route in SCRIPT_ROUTES else "with another model"
-            text = f"run {run_id} of the same words is open, and was started {start}, so a new one begins."
-            text += f" To end that one: `kairos-mcp cancel {run_id}`"
+            text = f"run {run_id} (same goal) is open and was started {start}, so this starts a new run."
+            text += f" To end the other: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))
             run_id = (await app.runs.start(request, PERSON, is_another=True)).run_id
         case _:
             why = "which auto chose" if change.asked_route == AUTO else "as it was asked for"
             other = (PROVIDER if change.run_route == CALLER.name else CALLER).name
-            print_note(f"run {run_id} of the same words is open, on the route {change.run_route}, {why}.")
+            print_note(f"continuing open run {run_id} (same goal) on the route {change.run_route}, {why}.")
             text = f"Another route: `kairos-mcp reroute {run_id} {other}`. To end it: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))
             await app.control.drive(run_id)

@@ -227,9 +227,7 @@ def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
         found.append(line)
         if isinstance(line, ExportEnd):
             if (line.lines, line.sha256) != (number - 1, folded.hexdigest()):
-                raise _line_error(
-                    number, "the lines before it are not those that were written", "Export the run again."
-                )
+                raise _line_error(number, "the checksum doesn't match: the file was changed", "Export the run again.")
             continue
         if len(found) > 1 and isinstance(found[-2], ExportEnd):
             raise _line_error(number, "it comes after the end", "One file holds one run.")

@@ -175,7 +175,7 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, s
             exchange.note_repair("an error in a reply of status 200 was taken as that error")
             return _status_failure(read_error(body), kind, environ, unknown_end=has_begun, is_in_reply=True)
         case BadProviderReply(reason=reason, retryable=is_retryable):
-            text = f"{kind}: the reply is useless: {redact_keys(reason, environ)}."
+            text = f"{kind}: the server's reply can't be used: {redact_keys(reason, environ)}."
             hint = "" if is_retryable else " Check KAIROS_BASE_URL."
             return Failure("provider_error", f"{text}{hint}", is_retryable, unknown_end=True)
 

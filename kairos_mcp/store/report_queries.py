@@ -298,10 +298,9 @@ def too_small_notes(completions: Iterable[AskedCompletion]) -> Iterator[str]:
                 amount = _format_amount(unit, getattr(minimum_hold(completion.request), unit))
                 limit = _format_limit(scope, unit)
                 yield (
-                    f"{completion.path} was not begun: it may need up to {amount} of {limit}, which is"
-                    f" {_format_amount(unit, cap)}. A model's prompt counts as a token a byte until a provider has"
-                    " reported what one with this system text and these tools costs. Set"
-                    f" {limit} to {amount} or more, or name fewer tools."
+                    f"{completion.path} was not started: it could cost up to {amount}, and {limit} is"
+                    f" {_format_amount(unit, cap)}. Until a provider has reported what this system text and these tools"
+                    f" cost, each byte counts as a token. Set {limit} to {amount} or more, or name fewer tools."
                 )
             case _:
                 pass
@@ -367,6 +366,6 @@ def unpriced_notes(sent: Iterable[Sent]) -> Iterator[str]:
     """Yield one sentence for each model without a known price."""
     for model in {sent.model for sent in sent if sent.unpriced}:
         yield (
-            f"The price of {model} is not known: usd is without what it costs."
+            f"The price of {model} is not known, so its cost isn't counted in usd."
             " Set price_input and price_output to have it counted."
         )

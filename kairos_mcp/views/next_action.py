@@ -163,7 +163,7 @@ def _next_for_paused(
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
         resumes_at = format_timestamp(run.resume_at)
-        why = f"It goes on by itself from {resumes_at} on, in a server that can; resume tries it now."
+        why = f"It continues at {resumes_at} if a server is running; resume retries it now."
         return _call("run_control", resume, why)
     if run.paused == approvals.LAPSED:
         return _call("run_control", resume, "Nobody decided in time; resume asks again, for what is there then.")

@@ -23,12 +23,12 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
     async with App.open(place.settings(*LINES), via="test") as app:
         small = await app.runs.report(await start_run(app, "small", limits=Limits(**{unit: 100})), ME)
         assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
-        (text,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
-        assert f"limits.{unit}, which is 100." in text
-        needed = int(re.findall(r"up to ([\d]+) of", text)[0])
+        (text,) = [note for note in small.degraded if note.startswith("round-1 was not started")]
+        assert f"limits.{unit} is 100." in text
+        needed = int(re.findall(r"up to ([\d]+), and", text)[0])
         enough = await app.runs.report(await start_run(app, "large", limits=Limits(**{unit: needed})), ME)
         assert enough.rounds >= 1
-        assert not any("was not begun" in note for note in enough.degraded)
+        assert not any("was not started" in note for note in enough.degraded)
         short = await app.runs.report(await start_run(app, "short", limits=Limits(**{unit: needed - 1})), ME)
         assert short.rounds == 0
 

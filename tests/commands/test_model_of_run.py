@@ -60,7 +60,7 @@ async def test_the_same_words_go_on_by_a_provider_that_is_configured_after_the_f
         said = await asyncio.to_thread(lambda: kairos(*ASKS, **given))
     assert (said.code, len(provider.heard)) == (0, 1), said
     assert states(kairos) == [("provider", True)]
-    assert "goes on by the route provider" in said.err
+    assert "now on the route provider" in said.err
     assert "auto chose caller" not in said.out
 
 

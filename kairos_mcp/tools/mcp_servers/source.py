@@ -167,7 +167,7 @@ class McpServerSource:
         if self._writes is not None and (undone := self._writes.notes):
             notes.append(f"{self.name} wrote outside of calls. {UNDONE_REASON} {' '.join(undone)}")
         if self._first_use:
-            notes.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
+            notes.append(f"{self.name}: its tools were approved on first use; you will be asked about later changes.")
         return tuple(notes)
 
     def try_start(self, deadline: float) -> ServerTrial:
