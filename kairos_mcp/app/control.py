@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Literal
 
@@ -148,17 +148,17 @@ class Control(Operations):
         """
         if more.nano_usd is not None:
             self._refuse_unpriced(run, run.route)
-        current = asdict(read_account(session, run.account).caps)
+        current = read_account(session, run.account).caps._asdict()
         for earlier in queries.pending_requests(session, run.n):
             if earlier.kind == "extend":
-                requested = asdict(decode(Limits, earlier.body))
+                requested = decode(Limits, earlier.body)._asdict()
                 current |= {unit: max(cap, current[unit]) for unit, cap in requested.items() if cap}
         caps = {
-            unit: current[unit] + added for unit, added in asdict(more).items() if added and current[unit] is not None
+            unit: current[unit] + added for unit, added in more._asdict().items() if added and current[unit] is not None
         }
         if not caps:
             raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
-        allowed = asdict(self._settings.limits)
+        allowed = self._settings.limits._asdict()
         within = {unit: cap if allowed[unit] is None else min(cap, allowed[unit]) for unit, cap in caps.items()}
         cut = [f"limits.{unit} is {within[unit]}, not {cap}" for unit, cap in caps.items() if within[unit] < cap]
         note = f"Extended to what the configuration allows: {', '.join(cut)}." if cut else None

@@ -133,5 +133,5 @@ def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str 
 
 
 def _digest_of_options(options: RunOptions) -> bytes:
-    values: dict[str, Any] = asdict(options)
+    values: dict[str, Any] = asdict(options) | {"limits": options.limits._asdict()}
     return canonical_json(values).encode()

@@ -49,13 +49,13 @@ class MandateDetails(Operations):
             output = (await self._runs.report(run_id, caller)).output
             cycles += [_show_cycle(run_id, cycle) for cycle in (output or {}).get("cycles", ())]
             learned = (output or {}).get("lessons", learned)
-        limits = limits_to_json(mandate_of_row(row).day)
+        limits = limits_to_json(mandate_of_row(row).day, DAY_CAPS)
         return item | {
             "schema": MANDATE_SCHEMA,
             "runs": run_ids,
             "cycles": cycles,
             "lessons": learned,
-            "limits_today": {name: limits[name] for name in DAY_CAPS},
+            "limits_today": limits,
             "spent_today": account,
         }
 
@@ -69,8 +69,8 @@ class MandateDetails(Operations):
         today = day_at(self._clock(), self._settings.time_zone).name
         day = accounts.find_day_account(session, caller.principal, today)
         used = None if day is None else accounts.find_mandate_account(session, day.id, place, row.id)
-        spent = None if used is None else limits_to_json(used.spent)
-        return run_ids, spent and {name: spent[name] for name in DAY_CAPS}, output.get("lessons", [])
+        spent = None if used is None else limits_to_json(used.spent, DAY_CAPS)
+        return run_ids, spent, output.get("lessons", [])
 
 
 def _with_words(item: JsonObject) -> JsonObject:

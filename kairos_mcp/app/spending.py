@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from kairos_mcp.app.context import Operations, read_run
-from kairos_mcp.budget.reservation import Account, Remaining
+from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.limits import DAY_CAPS, NOTHING, Limits, Units, limits_to_json
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
@@ -195,8 +195,8 @@ def _run_spending(session: Session, run: RunRow) -> JsonObject:
             lambda session: unpriced_models(session, run.n),
             lambda session: accounts.list_branches(session, run.account),
         )
-        inner = [{"branch": path, **_account_figures(branch, None)} for path, branch in branches.items()]
-        whole = {**_account_figures(account, None), "unpriced": list(unpriced) or None}
+        inner = [{"branch": path, **_account_figures(branch, CAPS)} for path, branch in branches.items()]
+        whole = {**_account_figures(account, CAPS), "unpriced": list(unpriced) or None}
     return {"scope": run.id, **whole} | ({"branches": inner} if inner else {})
 
 
@@ -209,7 +209,7 @@ def _usage_shares(shares: Sequence[UsageShare], unpriced: Collection[str] | None
             "agent": each.agent,
             "mandate": each.mandate,
             "attempts": each.attempts,
-            **_units_to_json(each.spent, DAY_CAPS),
+            **limits_to_json(each.spent, DAY_CAPS),
             "unpriced": [each.model] if each.model in (unpriced or ()) else None,
         }
         | ({} if each.workspace is None else {"workspace": each.workspace or None})
@@ -217,16 +217,11 @@ def _usage_shares(shares: Sequence[UsageShare], unpriced: Collection[str] | None
     ]
 
 
-def _account_figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
-    amounts: dict[str, Limits | Units | Remaining] = {
+def _account_figures(account: Account, units: tuple[str, ...]) -> JsonObject:
+    amounts: dict[str, Amount[int] | Amount[int | None]] = {
         "limits": account.caps,
         "spent": account.spent,
         "held": account.held,
         "remaining": account.remaining,
     }
-    return {name: _units_to_json(amount, units) for name, amount in amounts.items()}
-
-
-def _units_to_json(amount: Limits | Units | Remaining, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
-    figures = limits_to_json(amount)
-    return figures if units is None else {name: figures[name] for name in units}
+    return {name: limits_to_json(amount, units) for name, amount in amounts.items()}

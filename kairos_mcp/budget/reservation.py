@@ -13,29 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Cap, Limits, Price, Units
+from kairos_mcp.core.limits import FREE, NOTHING, UNITS, UNLIMITED, Amount, BranchShare, Cap, Limits, Price, Unit, Units
 from kairos_mcp.core.steps import Refused
 
+Remaining: TypeAlias = Amount["int | None"]
+"""What is left of an account by unit: neither spent nor held, never below zero; None where there is no limit."""
 
-class Remaining(NamedTuple):
-    """What is left of an account by unit: neither spent nor held, never below zero; None where there is no limit."""
-
-    rounds: int | None
-    model_calls: int | None
-    input_tokens: int | None
-    output_tokens: int | None
-    total_tokens: int | None
-    nano_usd: int | None
-    tool_calls: int | None
-    milliseconds: int | None
-
-
-_remaining = partial(tuple.__new__, Remaining)
-_NO_LIMITS: tuple[int | None, ...] = (None,) * len(Units._fields)
-caps_by_unit: Callable[[Limits], tuple[int | None, ...]] = attrgetter(*Units._fields)
+_remaining: Callable[[list[int | None]], Remaining] = partial(tuple.__new__, Amount)
 
 
 class Account(NamedTuple):
@@ -52,7 +38,7 @@ class Account(NamedTuple):
 
     @property
     def remaining(self) -> Remaining:
-        left, held, spent = [*_NO_LIMITS], self.held, self.spent
+        left, held, spent = [*UNLIMITED], self.held, self.spent
         for place, _, most in self.caps.caps:
             used = held[place] + spent[place]
             left[place] = most - used if most > used else 0
@@ -84,9 +70,12 @@ class Account(NamedTuple):
 _account = partial(tuple.__new__, Account)
 
 
+_NOT_SHARED = {field: 0 for field, unit in UNITS.items() if not unit.shared}
+
+
 def shared_part(amount: Units) -> Units:
     """Return what of an amount counts in an account that runs share: model calls, their tokens and their price."""
-    return amount._replace(rounds=0, tool_calls=0, milliseconds=0)
+    return amount._replace(**_NOT_SHARED)
 
 
 class BranchOpening(NamedTuple):
@@ -142,19 +131,14 @@ def raise_caps(
 def _unused_share(share: BranchShare, branch: Account) -> BranchShare:
     """Return the share of a branch less what it has used of what was asked for it."""
     used = branch.held.plus(branch.spent)
-    rest = [
-        None if asked is None else max(0, asked - done)
-        for asked, done in zip(caps_by_unit(share.limits), used, strict=True)
-    ]
+    rest = [None if asked is None else max(0, asked - done) for asked, done in zip(share.limits, used, strict=True)]
     return share._replace(limits=Limits(*rest))
 
 
 def _add_part(branch: Account, part: Limits) -> Limits:
     """Return the caps of a branch with this much left of each unit, and in no unit less than before."""
     caps: list[int | None] = []
-    for now, more, done in zip(
-        caps_by_unit(branch.caps), caps_by_unit(part), branch.held.plus(branch.spent), strict=True
-    ):
+    for now, more, done in zip(branch.caps, part, branch.held.plus(branch.spent), strict=True):
         caps.append(None if now is None or more is None else max(now, done + more))
     return Limits(*caps)
 
@@ -173,7 +157,7 @@ def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Accou
 def _free_by_unit(share: BranchShare, enclosing: Account, siblings: Sequence[Account]) -> list[int | None]:
     promised = [each.remaining for each in siblings]
     free: list[int | None] = []
-    for place, (left, aside) in enumerate(zip(enclosing.remaining, caps_by_unit(share.reserved), strict=True)):
+    for place, (left, aside) in enumerate(zip(enclosing.remaining, share.reserved, strict=True)):
         kept = (aside or 0) + sum(each[place] or 0 for each in promised)
         free.append(None if left is None else max(0, left - kept))
     return free
@@ -181,7 +165,7 @@ def _free_by_unit(share: BranchShare, enclosing: Account, siblings: Sequence[Acc
 
 def _divide(share: BranchShare, free: Sequence[int | None], parts: int) -> Limits:
     caps: list[int | None] = []
-    for asked, amount, aside in zip(caps_by_unit(share.limits), free, caps_by_unit(share.reserved), strict=True):
+    for asked, amount, aside in zip(share.limits, free, share.reserved, strict=True):
         keeps_share = share.keeps_share and aside is None
         part = None if amount is None else amount // (parts + keeps_share)
         caps.append(part if asked is None else asked if part is None else min(asked, part))
@@ -190,8 +174,8 @@ def _divide(share: BranchShare, free: Sequence[int | None], parts: int) -> Limit
 
 def _binding_caps(share: BranchShare, caps: Limits) -> Limits:
     """Return the caps less those that a branch has asked for: they never are more, and so are no reason to wait."""
-    asked = caps_by_unit(share.limits)
-    return Limits(*(None if cap == most else cap for cap, most in zip(caps_by_unit(caps), asked, strict=True)))
+    asked = share.limits
+    return Limits(*(None if cap == most else cap for cap, most in zip(caps, asked, strict=True)))
 
 
 def _buys_closing(account: Account, step: ReservationRequest, closing_tokens: int) -> bool:
@@ -204,19 +188,6 @@ def _buys_closing(account: Account, step: ReservationRequest, closing_tokens: in
     if step.counts_only or step.purpose != "round":
         return True
     return _affordable_tokens(remaining, step, closing_tokens)[0] >= min(USEFUL_TOKENS, step.wanted_tokens)
-
-
-_NAMES = {  # in the order of the line
-    "rounds": "round",
-    "model_calls": "model calls",
-    "tool_calls": "tool calls",
-    "total_tokens": "tokens",
-    "input_tokens": "tokens in",
-    "output_tokens": "tokens out",
-    "nano_usd": "$",
-    "milliseconds": "s",
-}
-_ORDER = list(_NAMES)
 
 
 def format_status_line(account: Account, *, closing: bool = False) -> str | None:
@@ -233,23 +204,23 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
 @lru_cache(maxsize=256)  # most runs have the same limits, and their status is formatted every round
 def _in_order_of_line(caps: tuple[Cap, ...]) -> tuple[Cap, ...]:
-    return tuple(sorted(caps, key=lambda cap: _ORDER.index(cap.unit)))
+    return tuple(sorted(caps, key=lambda cap: UNITS[cap.unit].place))
 
 
 def _format_cap(account: Account, cap: Cap, *, closing: bool) -> str:
     place, unit, most = cap
     spent = account.spent[place]
-    match unit:
-        case "rounds":
-            return f"round {spent + account.held.rounds + (not closing)} of {most}"
-        case "model_calls" | "tool_calls":
-            return f"{spent} of {most} {_NAMES[unit]}"
-        case "nano_usd":
-            return f"${spent / 1e9:.2f} of ${most / 1e9:.2f}"
-        case "milliseconds":
-            return f"{spent / 1000:.0f} of {most / 1000:.0f} s"
-        case _:
-            return f"{_short_number(spent)} of {_short_number(most)} {_NAMES[unit]}"
+    match UNITS[unit]:
+        case Unit(name="rounds", words=words):
+            return f"{words} {spent + account.held.rounds + (not closing)} of {most}"
+        case Unit(words="$" as sign, scale=scale):
+            return f"{sign}{spent / scale:.2f} of {sign}{most / scale:.2f}"
+        case Unit(held="count", words=words):
+            return f"{spent} of {most} {words}"
+        case Unit(held="time", words=words, scale=scale):
+            return f"{spent / scale:.0f} of {most / scale:.0f} {words}"
+        case Unit(words=words):
+            return f"{_short_number(spent)} of {_short_number(most)} {words}"
 
 
 def _warning(account: Account, caps: Iterable[Cap]) -> str:
@@ -267,6 +238,12 @@ def _warning(account: Account, caps: Iterable[Cap]) -> str:
 def _short_number(tokens: int) -> str:
     return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)
 
+
+_COUNTED = [(place, field) for place, (field, unit) in enumerate(UNITS.items()) if unit.held == "count"]
+_KNOWN_AFTER = [(place, field) for place, (field, unit) in enumerate(UNITS.items()) if unit.held == "after"]
+_WEIGHED = [(place, field, unit.weighs) for place, (field, unit) in enumerate(UNITS.items()) if unit.held == "tokens"]
+_TIMED = [place for place, unit in enumerate(UNITS.values()) if unit.held == "time"]
+_units: Callable[[list[int]], Units] = partial(tuple.__new__, Units)
 
 USEFUL_TOKENS = 256  # a completion granted less than this says nothing worth its price
 CLOSING_TOKENS = 1024  # what a closing call may write, kept free before each round
@@ -387,13 +364,15 @@ def _limit_tokens(
 
 
 def _exhausted_unit(remaining: Remaining, counts: Units) -> str | None:
-    """Return the first unit of which less is left than the step counts, or None."""
-    if remaining.rounds is not None and counts.rounds > remaining.rounds:
-        return "rounds"
-    if remaining.model_calls is not None and counts.model_calls > remaining.model_calls:
-        return "model_calls"
-    if remaining.tool_calls is not None and counts.tool_calls > remaining.tool_calls:
-        return "tool_calls"
+    """Return the first unit of which less is left than the step counts, or of which nothing is left for a call whose
+    use only its answer tells; None where there is none."""
+    for place, unit in _COUNTED:
+        left = remaining[place]
+        if left is not None and counts[place] > left:
+            return unit
+    for place, unit in _KNOWN_AFTER:
+        if remaining[place] == 0 and counts.tool_calls:
+            return unit
     return None
 
 
@@ -422,19 +401,20 @@ def _reserve_time(counts: Units, timeout: int) -> Reservation:
 
 
 def _make_reservation(request: ReservationRequest, tokens: int, timeout: int) -> Reservation:
-    counts, read = request.counts, request.input_bound
-    price = (request.price or FREE).cost(read, tokens)
-    held = Units(
-        counts.rounds, counts.model_calls, read, tokens, read + tokens, price, counts.tool_calls, milliseconds=timeout
-    )
-    return Reservation(held, tokens, timeout)
+    held, read, price = [*request.counts], request.input_bound, request.price or FREE
+    for place, _, fixed in _WEIGHED:
+        weight = fixed or price
+        held[place] = weight.read * read + weight.written * tokens
+    for place in _TIMED:
+        held[place] = timeout
+    return Reservation(_units(held), tokens, timeout)
 
 
 def _reserve_external(account: Account, remaining: Remaining, request: ReservationRequest) -> Reservation | Refused:
     """Reserve for a completion that somebody else makes: it holds no tokens, but needs that some are left."""
     if request.wanted_tokens:
-        for unit in ("input_tokens", "output_tokens", "total_tokens"):
-            if getattr(remaining, unit) == 0:
+        for place, unit, weight in _WEIGHED:
+            if weight is not None and remaining[place] == 0:
                 return account.refuse(unit)
     if request.purpose != "closing" and remaining.milliseconds == 0:
         return account.refuse("milliseconds")
@@ -482,9 +462,6 @@ def _closings_to_keep(account: Account, request: ReservationRequest) -> tuple[in
     return (CLOSING_TOKENS, SHORT_CLOSING_TOKENS) if request.purpose == "repair" and account.spent.rounds else (None,)
 
 
-_READ, _WRITTEN, _EITHER = Price(1, 0), Price(0, 1), Price(1, 1)
-
-
 def _affordable_tokens(
     remaining: Remaining, request: ReservationRequest, closing_tokens: int | None = None
 ) -> tuple[int, str]:
@@ -494,12 +471,8 @@ def _affordable_tokens(
     what this completion reads and writes, so with one to come a token written now is read once more.
     """
     room = (request.wanted_tokens, "total_tokens")
-    for unit, left, weight in (
-        ("input_tokens", remaining.input_tokens, _READ),
-        ("output_tokens", remaining.output_tokens, _WRITTEN),
-        ("total_tokens", remaining.total_tokens, _EITHER),
-        ("nano_usd", remaining.nano_usd, request.price or FREE),
-    ):
+    for place, unit, fixed in _WEIGHED:
+        left, weight = remaining[place], fixed or request.price or FREE
         if left is None:
             continue
         spare, token_weight = left - weight.cost(request.input_bound, 0), weight.written

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kairos_mcp.app.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
 from kairos_mcp.core.input_checks import Placeholder
+from kairos_mcp.core.limits import UNITS, Unit
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import task_of
 from kairos_mcp.core.text import count_of, format_age, truncate
@@ -151,13 +152,23 @@ def purpose_line(report: RunReport, where: str) -> str:
 
 def usage_line(report: RunReport) -> str:
     usage = report.usage
-    tokens = usage["input_tokens"] + usage["output_tokens"]
-    rounds = f"{count_of(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
-    return (
-        f"{rounds}{count_of(usage['model_calls'], 'model call')} · "
-        f"{count_of(usage['tool_calls'], 'tool call')} · {count_of(tokens, 'token')} ({usage['exactness']}) · "
-        f"{format_cost(usage['usd'], usage['unpriced'])} · {usage['seconds']:.1f} s"
-    )
+    used = {**usage, "rounds": report.rounds, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
+    units = [unit for unit in sorted(UNITS.values(), key=lambda unit: unit.place) if unit.in_line]
+    if not report.rounds and report.flow != "planner":
+        units = [unit for unit in units if unit.name != "rounds"]
+    return " · ".join(_format_used(unit, used[unit.name], usage) for unit in units)
+
+
+def _format_used(unit: Unit, amount: float, usage: JsonObject) -> str:
+    match unit:
+        case Unit(words="$"):
+            return format_cost(amount, usage["unpriced"])
+        case Unit(held="time", words=words):
+            return f"{amount:.1f} {words}"
+        case Unit(held="tokens", noun=noun):
+            return f"{count_of(int(amount), noun.removesuffix('s'))} ({usage['exactness']})"
+        case Unit(noun=noun):
+            return count_of(int(amount), noun.removesuffix("s"))
 
 
 def _note_lines(report: RunReport) -> Iterator[Line]:

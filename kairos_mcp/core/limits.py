@@ -1,45 +1,144 @@
-"""The eight limits of a run or a branch, each declared once, their words and units outside, and amounts in these units.
+"""The units in which a run or a branch can be limited, each declared once, and amounts in these units.
 
+Everything that lists units iterates over `UNITS`: columns, stored arrays, results, settings, the status line, the page.
 Inside, money is in nano-dollars and time in milliseconds; outside in dollars and seconds. Integers alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from operator import add, sub
-from typing import NamedTuple
+from types import FunctionType
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_type_hints
 
-from kairos_mcp.core.quick_dataclass import dataclass
+from pydantic_core import core_schema
+
+T = TypeVar("T")
 
 
-class LimitedUnit(NamedTuple):
-    """A unit that can be limited: its `name` for users, and its `field` in Limits and Units.
+class Price(NamedTuple):
+    """What a token costs at most, in nano-dollars: an input token (`read`), an output token (`written`)."""
 
-    `scale`: how many of the field's unit make one of the user's; 1 for counts. `per_day`: whether a day can be limited
-    in it, which are the units that model calls cost.
+    read: int
+    written: int
+
+    def cost(self, read: int, written: int) -> int:
+        return self.read * read + self.written * written
+
+
+FREE = Price(0, 0)  # nothing that this server pays for
+
+
+class Unit(NamedTuple):
+    name: str
+    """Its name for users: in limits, settings and results."""
+    words: str
+    """What stands with its figures in the status line that a model sees."""
+    noun: str
+    """What a refusal calls it."""
+    held: Literal["count", "tokens", "time", "after"]
+    """How a step holds it before it begins: as often as it counts, by the most tokens that it may take, or for as long
+    as it may take. "after": not at all, since only its answer tells; a tool is not called once nothing is left."""
+    place: int
+    """Its place in the status line."""
+    scale: int = 1
+    """How many of the unit that is stored make one of the users'; 1 for counts."""
+    shared: bool = False
+    """It counts in accounts that runs share, so a day can be limited in it: what model calls cost."""
+    weighs: Price | None = None
+    """How much of it a token is, if it is held by tokens; None: the price of the model."""
+    ends: Literal["max_rounds", "budget", "timeout"] = "budget"
+    """The reason with which a loop ends that was refused some."""
+    in_usage: bool = True
+    """It is a field of `usage` in results."""
+    in_line: bool = True
+    """It stands in the line about what a run has used."""
+    on_page: bool = False
+    """The page shows it even if it is not limited."""
+    label: str | None = None
+    """What the page calls it, if not `noun`."""
+    about: str | None = None
+    """What the schema of limits says of it."""
+
+
+_IN, _OUT, _BOTH = Price(1, 0), Price(0, 1), Price(1, 1)
+_ROUNDS = Unit("rounds", "round", "rounds", held="count", place=0, ends="max_rounds", in_usage=False, on_page=True)
+_MODEL_CALLS = Unit("model_calls", "model calls", "model calls", held="count", place=1, shared=True)
+_INPUT_TOKENS = Unit(
+    "input_tokens", "tokens in", "input tokens", held="tokens", weighs=_IN, place=4, shared=True, in_line=False
+)
+_OUTPUT_TOKENS = Unit(
+    "output_tokens", "tokens out", "output tokens", held="tokens", weighs=_OUT, place=5, shared=True, in_line=False
+)
+_TOTAL_TOKENS = Unit(
+    "total_tokens",
+    "tokens",
+    "tokens",
+    held="tokens",
+    weighs=_BOTH,
+    place=3,
+    shared=True,
+    in_usage=False,
+    on_page=True,
+)
+_DOLLARS = Unit("usd", "$", "money", held="tokens", place=6, scale=10**9, shared=True, on_page=True, label="cost")
+_TOOL_CALLS = Unit("tool_calls", "tool calls", "tool calls", held="count", place=2, on_page=True)
+_SECONDS = Unit(
+    "seconds", "s", "time", held="time", place=7, scale=1000, ends="timeout", about="Model and tool time, not waiting"
+)
+_NONE: Any = 0  # of an amount; a limit's is None, see Limits
+
+
+class Amount(NamedTuple, Generic[T]):
+    """A value for each unit: what is held or spent of it, what is left, its limit.
+
+    A new unit is a field at the end, with its record: amounts are stored by position.
     """
 
-    name: str
-    field: str
-    scale: int = 1
-    per_day: bool = False
-    description: str | None = None
+    rounds: Annotated[T, _ROUNDS] = _NONE
+    model_calls: Annotated[T, _MODEL_CALLS] = _NONE
+    input_tokens: Annotated[T, _INPUT_TOKENS] = _NONE
+    output_tokens: Annotated[T, _OUTPUT_TOKENS] = _NONE
+    total_tokens: Annotated[T, _TOTAL_TOKENS] = _NONE
+    nano_usd: Annotated[T, _DOLLARS] = _NONE
+    tool_calls: Annotated[T, _TOOL_CALLS] = _NONE
+    milliseconds: Annotated[T, _SECONDS] = _NONE
 
 
-LIMITED_UNITS = (
-    LimitedUnit("rounds", "rounds"),
-    LimitedUnit("model_calls", "model_calls", per_day=True),
-    LimitedUnit("input_tokens", "input_tokens", per_day=True),
-    LimitedUnit("output_tokens", "output_tokens", per_day=True),
-    LimitedUnit("total_tokens", "total_tokens", per_day=True),
-    LimitedUnit("usd", "nano_usd", 10**9, per_day=True),
-    LimitedUnit("tool_calls", "tool_calls"),
-    LimitedUnit("seconds", "milliseconds", 1000, description="Model and tool time, not waiting"),
-)
-DAY_UNITS = tuple(unit for unit in LIMITED_UNITS if unit.per_day)
-CAPS = tuple(unit.name for unit in LIMITED_UNITS)
+UNITS: Mapping[str, Unit] = {
+    field: hint.__metadata__[0] for field, hint in get_type_hints(Amount, include_extras=True).items()
+}
+"""Each unit by its field in an amount, in the order of the fields."""
+UNITS_OF_FIRST_VERSION = 8  # amounts are stored by position: of an older version they may be shorter, down to these
+
+DAY_UNITS = tuple(unit for unit in UNITS.values() if unit.shared)
+CAPS = tuple(unit.name for unit in UNITS.values())
 DAY_CAPS = tuple(unit.name for unit in DAY_UNITS)
+USAGE_NAMES = tuple(unit.name for unit in UNITS.values() if unit.in_usage)
+
+
+class Units(Amount[int]):
+    """An amount in every unit. Money in nano-dollars, time in milliseconds."""
+
+    __slots__ = ()
+
+    def plus(self, other: Units) -> Units:
+        return _units(map(add, self, other))
+
+    def minus(self, other: Units) -> Units:
+        return _units(map(sub, self, other))
+
+
+_units = partial(tuple.__new__, Units)  # the shortest way: amounts are added at every step
+NOTHING = Units()
+_MODEL_CALL = Units(model_calls=1)
+_COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1), "pause": NOTHING}
+
+
+def counts_of(kind: str) -> Units:
+    """Return what a step of this kind counts. A round counts a model call too, other completions count that alone."""
+    return _COUNTS.get(kind, _MODEL_CALL)
 
 
 class Cap(NamedTuple):
@@ -50,39 +149,47 @@ class Cap(NamedTuple):
     most: int
 
 
-class _WithCaps:
-    """Room beside the eight fields for the caps among them, which are asked for at every step."""
-
-    __slots__ = ("_caps",)
-    _caps: tuple[Cap, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits(_WithCaps):
-    """What a run or a branch may use at most; None is no limit.
+class Limits(Amount["int | None"]):
+    """What a run or a branch may use at most; None is no limit, and so is what is not given.
 
     Money in nano-dollars and time in milliseconds: integers alone, so that sums are exact.
     """
 
-    rounds: int | None = None
-    model_calls: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    nano_usd: int | None = None
-    tool_calls: int | None = None
-    milliseconds: int | None = None
+    _caps: tuple[Cap, ...]
+
+    if not TYPE_CHECKING:
+        __new__ = FunctionType(
+            Amount.__new__.__code__, Amount.__new__.__globals__, "__new__", (None,) * len(UNITS)
+        )  # as that of an amount, with another default
 
     @property
     def caps(self) -> tuple[Cap, ...]:
-        """The limits that are set, in the order of the units."""
+        """The limits that are set, in the order of the units. They are asked for at every step."""
         try:
             return self._caps
         except AttributeError:
-            every = [(n, unit.field, getattr(self, unit.field)) for n, unit in enumerate(LIMITED_UNITS)]
-            caps = tuple([Cap(n, field, most) for n, field, most in every if most is not None])
-            object.__setattr__(self, "_caps", caps)
+            every = enumerate(zip(UNITS, self, strict=True))
+            caps = tuple([Cap(n, unit, most) for n, (unit, most) in every if most is not None])
+            self._caps = caps
             return caps
+
+    def within(self, most: Limits) -> Limits:
+        """Return the smaller of both in each unit."""
+        both = zip(self, most, strict=True)
+        return Limits(*[min((cap for cap in caps if cap is not None), default=None) for caps in both])
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Callable[..., Any]) -> core_schema.CoreSchema:
+        """As an object of the limits that are set, by the fields of an amount."""
+        most = core_schema.nullable_schema(core_schema.int_schema())
+        fields = {unit: core_schema.typed_dict_field(most, required=False) for unit in UNITS}
+        return core_schema.no_info_after_validator_function(
+            lambda given: cls(**given),
+            core_schema.typed_dict_schema(fields),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda limits: {unit: most for _, unit, most in limits.caps}
+            ),
+        )
 
 
 UNLIMITED = Limits()
@@ -116,9 +223,15 @@ class BranchShare(NamedTuple):
         return range(most, fewest - 1, -1)
 
 
-def limits_to_json(amounts: object) -> dict[str, int | float | None]:
-    """Return limits, or amounts with the same fields, by the users' names and units: dollars and seconds."""
-    return {unit.name: _to_outside(unit, getattr(amounts, unit.field)) for unit in LIMITED_UNITS}
+def limits_to_json(
+    amounts: Amount[int] | Amount[int | None], names: Collection[str] = CAPS
+) -> dict[str, int | float | None]:
+    """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: of which units."""
+    return {
+        unit.name: _to_outside(unit, amount)
+        for unit, amount in zip(UNITS.values(), amounts, strict=True)
+        if unit.name in names
+    }
 
 
 def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
@@ -128,51 +241,8 @@ def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
 
 def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
     """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
-    return {unit.field: round(given[unit.name] * unit.scale) for unit in LIMITED_UNITS if unit.name in given}
+    return {field: round(given[unit.name] * unit.scale) for field, unit in UNITS.items() if unit.name in given}
 
 
-def _to_outside(unit: LimitedUnit, amount: int | None) -> int | float | None:
+def _to_outside(unit: Unit, amount: int | None) -> int | float | None:
     return amount if amount is None or unit.scale == 1 else amount / unit.scale
-
-
-class Price(NamedTuple):
-    """What a token costs at most, in nano-dollars: an input token (`read`), an output token (`written`)."""
-
-    read: int
-    written: int
-
-    def cost(self, read: int, written: int) -> int:
-        return self.read * read + self.written * written
-
-
-FREE = Price(0, 0)  # nothing that this server pays for
-
-
-class Units(NamedTuple):
-    """An amount in every unit that can be limited. Money in nano-dollars, time in milliseconds."""
-
-    rounds: int = 0
-    model_calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    nano_usd: int = 0
-    tool_calls: int = 0
-    milliseconds: int = 0
-
-    def plus(self, other: Units) -> Units:
-        return _units(map(add, self, other))
-
-    def minus(self, other: Units) -> Units:
-        return _units(map(sub, self, other))
-
-
-_units = partial(tuple.__new__, Units)  # the shortest way: amounts are added at every step
-NOTHING = Units()
-_MODEL_CALL = Units(model_calls=1)
-_COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1), "pause": NOTHING}
-
-
-def counts_of(kind: str) -> Units:
-    """Return what a step of this kind counts. A round counts a model call too, other completions count that alone."""
-    return _COUNTS.get(kind, _MODEL_CALL)

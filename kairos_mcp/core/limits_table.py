@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import core_schema
 
-from kairos_mcp.core.limits import LIMITED_UNITS, LimitedUnit, Limits, limits_from_json
+from kairos_mcp.core.limits import UNITS, Limits, Unit, limits_from_json
 from kairos_mcp.core.messages import JsonObject
 
 
@@ -21,7 +21,7 @@ class LimitsTable:
     `most_count`, `most_amount`: the largest count, and the largest number of dollars or seconds.
     """
 
-    units: tuple[LimitedUnit, ...] = LIMITED_UNITS
+    units: tuple[Unit, ...] = tuple(UNITS.values())
     most_count: int = 2**53
     most_amount: int = 10**9
 
@@ -30,10 +30,10 @@ class LimitsTable:
         properties = {unit.name: self._unit_schema(unit) for unit in self.units}
         return {"type": "object", "properties": properties, "additionalProperties": False}
 
-    def _unit_schema(self, unit: LimitedUnit) -> JsonObject:
+    def _unit_schema(self, unit: Unit) -> JsonObject:
         kind, most = ("integer", self.most_count) if unit.scale == 1 else ("number", self.most_amount)
         schema: JsonObject = {"type": kind, "minimum": 0, "maximum": most}
-        return schema | ({"description": unit.description} if unit.description else {})
+        return schema | ({"description": unit.about} if unit.about else {})
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Callable[..., Any]) -> core_schema.CoreSchema:
         count = core_schema.int_schema(ge=0, le=self.most_count)

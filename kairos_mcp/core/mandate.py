@@ -16,7 +16,7 @@ from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.limits import (
     DAY_UNITS,
-    LIMITED_UNITS,
+    UNITS,
     UNLIMITED,
     Limits,
     limits_from_json,
@@ -272,7 +272,7 @@ MANDATE_SCHEMA: JsonObject = object_schema(
     },
     tools={"type": "array", "items": text_schema(256), "maxItems": 64},
     workspace=text_schema(4_096),
-    limits=LimitsTable(tuple(unit for unit in LIMITED_UNITS if unit.name != "rounds")).json_schema(),
+    limits=LimitsTable(tuple(unit for field, unit in UNITS.items() if field != "rounds")).json_schema(),
     day=LimitsTable(DAY_UNITS).json_schema(),
     schedule=SCHEDULE_SCHEMA,
 )

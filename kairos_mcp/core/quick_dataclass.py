@@ -7,8 +7,7 @@ times as long.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(*, frozen: bool = False, slots: bool = False) -> Callable[[type], type]:
-        """As `dataclasses.dataclass`. What is frozen can be hashed; at run time nothing keeps it from being changed."""
-        return dataclasses.dataclass(slots=slots, unsafe_hash=frozen)
+    def dataclass(cls: type | None = None, /, *, frozen: bool = False, **options: bool) -> Any:
+        """As `dataclasses.dataclass`, with all of its options. What is frozen can be hashed; at run time nothing keeps
+        it from being changed."""
+        return dataclasses.dataclass(cls, **{"unsafe_hash": frozen and options.get("eq", True), **options})

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kairos_mcp.core.input_checks import Undecodable
+from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
 from kairos_mcp.core.steps import (
     CompletionAnswer,
@@ -303,10 +304,4 @@ def _check_summary(answer: CompletionAnswer) -> Completion | str:
 
 
 def _stop_reason(refused: Refused) -> StopReason:
-    match refused.limit:
-        case "rounds":
-            return "max_rounds"
-        case "milliseconds":
-            return "timeout"
-        case _:
-            return "budget"
+    return UNITS[refused.limit].ends

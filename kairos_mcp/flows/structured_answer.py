@@ -9,6 +9,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.json_schema import compile_schema, text_schema
+from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet
 from kairos_mcp.core.steps import (
     CompletionAnswer,
@@ -125,7 +126,7 @@ class PhaseFailure:
     def stop_reason(self) -> StopReason:
         """The reason with which a run ends whose phase failed so."""
         if self.status == "budget":
-            return "timeout" if self.limit == "milliseconds" else "budget"
+            return "budget" if self.limit is None else UNITS[self.limit].ends
         return self.status
 
     def as_json(self) -> JsonObject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import (
@@ -34,7 +35,6 @@ _TOO_MANY_CALLS = ToolResult(
     True,
     code="bad_arguments",
 )
-_LIMIT_NAMES = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "tokens"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
 
 def limit_name(refused: Refused) -> str:
     """Name a limit for a reader, without its figures: those are in the status line at the newest turn."""
-    name = _LIMIT_NAMES.get(refused.limit, refused.limit.replace("_", " "))
+    name = UNITS[refused.limit].noun
     return f"{name} of a whole day" if refused.scope.startswith("whole ") else name
 
 

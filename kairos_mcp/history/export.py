@@ -89,7 +89,7 @@ def export_lines(
     for note in report_queries.list_notes(session, run.n):
         yield ExportedNote(export_redactor.text(note, export_redactor.places.beside, "note"))
     account = read_account(session, run.account)
-    yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
+    yield ExportedAccount(account.caps._asdict(), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
         yield ExportedOutcome(
             export_redactor.json(decode_fields(run.outcome), export_redactor.places.beside, "outcome")

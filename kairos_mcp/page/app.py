@@ -27,7 +27,6 @@ from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 from kairos_mcp.core.limits import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.routes import AUTO, ROUTES
 from kairos_mcp.page.acts import own_route, parse_act
 from kairos_mcp.page.files import SHELL, compressed_files
 from kairos_mcp.page.guard import BODY_BYTES, CODE_USED, Guard, Sessions, error_response
@@ -145,7 +144,6 @@ class Page:
             "model": settings.model,
             "agents": [each.agent.name for each in agents.agents],
             "limits": set_limits_to_json(settings.limits),
-            "routes": [{"name": AUTO, "about": "whatever is configured"}, *_show_routes()],
         }
 
     async def _events(self, _app: App, request: Request) -> Response:
@@ -168,10 +166,6 @@ class Page:
             self._driving.add(task)
             task.add_done_callback(self._driving.discard)
         return done.as_json()
-
-
-def _show_routes() -> list[JsonObject]:
-    return [{"name": each.name, "about": each.about, "answered_by": each.answered_by} for each in ROUTES.values()]
 
 
 async def _drive(app: App, run_id: str) -> None:

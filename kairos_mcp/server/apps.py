@@ -31,7 +31,15 @@ OF_RESOURCE: dict[str, Any] = {
     }
 }
 LIBRARY = "vendor/preact-htm.js"
-MODULES = ("format.js", "steps.js", "status.js", "waiting.js", "view.js", "app.js")  # each after those that it imports
+MODULES = (
+    "registers.js",
+    "format.js",
+    "steps.js",
+    "status.js",
+    "waiting.js",
+    "view.js",
+    "app.js",
+)  # each after those that it imports
 _STYLE = "#app{padding:14px 16px}.group{content-visibility:visible}.run h1{font-size:17px}"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "[^"]+";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|let|function|async function|class) )", re.MULTILINE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.core.limits import LIMITED_UNITS
+from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import ROUTES, SERVER_ROUTE
@@ -40,17 +40,12 @@ RESULT_SCHEMA: JsonObject = _object(
     resume_at={**_TEXT_OR_NULL, "description": "When a paused run goes on by itself"},
     usage=_object(
         (),
-        model_calls=_COUNT,
+        **{unit.name: _COUNT if unit.scale == 1 else _AMOUNT for unit in UNITS.values() if unit.in_usage},
         attempts=_COUNT,
-        input_tokens=_COUNT,
-        output_tokens=_COUNT,
         cached_tokens=_COUNT,
-        usd=_AMOUNT,
-        tool_calls=_COUNT,
-        seconds=_AMOUNT,
         exactness={"enum": ["exact", "reported", "estimated", "bounded"]},
     ),
-    remaining=_object((), **{unit.name: {"type": ["number", "null"]} for unit in LIMITED_UNITS}),
+    remaining=_object((), **{unit.name: {"type": ["number", "null"]} for unit in UNITS.values()}),
     calls=_list_of(
         _object(
             ("name", "ok", "ref"),

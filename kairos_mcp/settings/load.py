@@ -6,7 +6,6 @@ Values are validated by `schema.py`, which is imported only where there are any:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,8 +71,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
-        limits=replace(DEFAULT_CAPS, **limits_from_json(caps["limits"])),
-        day=replace(DEFAULT_DAY, **limits_from_json(caps["day"])),
+        limits=DEFAULT_CAPS._replace(**limits_from_json(caps["limits"])),
+        day=DEFAULT_DAY._replace(**limits_from_json(caps["day"])),
         config_file=file,
         config_hash=None if file is None else hash_file(file),
         origins=MappingProxyType({"home": home_from, **origins}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
@@ -16,7 +16,7 @@ from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.builtin_tools import SEARCH_FILES
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import UNITS, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import (
@@ -259,7 +259,7 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
     return BuiltSpec(
-        spec, tuple(builder.texts.items()), replace(limits, rounds=None), notes, tool_calls.SINGLE_CALL_VERSION
+        spec, tuple(builder.texts.items()), limits._replace(rounds=None), notes, tool_calls.SINGLE_CALL_VERSION
     )
 
 
@@ -374,17 +374,14 @@ def narrow_limits(asked: Limits, settings: Settings, rounds: int | None = None) 
 
 @lru_cache(maxsize=64)  # most runs are started with the same
 def _narrow(asked: Limits, most: Limits, rounds: int | None) -> tuple[Limits, tuple[str, ...]]:
-    kept: dict[str, int | None] = {}
-    cut = []
-    for unit in fields(Limits):
-        wanted: int | None = getattr(asked, unit.name)
-        allowed: int | None = getattr(most, unit.name)
-        if unit.name == "rounds" and wanted is None:
-            wanted = rounds
-        if wanted is not None and allowed is not None and wanted > allowed:
-            cut.append(f"limits.{unit.name}: {wanted} asked, {allowed} allowed by the configuration.")
-        kept[unit.name] = min((each for each in (wanted, allowed) if each is not None), default=None)
-    return Limits(**kept), tuple(cut)
+    if asked.rounds is None:
+        asked = asked._replace(rounds=rounds)
+    cut = tuple(
+        f"limits.{unit}: {wanted} asked, {allowed} allowed by the configuration."
+        for unit, wanted, allowed in zip(UNITS, asked, most, strict=True)
+        if wanted is not None and allowed is not None and wanted > allowed
+    )
+    return asked.within(most), cut
 
 
 def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent | None) -> ToolSet:

@@ -104,7 +104,7 @@ def _choose_limits(
     """Return the limits of the new run as any start of this flow has them, the allowance of cycles, and notes."""
     if mandate is None:
         limits, cut = narrow_limits(asked, settings)
-        return replace(limits, rounds=smaller_rounds(asked, settings.limits)), None, cut
+        return limits._replace(rounds=smaller_rounds(asked, settings.limits)), None, cut
     limits, cut = narrow_mandate_limits(asked, mandate, settings)
     if spec.flow != CYCLES_FLOW:
         return limits, None, cut

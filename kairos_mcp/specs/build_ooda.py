@@ -6,7 +6,7 @@ A mandate only narrows: of limits the least counts, of tools those that its glob
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS, names_where
@@ -192,19 +192,14 @@ def refuse_unpriced_day(mandate: Mandate, choice: ModelChoice, settings: Setting
 
 def requested_limits(asked: Limits, mandate: Mandate) -> Limits:
     """Return the limits of the caller and the mandate, without those of the configuration."""
-    return Limits(**{unit.name: _smaller_cap(asked, mandate.limits, unit.name) for unit in fields(Limits)})
+    return asked.within(mandate.limits)
 
 
 def narrow_mandate_limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
     if asked.rounds is not None:
         raise BadArguments("limits.rounds: phases have no rounds.", "Use limits.model_calls, or cycles of ooda_run.")
     limits, cut = narrow_limits(requested_limits(asked, mandate), settings)
-    return replace(limits, rounds=None), cut
-
-
-def _smaller_cap(asked: Limits, own: Limits, unit: str) -> int | None:
-    caps: list[int] = [cap for cap in (getattr(asked, unit), getattr(own, unit)) if cap is not None]
-    return min(caps, default=None)
+    return limits._replace(rounds=None), cut
 
 
 def add_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
@@ -213,8 +208,7 @@ def add_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowa
     time_ms = UNATTENDED_ALLOWANCE.milliseconds if own.milliseconds is None else None
     if calls is None and time_ms is None:
         return limits, None
-    begin = replace(
-        limits,
+    begin = limits._replace(
         model_calls=min(filter(None, (limits.model_calls, calls)), default=None),
         milliseconds=min(filter(None, (limits.milliseconds, time_ms)), default=None),
     )

@@ -6,7 +6,7 @@ All of it is frozen here: a file of an agent that changes later changes no run t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
 from kairos_mcp.core.errors import BadArguments
@@ -81,7 +81,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     models, model_notes = _agent_models(members, choice, request.limits, settings)
     given = None if request.plan is None else _check_plan(request, {each.name: tools[each.name] for each in members})
     asked, cut = narrow_limits(request.limits, settings)
-    limits = replace(asked, rounds=smaller_rounds(request.limits, settings.limits))
+    limits = asked._replace(rounds=smaller_rounds(request.limits, settings.limits))
     agents = tuple(
         FrozenAgent(
             agent.name,

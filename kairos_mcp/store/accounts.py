@@ -13,9 +13,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Account, caps_by_unit, shared_part
+from kairos_mcp.budget.reservation import Account, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import BranchShare, Limits, Units
+from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, BranchShare, Limits, Units
 from kairos_mcp.core.steps import enclosing_paths
 from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, read_each, read_together
 
@@ -47,6 +47,8 @@ def unit_index(unit: str) -> int:
     return Units._fields.index(unit)
 
 
+_UNIT_COUNT = len(Units._fields)
+_CAP_COLUMNS, _CAP_VALUES = ", ".join(unit_columns("cap")), ", ?" * _UNIT_COUNT
 _AMOUNTS = f"{', '.join(unit_columns('cap', 'held', 'spent'))}, scope"
 SELECT_ACCOUNT = f"select {_AMOUNTS} from account where id = "
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
@@ -56,15 +58,11 @@ _SELECT_DAY = f"select id, {_AMOUNTS} from account where scope = 'day' and name 
 _NEWEST_DAY = (  # with the words of the index of days, so that it is used
     "select max(period) from account where scope = 'day' and name = ? and period is not null and mistaken is null"
 )
-_INSERT_DAY = (
-    f"insert into account(scope, name, period, {', '.join(unit_columns('cap'))}) values ('day', ?, ?{', ?' * 8})"
-)
+_INSERT_DAY = f"insert into account(scope, name, period, {_CAP_COLUMNS}) values ('day', ?, ?{_CAP_VALUES})"
 _INSERT_MANDATE = (
-    f"insert into account(scope, parent, name, workspace, {', '.join(unit_columns('cap'))})"
-    f" values ('mandate', ?, ?, ?{', ?' * 8})"
+    f"insert into account(scope, parent, name, workspace, {_CAP_COLUMNS}) values ('mandate', ?, ?, ?{_CAP_VALUES})"
 )
 UPDATE_CAPS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('cap'))} where id = ?"
-_UNIT_COUNT = len(Units._fields)
 UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from its row
 
 
@@ -111,14 +109,13 @@ def encode_shared(shared: SharedAccountIds) -> str | None:
 
 def ensure_day_account(session: Session, principal: str, day: str, caps: Limits) -> Account:
     """Return the account of a principal's day with the caps that are configured now; insert it if there is none."""
-    cap_values = caps_by_unit(caps)
     found = session.row(_FIND_DAY, (principal, day))
     if found is None:
-        return read_account(session, session.insert(_INSERT_DAY, (principal, day, *cap_values)))
+        return read_account(session, session.insert(_INSERT_DAY, (principal, day, *caps)))
     session.rows("update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
     known = read_account(session, found[0])
     if known.caps != caps:
-        session.rows(UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(UPDATE_CAPS, (*caps, known.id))
     return known._replace(caps=caps)
 
 
@@ -147,11 +144,10 @@ def ensure_mandate_account(session: Session, day: int, workspace: str, mandate: 
     `caps`: those that the mandate has now.
     """
     known = find_mandate_account(session, day, workspace, mandate)
-    cap_values = caps_by_unit(caps)
     if known is None:
-        return read_account(session, session.insert(_INSERT_MANDATE, (day, mandate, workspace, *cap_values)))
+        return read_account(session, session.insert(_INSERT_MANDATE, (day, mandate, workspace, *caps)))
     if known.caps != caps:
-        session.rows(UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(UPDATE_CAPS, (*caps, known.id))
     return known._replace(caps=caps)
 
 
@@ -223,8 +219,11 @@ class UsageShare:
 
 
 def _amount_or_null(column: str) -> str:
-    """Return SQL for a JSON array with an amount for each unit; null where a row holds none."""
-    is_amount = f"case when json_array_length({column}) = {_UNIT_COUNT} then {column} end"
+    """Return SQL for a JSON array with an amount for each unit; null where a row holds none. An older version stored
+    fewer, and those that are missing are null."""
+    is_amount = (
+        f"case when json_array_length({column}) between {UNITS_OF_FIRST_VERSION} and {_UNIT_COUNT} then {column} end"
+    )
     return f"case when json_valid({column}) then {is_amount} end"
 
 
@@ -365,9 +364,7 @@ _SELECT_BRANCHES = """
         union all select account.id, account.name from account join branch on account.parent = branch.id)
     select name, id from branch order by id
 """
-_INSERT_BRANCH = (
-    f"insert into account(scope, parent, name, {', '.join(unit_columns('cap'))}) values ('branch', ?, ?{', ?' * 8})"
-)
+_INSERT_BRANCH = f"insert into account(scope, parent, name, {_CAP_COLUMNS}) values ('branch', ?, ?{_CAP_VALUES})"
 
 
 def read_branch_accounts(session: Session, account: int) -> BranchAccountIds:
@@ -390,7 +387,7 @@ def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
 
 def insert_branch_account(session: Session, path: str, parent: int, caps: Limits) -> int:
     """Insert the account of the branch at this path, within the account `parent`; return its id."""
-    return session.insert(_INSERT_BRANCH, (parent, path, *caps_by_unit(caps)))
+    return session.insert(_INSERT_BRANCH, (parent, path, *caps))
 
 
 _DAMAGE_HINT = "Run `kairos-mcp doctor`; nothing more is spent of it."

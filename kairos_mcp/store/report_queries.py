@@ -12,7 +12,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
-from kairos_mcp.core.limits import Units
+from kairos_mcp.core.limits import UNITS, Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
@@ -288,7 +288,9 @@ def too_small_notes(completions: Iterable[AskedCompletion]) -> Iterator[str]:
         match completion.answer:
             case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE_PREFIX):
                 limit = _format_limit(scope.removeprefix(WHOLE_PREFIX), unit)
-                price = ", or set price_input and price_output where the model has no price" * (unit == "nano_usd")
+                price = ", or set price_input and price_output where the model has no price" * (
+                    UNITS[unit].weighs is None
+                )
                 need = _format_need(completion, unit)
                 yield (
                     f"{limit} is {_format_amount(unit, cap)} for a whole day, and the next model call needs{need}"
@@ -306,9 +308,6 @@ def too_small_notes(completions: Iterable[AskedCompletion]) -> Iterator[str]:
                 pass
 
 
-_BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
-
-
 def _format_need(completion: AskedCompletion, unit: str) -> str:
     """Return ` up to AMOUNT,` where what the call needs is known before it is made, else nothing."""
     return (
@@ -320,16 +319,17 @@ def _format_need(completion: AskedCompletion, unit: str) -> str:
 
 def _is_bounded(completion: AskedCompletion, unit: str) -> bool:
     """Whether the most that the call needs of this unit is known before it is made."""
-    return unit in _BOUNDED and (unit != "nano_usd" or completion.request.price is not None)
+    is_fixed = UNITS[unit].weighs is not None or completion.request.price is not None
+    return UNITS[unit].held == "tokens" and is_fixed
 
 
 def _format_limit(scope: str, unit: str) -> str:
     """Return a limit by the name under which it is set: `limits.total_tokens`, `day.usd`."""
-    return f"{_LIMIT_GROUPS.get(scope, scope)}.{'usd' if unit == 'nano_usd' else unit}"
+    return f"{_LIMIT_GROUPS.get(scope, scope)}.{UNITS[unit].name}"
 
 
 def _format_amount(unit: str, amount: int) -> str:
-    return f"${amount / 1e9:.4f}" if unit == "nano_usd" else str(amount)
+    return f"${amount / 1e9:.4f}" if UNITS[unit].words == "$" else str(amount)
 
 
 _UNPRICED_OF_RUN = f"""

@@ -7,15 +7,13 @@ its caps have room: the change is one conditional update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import (
     Account,
     Reservation,
     ReservationRequest,
-    caps_by_unit,
     is_final,
     open_branch,
     raise_caps,
@@ -23,7 +21,7 @@ from kairos_mcp.budget.reservation import (
     shared_part,
 )
 from kairos_mcp.core.errors import StoreCorrupt
-from kairos_mcp.core.limits import NOTHING, Units
+from kairos_mcp.core.limits import NOTHING, UNITS, Units
 from kairos_mcp.core.steps import Refused, enclosing_paths
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
@@ -41,8 +39,9 @@ from kairos_mcp.store.accounts import (
 from kairos_mcp.store.rows import CorruptRows, Session
 
 UPDATE_AMOUNTS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
-_shared_amounts: Callable[[Units], tuple[int, ...]] = itemgetter(slice(1, 6))  # see budget.shared_part
-_SHARED_UNITS = Units._fields[1:6]
+_SHARED_UNITS = [field for field, unit in UNITS.items() if unit.shared]
+_shared_amounts: Callable[[Units], tuple[int, ...]] = attrgetter(*_SHARED_UNITS)
+_SHARED_TOKENS = [field for field in _SHARED_UNITS if UNITS[field].held == "tokens"]
 _SHARED_COLUMNS = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS]
 _ADD_TO_SHARED = f"update account set {', '.join(f'{name} = {name} + ?' for name in _SHARED_COLUMNS)} where id = ?"
 _ADD_IF_ROOM = f"{_ADD_TO_SHARED} and " + " and ".join(
@@ -214,7 +213,7 @@ class ReservationBatch:
     def raise_rounds(self, path: str, more: int) -> None:
         """Raise the cap on rounds of the account that the step at this path is charged to first; it has one."""
         account = self.nearest_account(path)
-        raised = account._replace(caps=replace(account.caps, rounds=(account.caps.rounds or 0) + more))
+        raised = account._replace(caps=account.caps._replace(rounds=(account.caps.rounds or 0) + more))
         if account.id == self.run_account.id:
             self.run_account = raised
         else:
@@ -272,7 +271,7 @@ class ReservationBatch:
         """Write what is held and spent now, and the caps that have risen."""
         for before, now in ((self._run_account_before, self.run_account), *self._branches_read.values()):
             if now.caps is not before.caps:
-                self._session.rows(UPDATE_CAPS, (*caps_by_unit(now.caps), now.id))
+                self._session.rows(UPDATE_CAPS, (*now.caps, now.id))
             if now != before:
                 self._session.rows(UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
@@ -287,7 +286,7 @@ class ReservationBatch:
         """
         for number in sorted(self._exceeded):
             account = self.run_account if number == self.run_account.id else self._branch_or_shared(number)
-            for unit in _SHARED_UNITS[1:]:  # of model calls no more are ever made than were reserved
+            for unit in _SHARED_TOKENS:  # of model calls no more are ever made than were reserved
                 cap = getattr(account.caps, unit)
                 if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit

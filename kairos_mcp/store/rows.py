@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.core.errors import BadArguments, Unreadable
-from kairos_mcp.core.limits import Units
+from kairos_mcp.core.limits import UNITS, UNITS_OF_FIRST_VERSION, Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
@@ -273,13 +273,22 @@ def decode_sent(text: str) -> Sent:
 
 def encode_units(units: Units) -> str:
     """Return an amount as a JSON array, in the order of the fields of Units."""
-    return "[%d,%d,%d,%d,%d,%d,%d,%d]" % units  # noqa: UP031 - as fast as it can be said
+    return _UNITS_TEMPLATE % units
 
 
 @lru_cache(maxsize=256)  # most calls cost the same
 def decode_units(text: str) -> Units:
-    """Return the amount in a JSON array. Raises Unreadable."""
-    return Units._make(_decode_strictly(_UnitTuple, text, "amounts"))
+    """Return the amount in a JSON array. Units that came after it was stored are 0. Raises Unreadable."""
+    found = _decode_strictly(list[int], text, "amounts")
+    missing = len(UNITS) - len(found)
+    if missing < 0:
+        raise Unreadable(
+            f"A row holds amounts in {len(found)} units, and this version of Kairos knows {len(UNITS)}.",
+            "A newer version wrote it: use that one.",
+        )
+    if len(found) < UNITS_OF_FIRST_VERSION:
+        raise unreadable("amounts")
+    return Units._make((*found, *[0] * missing))
 
 
 @lru_cache(maxsize=256)
@@ -288,7 +297,7 @@ def decode_shared(text: str | None) -> tuple[int, ...]:
     return tuple(_decode_strictly(list[int], text, "numbers of accounts")) if text else ()
 
 
-_UnitTuple = tuple[int, int, int, int, int, int, int, int]
+_UNITS_TEMPLATE = f"[{','.join(['%d'] * len(UNITS))}]"  # the fastest way to write an amount
 
 
 def _decode_strictly(kind: Any, text: str, what: str) -> Any:

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kairos_mcp.budget.reservation import caps_by_unit
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -90,7 +89,7 @@ def draft_run(new: NewRun, owner: int) -> RunRow:
 def insert_run(session: Session, new: NewRun, draft: RunRow) -> RunRow:
     """Create the run as it was drafted, where `find_same_start` finds none, and return its row."""
     rows.keep_texts(session, new.texts)
-    caps = dict(zip(unit_columns("cap"), caps_by_unit(new.limits), strict=True))
+    caps = dict(zip(unit_columns("cap"), new.limits, strict=True))
     session.rows(_insert("account", caps, scope="'run'"), list(caps.values()))
     if new.mandate is not None and new.due is not None:
         mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)

@@ -14,7 +14,7 @@ from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.limits import LIMITED_UNITS, limits_to_json
+from kairos_mcp.core.limits import CAPS, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Outcome
@@ -80,9 +80,9 @@ def list_nearly_used(account: Account) -> dict[str, tuple[float, float]]:
     progress counts them."""
     spent, caps = limits_to_json(account.spent), limits_to_json(account.caps)
     found: dict[str, tuple[float, float]] = {}
-    for name in (unit.name for unit in LIMITED_UNITS if unit.field != "rounds"):
+    for name in CAPS:
         used, cap = spent[name], caps[name]
-        if used and cap is not None and used >= NEAR_END * cap:
+        if name != "rounds" and used and cap is not None and used >= NEAR_END * cap:
             found[name] = (used, cap)
     return found
 

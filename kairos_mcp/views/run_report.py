@@ -14,7 +14,7 @@ from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
-from kairos_mcp.core.limits import NOTHING, UNLIMITED, Units, limits_to_json
+from kairos_mcp.core.limits import NOTHING, UNLIMITED, USAGE_NAMES, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PRIVATE_ROUTES, outdated_notes
@@ -338,16 +338,10 @@ def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
 
 
 def _usage(run: RunRow, spent: Units, tally: report_queries.Tally) -> JsonObject:
-    return {
-        "model_calls": spent.model_calls,
+    return limits_to_json(spent, USAGE_NAMES) | {
         "attempts": spent.model_calls,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
         "cached_tokens": run.cached,
-        "usd": spent.nano_usd / 1e9,
         "unpriced": list(tally.unpriced) or None,
-        "tool_calls": spent.tool_calls,
-        "seconds": spent.milliseconds / 1000,
         "exactness": max(tally.exactness, key=EXACTNESS_ORDER.index, default="exact"),
     }
 

@@ -4,7 +4,7 @@ reserved takes an account over a cap, and each account is the sum of what was ch
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from support.empty_store import WHOLE_SWEEP, empty_tables
@@ -84,9 +84,7 @@ def open_accounts(session: Session, caps: list[Limits]) -> None:
     for number, each in enumerate(caps, OWN):
         columns = f"scope, {', '.join(unit_columns('cap'))}"
         scope = "run" if number == OWN else SHARED_SCOPES[number % 2]
-        inserted = session.insert(
-            f"insert into account({columns}) values (?{', ?' * 8})", (scope, *asdict(each).values())
-        )
+        inserted = session.insert(f"insert into account({columns}) values (?{', ?' * 8})", (scope, *each))
         assert inserted == number
 
 
@@ -131,7 +129,7 @@ def begin(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
     batch.open_branches(openings)
     for each in openings:
         opened = batch.nearest_account(f"{each.path}/step")
-        for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.remaining):  # noqa: B905 - a tuple of as many
+        for asked, cap, left in zip(share.limits, opened.caps, enclosing.remaining):  # noqa: B905 - a tuple of as many
             assert cap is None or asked is None or cap <= asked
             assert left is None or (cap is not None and cap * among <= left)
     books.opened = dict(batch.branches)
@@ -145,7 +143,7 @@ def raise_rounds(batch: ReservationBatch, chance: random.Random, books: Books) -
         return
     more = chance.randint(1, 10)
     batch.raise_rounds(path, more)
-    raised = before[0]._replace(caps=replace(before[0].caps, rounds=before[0].caps.rounds + more))
+    raised = before[0]._replace(caps=before[0].caps._replace(rounds=before[0].caps.rounds + more))
     assert batch.accounts_above(path) == [raised, *before[1:]]  # those around it stay as they are, and still refuse
 
 

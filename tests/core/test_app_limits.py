@@ -173,14 +173,15 @@ def _call(what: str) -> dict[str, Any]:
             return {"name": "read_file", "arguments": {"path": path}}
 
 
-limits = st.builds(
-    Limits,
-    rounds=st.none() | st.integers(0, 5),
-    model_calls=st.none() | st.integers(0, 6),
-    total_tokens=st.none() | st.integers(0, 40_000),
-    output_tokens=st.none() | st.integers(0, 6_000),
-    tool_calls=st.none() | st.integers(0, 6),
-)
+limits = st.fixed_dictionaries(
+    {
+        "rounds": st.none() | st.integers(0, 5),
+        "model_calls": st.none() | st.integers(0, 6),
+        "total_tokens": st.none() | st.integers(0, 40_000),
+        "output_tokens": st.none() | st.integers(0, 6_000),
+        "tool_calls": st.none() | st.integers(0, 6),
+    }
+).map(lambda given: Limits(**given))
 scripts = st.lists(turns(), min_size=1, max_size=6)
 
 

@@ -15,7 +15,8 @@ import kairos_mcp
 from kairos_mcp.core.routes import AUTO, OUTSIDE_ROUTES, PRIVATE_ROUTES, ROUTES, RouteName, order_routes
 from kairos_mcp.models.route_models import MAKERS
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store.schema import OF_PROVIDER
+from kairos_mcp.store.report_queries import OF_PROVIDER
+from kairos_mcp.store.schema import MIGRATIONS
 
 PACKAGE = Path(kairos_mcp.__file__).parent
 REGISTER = "core/routes.py"
@@ -55,6 +56,7 @@ def test_auto_always_finds_somebody_last():
 
 def test_the_index_of_private_parts_names_the_routes_that_have_them():
     assert re.findall(r'"route":"(\w+)"', OF_PROVIDER) == list(PRIVATE_ROUTES)
+    assert f"where {OF_PROVIDER}" in MIGRATIONS[0]
 
 
 def test_the_words_and_the_cases_of_every_route_name_each():

@@ -278,16 +278,17 @@ LINE = st.one_of(
     st.just(says("done")),
 )
 SCRIPT = st.lists(LINE, min_size=1, max_size=8)
-LIMITS = st.builds(
-    Limits,
-    rounds=st.none() | st.integers(1, 6),
-    total_tokens=st.none() | st.integers(3_000, 30_000),
-    output_tokens=st.none() | st.integers(500, 9_000),
-    tool_calls=st.none() | st.integers(1, 6),
-)
-DAY = st.builds(
-    Limits, model_calls=st.none() | st.integers(2, 12), total_tokens=st.none() | st.integers(20_000, 90_000)
-)
+LIMITS = st.fixed_dictionaries(
+    {
+        "rounds": st.none() | st.integers(1, 6),
+        "total_tokens": st.none() | st.integers(3_000, 30_000),
+        "output_tokens": st.none() | st.integers(500, 9_000),
+        "tool_calls": st.none() | st.integers(1, 6),
+    }
+).map(lambda given: Limits(**given))
+DAY = st.fixed_dictionaries(
+    {"model_calls": st.none() | st.integers(2, 12), "total_tokens": st.none() | st.integers(20_000, 90_000)}
+).map(lambda given: Limits(**given))
 
 
 async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Limits) -> dict[str, list[Any]]:

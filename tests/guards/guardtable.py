@@ -32,6 +32,7 @@ def sql_without(part: str, instead: str = "") -> Change:
 
 
 AGENTS = "agents/"
+NINTH_UNIT = "budgets/test_ninth_unit.py::test_"
 LOST_COMMITS = "postgres/test_lost_commits.py::test_"
 SESSION_LOCKS = "postgres/test_session_locks.py::test_"
 MIGRATED = "postgres/test_migrations.py::test_"
@@ -766,38 +767,34 @@ SPENDING = (
         "providers/test_cut_off_between_tries.py::"
         "test_a_failed_attempt_is_charged_with_what_is_known_of_it_where_a_cancel_forestalls_the_next",
     ),
-    Guard("_exhausted_unit", never("counts.rounds > remaining.rounds"), RESERVE + "a_count_that_is_used_up_is_refused"),
-    Guard(
-        "_exhausted_unit",
-        never("counts.model_calls > remaining.model_calls"),
-        RESERVE + "a_count_that_is_used_up_is_refused",
+    *(
+        Guard(
+            "_COUNTED",
+            replaced("unit.held == 'count'", f"unit.held == 'count' and field != '{unit}'"),
+            RESERVE + "a_count_that_is_used_up_is_refused",
+        )
+        for unit in ("rounds", "model_calls", "tool_calls")
+    ),
+    *(
+        Guard(
+            "_WEIGHED",
+            replaced("unit.held == 'tokens'", f"unit.held == 'tokens' and field != '{unit}'"),
+            RESERVE + test_name,
+            quick=unit == "total_tokens",
+        )
+        for unit, test_name in (
+            ("input_tokens", "a_completion_that_does_not_fit_is_refused"),
+            ("output_tokens", "a_completion_is_clamped_to_what_is_left"),
+            ("total_tokens", "a_completion_is_clamped_to_what_is_left"),
+            ("nano_usd", "a_completion_is_clamped_to_what_is_left"),
+        )
     ),
     Guard(
-        "_exhausted_unit",
-        never("counts.tool_calls > remaining.tool_calls"),
-        RESERVE + "a_count_that_is_used_up_is_refused",
+        "decode_units",
+        replaced("(*found, *[0] * missing)", "found"),
+        NINTH_UNIT + "a_run_that_began_before_goes_on_with_the_unit",
     ),
-    Guard(
-        "_affordable_tokens",
-        without("('input_tokens', remaining.input_tokens, _READ)"),
-        RESERVE + "a_completion_that_does_not_fit_is_refused",
-    ),
-    Guard(
-        "_affordable_tokens",
-        without("('output_tokens', remaining.output_tokens, _WRITTEN)"),
-        RESERVE + "a_completion_is_clamped_to_what_is_left",
-    ),
-    Guard(
-        "_affordable_tokens",
-        without("('total_tokens', remaining.total_tokens, _EITHER)"),
-        RESERVE + "a_completion_is_clamped_to_what_is_left",
-        quick=True,
-    ),
-    Guard(
-        "_affordable_tokens",
-        without("('nano_usd', remaining.nano_usd, request.price or FREE)"),
-        RESERVE + "a_completion_is_clamped_to_what_is_left",
-    ),
+    Guard("decode_units", never("missing < 0"), NINTH_UNIT + "amounts_of_a_newer_version_are_refused_and_say_so"),
     Guard(
         "_grant_time",
         replaced("min(request.timeout_ms, share)", "request.timeout_ms"),
@@ -821,7 +818,7 @@ SPENDING = (
     ),
     Guard(
         "_reserve_external",
-        never("getattr(remaining, unit) == 0"),
+        never("weight is not None and remaining[place] == 0"),
         BUDGET + "a_completion_is_not_handed_out_where_a_token_limit_is_used_up",
     ),
     Guard(

@@ -7,9 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from page import registers
 from page.pictured_files import DIGEST_FILE, digest_files
 
 from kairos_mcp.page.files import FOLDER
+from kairos_mcp.server.apps import LIBRARY
+from kairos_mcp.server.apps import MODULES as MODULES_OF_APP
 
 VENDORED = FOLDER / "vendor" / "preact-htm.js"
 MODULES = sorted(path for path in FOLDER.glob("*.js"))
@@ -42,6 +45,17 @@ def test_no_file_asks_another_host_for_anything(file: Path) -> None:
     assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= NAMESPACES
     assert "</script" not in text.replace("</script>\n</head>", "")  # the app's document holds them in one
     assert "innerHTML" not in text or file == VENDORED
+
+
+def test_the_page_knows_the_routes_and_units_that_are_declared() -> None:
+    assert registers.FILE.read_text(encoding="utf-8") == registers.make_registers(), "run tests/page/registers.py"
+
+
+@pytest.mark.parametrize("name", MODULES_OF_APP)
+def test_the_app_is_made_of_modules_that_import_from_each_other_alone(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    before = MODULES_OF_APP[: MODULES_OF_APP.index(name)]
+    assert {*re.findall(r'^import .* from "\./([^"]+)";$', text, re.MULTILINE)} <= {*before, LIBRARY}
 
 
 def test_the_pictures_show_the_page_as_it_is() -> None:

@@ -1,8 +1,9 @@
 // What a person does: decide, settle, answer, control a run, start one. Each act names exactly what was on the screen.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { act, findRoute, get, server } from "./connection.js";
-import { formatPath, revealHidden } from "./format.js";
+import { act, get } from "./connection.js";
+import { formatPath, formatUnit, revealHidden } from "./format.js";
+import { ROUTES, UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson } from "./status.js";
 import { DecisionForm, Failure, useRequest } from "./waiting.js";
 
@@ -15,7 +16,7 @@ export function Decision({ run, item, onDone }) {
   if (isDecidedByPerson(item)) {
     return html`<${DecisionForm} ...${props} decide=${async (name, fields) => onDone(await act(name, fields))} />`;
   }
-  if (findRoute(run.route).answered_by === "caller") return html`<${CallerAnswer} ...${props} onDone=${onDone} />`;
+  if (ROUTES[run.route]?.answeredBy === "caller") return html`<${CallerAnswer} ...${props} onDone=${onDone} />`;
   return html`<p class="quiet">It is answered by whoever called, or by a client's model; nobody else is asked.</p>`;
 }
 
@@ -78,23 +79,16 @@ export function Field({ label, hint, children }) {
     ${children}</label>`;
 }
 
-const EXTENDABLE = [
-  ["rounds", "rounds", 1],
-  ["usd", "dollars", "any"],
-  ["total_tokens", "tokens", 1],
-  ["tool_calls", "tool calls", 1],
-];
-
 function ExtendDialog({ run, ...dialog }) {
   const [more, setMore] = useState({});
-  const set = EXTENDABLE.filter(([name]) => run.remaining[name] != null);
+  const set = UNITS.filter(({ name }) => run.remaining[name] != null);
   const limits = Object.fromEntries(Object.entries(more).filter(([, value]) => value > 0));
   return html`<${FormDialog} title="Allow more" submit="Extend" ...${dialog}
     onSubmit=${() => dialog.perform("extend", { run: run.run_id, limits })}>
     <p class="quiet">Added to what is left of this run's limits, as far as the configuration allows.</p>
     ${set.length === 0 && html`<p>None of its limits can be extended: it has none.</p>`}
-    ${set.map(([name, label, step]) => html`<${Field} label="More ${label}" hint="${run.remaining[name]} left">
-      <input type="number" min="0" step=${step} value=${more[name] ?? ""}
+    ${set.map(({ name, label, words }) => html`<${Field} label="More ${label}" hint="${formatUnit(words, run.remaining[name])} left">
+      <input type="number" min="0" step=${words === "$" || words === "s" ? "any" : 1} value=${more[name] ?? ""}
         onInput=${(event) => setMore({ ...more, [name]: Number(event.target.value) })} /><//>`)}
   <//>`;
 }
@@ -103,9 +97,9 @@ function RerouteDialog({ run, ...dialog }) {
   const [route, setRoute] = useState("auto");
   return html`<${FormDialog} title="Let another answer" submit="Reroute" ...${dialog}
     onSubmit=${() => dialog.perform("reroute", { run: run.run_id, route })}>
-    <p class="quiet">Now its model is reached by: ${findRoute(run.route).about || run.route}.</p>
+    <p class="quiet">Now its model is reached by: ${ROUTES[run.route]?.about || run.route}.</p>
     <${Field} label="From now on"><select value=${route} onChange=${(event) => setRoute(event.target.value)}>
-      ${server.routes.map(({ name, about }) => html`<option value=${name}>${about}</option>`)}</select><//>
+      ${Object.entries(ROUTES).map(([name, { about }]) => html`<option value=${name}>${about}</option>`)}</select><//>
   <//>`;
 }
 
@@ -142,7 +136,7 @@ const DIALOGS = { extend: ExtendDialog, reroute: RerouteDialog, fork: ForkDialog
 const CONTROLS = {
   resume: ["Resume", "", "It goes on from where it stopped"],
   pause: ["Pause", "", "It stops until somebody resumes it"],
-  extend: ["Extend", "limits", "Allow this run more rounds, dollars, tokens or tool calls"],
+  extend: ["Extend", "limits", "Allow this run more of what limits it"],
   reroute: ["Reroute", "model", "Let another model, or whoever calls, answer from now on"],
   fork: ["Fork", "as a new run", "Start a new run from one of its steps; this one stays as it is"],
   cancel: ["Cancel run", "", "It ends for good and can’t be resumed; what it changed stays changed"],

@@ -52,16 +52,10 @@ export async function save(path, query, name) {
 /** Carry out what a person decided; returns {said, run_id?}. Raises RequestFailed. */
 export const act = (name, fields) => post("api/act", { act: name, ...fields });
 
-/** What the server said of itself at entry: its routes among it. */
-export const server = { routes: [] };
-
-/** The record of a route by its name; what asks no model has none. */
-export const findRoute = (name) => server.routes.find((route) => route.name === name) || {};
-
 /** Enter with a one-time code, or with the secret that is kept; returns what `api/me` says. Raises RequestFailed. */
 export async function enter(code) {
   if (code) localStorage.setItem(SECRET, (await post("api/enter", { code })).secret);
-  return Object.assign(server, await get("api/me"));
+  return get("api/me");
 }
 
 // A browser holds six connections to a server, which all tabs share: so each tab has one line, and none while hidden.

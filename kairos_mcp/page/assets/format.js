@@ -29,6 +29,12 @@ export function formatDuration(ms) {
   return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${nextUnit}` : ""}`;
 }
 
+/** An amount of a unit in which runs are limited; `words` is how the status line names it. */
+export function formatUnit(words, amount) {
+  if (words === "$") return formatMoney(amount);
+  return words === "s" ? formatDuration(amount * 1000) : formatCount(amount);
+}
+
 /** How long ago a moment was; `at` and `now` in milliseconds since 1970. */
 export function formatAgo(at, now = Date.now()) {
   const seconds = Math.max(0, (now - at) / 1000);

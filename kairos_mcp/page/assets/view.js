@@ -2,8 +2,8 @@
 // Every text is a text node: nothing here makes HTML of a string.
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
-import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
-import { findRoute } from "./connection.js";
+import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, formatUnit, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
+import { ROUTES, UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
 import { newestStep, sectionsOf, totalsOf } from "./steps.js";
 import { WaitingCard } from "./waiting.js";
@@ -44,21 +44,19 @@ export function Meter({ label, used, limit, left, format = formatCount, note, ti
 function RunMeters({ run }) {
   const { usage, remaining } = run;
   const isLimited = Object.values(remaining).some((left) => left != null);
-  const meter = (label, name, used, format, note) => {
+  const used = { ...usage, rounds: run.rounds, total_tokens: usage.input_tokens + usage.output_tokens };
+  const [counted, uncounted] = run.flow.startsWith("ooda") ? ["model_calls", "rounds"] : ["rounds", null];
+  const isShown = ({ name, isMain }) =>
+    name === counted || remaining[name] != null || (isMain && name !== uncounted);
+  const meter = ({ name, label, words }) => {
     const left = remaining[name];
-    const limit = run.limits?.[name] ?? (left == null ? null : used + left);
-    return html`<${Meter} label=${label} used=${used} limit=${limit} left=${left} format=${format} note=${note}
-      title=${limit == null ? null : AT_LIMIT} open=${isLimited ? "no limit of its own" : "no limit"} />`;
+    const limit = run.limits?.[name] ?? (left == null ? null : used[name] + left);
+    const note = words === "$" && usage.unpriced ? "some calls have no price" : null;
+    return html`<${Meter} label=${label} used=${used[name]} limit=${limit} left=${left} note=${note}
+      format=${(amount) => formatUnit(words, amount)} title=${limit == null ? null : AT_LIMIT}
+      open=${isLimited ? "no limit of its own" : "no limit"} />`;
   };
-  const unpriced = usage.unpriced ? "some calls have no price" : null;
-  return html`<div class="meters">
-    ${meter("cost", "usd", usage.usd, formatMoney, unpriced)}
-    ${run.flow.startsWith("ooda")
-      ? meter("model calls", "model_calls", usage.model_calls)
-      : meter("rounds", "rounds", run.rounds)}
-    ${meter("tokens", "total_tokens", usage.input_tokens + usage.output_tokens)}
-    ${meter("tool calls", "tool_calls", usage.tool_calls)}
-  </div>`;
+  return html`<div class="meters">${UNITS.filter(isShown).map(meter)}</div>`;
 }
 
 /** How long ago a moment was, kept true every second while it is on the screen. */
@@ -91,7 +89,7 @@ function CurrentActivity({ run, timeline }) {
     return html`<p class="now wait">${before} <code>${item.name}</code>${after}${more}</p>`;
   }
   if (run.waiting.length) {
-    const who = findRoute(run.route).answered_by === "client" ? "the client’s model" : "the calling model";
+    const who = ROUTES[run.route]?.answeredBy === "client" ? "the client’s model" : "the calling model";
     return html`<p class="now">Waits for an answer from ${who}.</p>`;
   }
   const step = newestStep(timeline);

@@ -46,7 +46,7 @@ _completions = st.builds(
     st.sampled_from([None, "stop", "stop", "stop", "tool_calls", "length", "refusal"]),
     st.sampled_from([None, None, None, None, "unreadable"]),
 )  # fmt: skip
-_unusable: list[Answer] = [Failure("timeout", "late"), Refused("usd", 1, 1)]
+_unusable: list[Answer] = [Failure("timeout", "late"), Refused("nano_usd", 1, 1)]
 _thoughts = st.lists(
     st.one_of(_completions, _completions, _completions, st.sampled_from(_unusable)),
     max_size=30,
