@@ -61,6 +61,8 @@ def tools() -> list[dict[str, Any]]:
             "keyring",
             "linger",
             "chase",
+            "climb",
+            "outlive",
             "rouse",
             "close",
         )
@@ -108,6 +110,30 @@ def chase() -> None:
         while True:
             if os.fork():
                 os._exit(0)
+
+
+def climb() -> None:
+    """Leave four processes, one below the other. What lies below the first two goes to the next above when they end."""
+    kernel, (begun, begins) = ctypes.CDLL(None), os.pipe()
+    for depth in range(4):
+        if os.fork():
+            break
+        kernel.prctl(15, f"climb-{depth}".encode())  # PR_SET_NAME
+        kernel.prctl(36, int(depth < 2))  # PR_SET_CHILD_SUBREAPER
+        if depth == 3:
+            os.write(begins, b"x")
+    if depth == 0:  # the server itself
+        os.read(begun, 1)
+        return
+    while True:
+        time.sleep(0.001)
+
+
+def outlive(folder: str) -> None:
+    """Leave a process whose first thread has ended, and another writes on."""
+    if os.fork() == 0:
+        threading.Thread(target=write_on, args=(folder, "thread")).start()
+        ctypes.CDLL(None).pthread_exit(None)
 
 
 def rouse() -> str:
@@ -173,10 +199,10 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def words(name: str, said: str) -> str:
     match name:
-        case "linger":
-            linger(said)
-        case "chase":
-            chase()
+        case "linger" | "outlive":
+            {"linger": linger, "outlive": outlive}[name](said)
+        case "chase" | "climb":
+            {"chase": chase, "climb": climb}[name]()
         case "rouse":
             return rouse()
         case "open":  # for writing, which is not done

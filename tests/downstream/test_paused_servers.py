@@ -17,6 +17,7 @@ from support import sandboxed
 from support.downstream import WITHIN_S, DownstreamServers, call_server, open_downstream
 from support.waiting import wait_until
 
+from kairos_mcp.tools.mcp_servers import server_processes
 from kairos_mcp.tools.mcp_servers.source import McpServerSource
 from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
@@ -38,7 +39,7 @@ def list_states(mark: Path) -> dict[int, set[str]]:
 
 
 def is_bubblewrap(process: str) -> bool:
-    return Path(f"/proc/{process}/comm").read_text().strip() == "bwrap"
+    return read_name(int(process)) == "bwrap"
 
 
 def read_folder(folder: Path) -> dict[str, bytes | None]:
@@ -127,6 +128,45 @@ def test_processes_that_start_another_and_end_are_paused_all_the_same(downstream
         assert not call_server(server, "chase", text="x").is_error
         assert is_paused(downstream)
         assert is_paused(downstream)
+
+
+def test_a_process_that_is_taken_over_above_the_place_that_is_looked_at_is_paused_all_the_same(
+    downstream: DownstreamServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill the one above it whenever its children are to be read, and those of the next above were read already."""
+    list_children, above = server_processes._list_children, ["climb-0", "climb-1", "climb-2"]
+
+    def kill_and_list(process: int) -> list[int]:
+        if above and read_name(process) == above[-1]:
+            (lowest,) = (each for each in list_states(downstream.log) if read_name(each) == "climb-3")
+            parent = read_parent(lowest)
+            above.pop()
+            os.kill(process, signal.SIGKILL)
+            wait_until(lambda: read_parent(lowest) != parent, WITHIN_S)
+        return list_children(process)
+
+    server = begin(downstream)
+    monkeypatch.setattr(server_processes, "_list_children", kill_and_list)
+    assert not call_server(server, "climb", text="x").is_error
+    assert not above
+    assert is_paused(downstream)
+
+
+def read_name(process: int) -> str:
+    return Path(f"/proc/{process}/comm").read_text().strip()
+
+
+def read_parent(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+
+
+def test_a_process_whose_first_thread_has_ended_goes_on_with_the_next_call(downstream: DownstreamServers) -> None:
+    server = begin(downstream)
+    call_server(server, "outlive", text=str(downstream.workspace))
+    wrote = downstream.workspace / "thread.wrote"
+    for _ in range(3):
+        wrote.unlink(missing_ok=True)
+        assert call_server(server, "await", text=str(wrote)).content.split("\n")[0] == "it came"
 
 
 def test_a_server_that_can_not_be_paused_is_ended_before_its_call_does(

@@ -1786,8 +1786,13 @@ PROGRAMS = (
     ),
     Guard(
         "ServerProcesses._stop_all",
-        always("was_still and not running"),
-        PAUSED + "processes_that_start_another_and_end_are_paused_all_the_same",
+        always("_are_all(listed)"),
+        PAUSED + "a_process_that_is_taken_over_above_the_place_that_is_looked_at_is_paused_all_the_same",
+    ),
+    Guard(
+        "_is_stopped",
+        replaced("_list_threads(process)", "[str(process)]"),
+        PAUSED + "a_process_whose_first_thread_has_ended_goes_on_with_the_next_call",
     ),
     Guard(
         "ServerSandbox.open_arguments",

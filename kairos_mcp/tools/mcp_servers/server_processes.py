@@ -11,13 +11,14 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 PAUSE_S = 2.0  # then it counts as one that can't be paused
 ATTEMPT_S = 0.1
 KILL_S = 5.0  # for killed processes to be gone
 _POLL_S = 0.001
-_STILL = frozenset("TtZXx")  # states of /proc/PID/stat: stopped by a signal or a tracer, or dead
+_STILL = frozenset("TtZXx")  # states in /proc: stopped by a signal or a tracer, or dead
 
 
 class ServerProcesses:
@@ -89,21 +90,21 @@ class ServerProcesses:
     def _stop_all(self) -> bool:
         """Stop all processes; return whether that took effect in ATTEMPT_S.
 
-        A process that runs may start another that the list before it lacks. So two lists in a row have to show nothing
-        that runs: what is still in the first starts nothing that the second could lack.
+        A process that ends leaves its children to one above it. So what runs can pass by a list that is made from the
+        top down. It can't pass by a look from below upwards, as long as nothing in that list runs meanwhile.
         """
-        deadline, was_still = time.monotonic() + ATTEMPT_S, False
+        deadline = time.monotonic() + ATTEMPT_S
         while time.monotonic() < deadline:
-            running = [process for process in self._list_processes() if not _is_still(process)]
-            for process in running:
-                self._paused.add(process)
-                _send(process, signal.SIGSTOP)
-            if was_still and not running:
+            listed = self._list_processes()
+            runs = {process: _count_runs(process) for process in listed}
+            if running := [process for process, count in runs.items() if count is None]:
+                for process in running:
+                    self._paused.add(process)
+                    _send(process, signal.SIGSTOP)
+                time.sleep(_POLL_S)
+            elif _are_all(listed) and all(_count_runs(process) == count for process, count in runs.items()):
                 self._paused = set(filter(_is_stopped, self._paused))  # another has ended before its signal came
                 return True
-            was_still = not running
-            if running:
-                time.sleep(_POLL_S)
         return False
 
     def _continue_all(self) -> None:
@@ -152,14 +153,32 @@ def _is_first(process: int) -> bool:
         return False
 
 
-def _is_still(process: int) -> bool:
-    """Whether no thread of the process runs, or may run by itself."""
-    states = (_read_stat(f"{process}/task/{thread}")[:1] for thread in _list_threads(process))
-    return all(state[0] in _STILL for state in states if state)
+def _are_all(listed: Sequence[int]) -> bool:
+    """Whether none of these processes has a child that is not among them. They stand in order, parents first."""
+    known = set(listed)
+    return all(known.issuperset(_list_children(process)) for process in reversed(listed))
+
+
+def _count_runs(process: int) -> tuple[tuple[str, ...], ...] | None:
+    """Return what differs once any thread of the process has run; None if one runs now, or may run by itself."""
+    counts = []
+    for thread in _list_threads(process):
+        with (
+            suppress(OSError),
+            open(f"/proc/{process}/task/{thread}/status", encoding="utf-8", errors="replace") as file,
+        ):
+            lines = dict(
+                line.split(":", 1) for line in file if line.startswith(("State:", "voluntary", "nonvoluntary"))
+            )
+            if lines["State"].strip()[0] not in _STILL:
+                return None
+            counts.append((thread, *lines.values()))
+    return tuple(counts)
 
 
 def _is_stopped(process: int) -> bool:
-    return _read_stat(str(process))[:1] == ["T"]
+    """Whether a thread of the process is stopped; the first may have ended before the others."""
+    return any(_read_stat(f"{process}/task/{thread}")[:1] == ["T"] for thread in _list_threads(process))
 
 
 def _list_threads(process: int) -> list[str]:
