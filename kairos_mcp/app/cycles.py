@@ -15,11 +15,12 @@ from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.routes import RouteName
-from kairos_mcp.core.run_spec import PHASE_FLOWS, PHASES, CyclesRequest, Phase, PhaseRequest
+from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
+from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS, kind_of
 from kairos_mcp.store import mandates
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
@@ -54,7 +55,7 @@ class Cycles(Operations):
             await self._mandates.save_parsed(mandate, workspace, caller)
         built = await note_idle_rules(self._context, built, await self._factory.registry(settings.workspace))
         start = digest_of(
-            b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
+            CYCLES.tool.encode(), caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
         )
         plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
         return await start_run(self._context, plan, caller)
@@ -83,7 +84,9 @@ class Cycles(Operations):
         settings = await self._cycle_settings(mandate, workspace, caller)
         built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
         about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
-        start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
+        start = digest_of(
+            PHASE_KINDS[name].tool.encode(), caller.principal.encode(), about, _digest_of_options(options)
+        )
         return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
 
     async def _find_phase_input(
@@ -98,7 +101,7 @@ class Cycles(Operations):
                 run = await self._context.find_run(given, caller)
                 return _read_phase_output(run, phase, before, workspace), run.id
             case output:
-                plain, flow = redact_values.redact_value(output, self._factory.redactor), PHASE_FLOWS[before]
+                plain, flow = redact_values.redact_value(output, self._factory.redactor), PHASE_KINDS[before].name
                 return plain, await self._store.read(
                     lambda session: mandates.find_run_with_output(session, caller.principal, flow, plain)
                 )
@@ -118,9 +121,9 @@ class Cycles(Operations):
 def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str | None) -> JsonObject:
     """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
     name = INPUT_NAMES[phase]
-    if run.flow != PHASE_FLOWS[before]:
+    if kind_of(run.flow).phase != before:
         raise BadArguments(
-            f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {PHASE_FLOWS[before]}, or its output."
+            f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {PHASE_KINDS[before].tool}, or its output."
         )
     if run.workspace != workspace:
         raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
@@ -128,7 +131,7 @@ def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str 
         raise BadArguments(f"{name}: {run.id} has not ended yet.", "Go on with it first: run_status shows its next.")
     outcome: Outcome = decode(Outcome, run.outcome)
     if not isinstance(outcome.output, dict):
-        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {PHASE_FLOWS[before]} again.")
+        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {PHASE_KINDS[before].tool} again.")
     return outcome.output
 
 

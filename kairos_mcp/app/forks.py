@@ -12,11 +12,12 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ReplayDiffers, Stale
 from kairos_mcp.core.mandate import Mandate
-from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, TEAM_FLOWS, PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.specs.build import BuiltSpec
 from kairos_mcp.specs.build_fork import ForkSource, build_fork_spec, check_fork_request
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import mandates, queries, rows
 from kairos_mcp.store.queries import RunRow
@@ -45,7 +46,8 @@ async def build_fork(
     if request.continues is None or path is None:
         return None
     run = await context.find_run(request.continues, caller)
-    if run.flow not in TEAM_FLOWS and run.flow not in OODA_FLOWS:
+    kind = kind_of(run.flow)
+    if not kind.forks_at_steps:
         return None
     with queries.name_run_in_errors(run):
         loaded = await context.factory.specs.load(run)
@@ -59,7 +61,7 @@ async def build_fork(
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         mandate = await context.store.read(lambda session: _read_mandate(session, loaded.spec.mandate_text))
-    if run.flow == CYCLES_FLOW and mandate is not None:
+    if kind.has_cycles and mandate is not None:
         await _check_mandate(context, run, mandate)
     point = replace(found.point, words=request.goal)
     source = ForkSource(loaded, point, found.offered, mandate, workspace, caller.samples)

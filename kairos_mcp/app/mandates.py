@@ -16,10 +16,10 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.run_spec import CYCLES_FLOW
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.accounting import day_to_charge
+from kairos_mcp.specs.kinds import CYCLES
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
@@ -75,7 +75,7 @@ class Mandates(Operations):
 
         item, reference = await self._store.read(read)
         notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
-        next_call = {"tool": CYCLES_FLOW, "arguments": reference, "why": "It runs its cycles."}
+        next_call = {"tool": CYCLES.tool, "arguments": reference, "why": "It runs its cycles."}
         return {**item, "changed": changed, "degraded": notes, "next": next_call}
 
     async def show(self, mandate_id: str, caller: Caller, workspace: str | None = None) -> JsonObject:

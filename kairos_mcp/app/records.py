@@ -10,12 +10,12 @@ from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -49,7 +49,7 @@ class Records(Operations):
                     record,
                     loaded.planner_input,
                     lambda ref: self._store.read_full_text(session, run.n, ref),
-                    lambda path: find_tool_name(session, run, path) if run.flow in OODA_FLOWS else None,
+                    lambda path: find_tool_name(session, run, path) if kind_of(run.flow).has_mandate else None,
                     lambda: self._transcripts(run, loaded, record),
                     output,
                     report_queries.list_decisions(session, run.n),

@@ -44,7 +44,8 @@ from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build
-from kairos_mcp.specs.load import VERSIONS, LoadedSpec
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import mandates, rules
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
@@ -301,7 +302,7 @@ class RunFactory:
 
     def _missing_settings(self, run: RunRow, *, by_hand: bool) -> Iterator[str]:
         """Yield what this process lacks for a run, but for its tools."""
-        if VERSIONS.get(run.flow) != run.version:
+        if kind_of(run.flow).version != run.version:
             yield f"version {run.version} of the flow {run.flow}"
         route = ROUTES.get(run.route)
         if route is not None and route.lacking is not None and getattr(self.settings, str(route.setting)) is None:
@@ -316,7 +317,7 @@ class RunFactory:
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
-        known = VERSIONS.get(run.flow)
+        known = kind_of(run.flow).version
         if known != run.version:
             raise Stale(
                 f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",

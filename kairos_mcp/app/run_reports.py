@@ -9,8 +9,8 @@ from typing import TypeVar
 from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
 from kairos_mcp.core.decision_rights import Caller, may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
-from kairos_mcp.core.run_spec import TEAM_FLOWS
 from kairos_mcp.settings.settings import find_changed_file
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
@@ -119,7 +119,7 @@ class RunReports(Operations):
             if full:
                 steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
             report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
-            if run.flow not in TEAM_FLOWS or not full or report.is_delta:
+            if not kind_of(run.flow).has_plan or not full or report.is_delta:
                 return report  # a team's rows are all read for its plan, which neither of the other two shows
             if (team := await self._context.teams.find(run)) is None:
                 return report

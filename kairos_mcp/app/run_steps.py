@@ -20,7 +20,8 @@ from kairos_mcp.app.runs import OnHeartbeat, Runs
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import TEAM_FLOWS, Spec
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
@@ -93,7 +94,7 @@ class RunSteps(Operations):
     async def read_run(self, run: RunRow, caller: Caller) -> JsonObject:
         """Return the run as it is shown beside its steps. Raises UnknownRun."""
         found = await self._runs.report(run.id, caller, full=False)
-        if run.flow in TEAM_FLOWS or any(item["kind"] in DECIDED_BY_PERSONS for item in found.waiting):
+        if kind_of(run.flow).has_plan or any(item["kind"] in DECIDED_BY_PERSONS for item in found.waiting):
             found = await self._runs.report(run.id, caller)
         with queries.name_run_in_errors(run):
             spec: Spec = decode(Spec, run.spec)

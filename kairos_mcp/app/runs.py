@@ -37,6 +37,7 @@ from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
+from kairos_mcp.specs.kinds import CALL, PLAN, PLANNER, TEAM, kind_of
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
@@ -85,7 +86,7 @@ class Runs(RunReports):
         await context.register_use()
         request, secrets = await redact_aside(redact_values.redact_request, request, self._factory.redactor)
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
-        start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
+        start_digest = digest_of(PLANNER.tool.encode(), caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
         if request.from_round is not None:
             from kairos_mcp.app.forks import build_fork  # at first use, with all that builds the specs of teams
@@ -139,8 +140,8 @@ class Runs(RunReports):
         await context.register_use()
         request, secrets = await redact_aside(redact_values.redact_team_request, request, self._factory.redactor)
         encoded = encode(replace(request, workspace=None))
-        tool = b"planner_plan" if request.plans_only else b"team_run"
-        start_digest = digest_of(tool, caller.principal.encode(), encoded.encode())
+        kind = PLAN if request.plans_only else TEAM
+        start_digest = digest_of(kind.tool.encode(), caller.principal.encode(), encoded.encode())
         workspace = self._factory.find_workspace(request.workspace)
         built = note_redactions(await build_team(context, request, workspace, caller), secrets)
         built = await note_idle_rules(context, built, await self._factory.registry(workspace))
@@ -167,7 +168,7 @@ class Runs(RunReports):
         registry = await self._factory.ready_registry(workspace, (name,))
         built = note_redactions(build.build_call_spec(name, given, self._settings, registry), secrets)
         unique = self._context.new_id().encode()  # a call made twice is two calls
-        plan = NewRunPlan(built, workspace, digest_of(b"registry_call", unique), is_another=True)
+        plan = NewRunPlan(built, workspace, digest_of(CALL.tool.encode(), unique), is_another=True)
         return (await start_run(self._context, plan, caller)).run_id
 
     async def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
@@ -322,7 +323,7 @@ class Runs(RunReports):
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
             spec = (await self._factory.specs.load(run)).spec
-        goal = None if run.flow == "call" else spec.goal
+        goal = None if kind_of(run.flow).is_call else spec.goal
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
         return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)
 

@@ -18,6 +18,7 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec, load_built_spec, load_spec
 from kairos_mcp.store import rows, runs
 from kairos_mcp.store.database import Store
@@ -65,7 +66,7 @@ class StoredSpecs:
     async def load_new(self, new: NewRun, spec: Spec) -> LoadedSpec:
         """Load the spec of a run that is about to be created, from what it was built of. Raises LostText."""
         built_texts = dict(new.texts)
-        if spec.flow == "call":
+        if kind_of(spec.flow).is_call:
             return load_built_spec(spec, built_texts.__getitem__)
 
         def load(session: Session) -> LoadedSpec:  # others refer to texts of earlier runs too

@@ -22,7 +22,7 @@ class TeamViews:
         self._known: OrderedDict[int, tuple[int, TeamView]] = OrderedDict()  # by run, with the `seq` that it is of
 
     async def find(self, run: RunRow) -> TeamView | None:
-        """Return what the team of this run (a flow of TEAM_FLOWS) has come to; None where its rows can't tell it."""
+        """Return what the team of this run has come to; None where its rows can't tell it."""
         seq, known = self._known.get(run.n, (None, None))
         if known is not None and seq == run.seq:
             return known

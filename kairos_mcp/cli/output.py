@@ -18,6 +18,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import task_of
 from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def usage_line(report: RunReport) -> str:
     usage = report.usage
     used = {**usage, "rounds": report.rounds, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
     units = [unit for unit in sorted(UNITS.values(), key=lambda unit: unit.place) if unit.in_line]
-    if not report.rounds and report.flow != "planner":
+    if not report.rounds and kind_of(report.flow).counts != "rounds":
         units = [unit for unit in units if unit.name != "rounds"]
     return " · ".join(_format_used(unit, used[unit.name], usage) for unit in units)
 
@@ -188,7 +189,7 @@ def _output_lines(report: RunReport) -> Iterator[Line]:
     match output:
         case None | report.summary:
             return
-        case {"tasks": [*tasks]} if report.flow == "team":  # the answer is the summary
+        case {"tasks": [*tasks]} if kind_of(report.flow).tells_tasks:  # the answer is the summary
             opened = [(task["id"], task["open"]) for task in tasks if task["open"]]
             yield from (Prose(f"open: {name}: {why}") for name, why in opened)
         case {"mandate_id": str(name), "mandate_status": str(status)}:

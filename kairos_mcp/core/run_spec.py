@@ -6,7 +6,6 @@ content hash and stored once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -24,33 +23,6 @@ GIVEN = "given"
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-FlowName = Literal[
-    "planner",
-    "call",
-    "plan",
-    "team",
-    "ooda_run",
-    "ooda_observe",
-    "ooda_orient",
-    "ooda_decide",
-    "ooda_act",
-    "ooda_reflect",
-]
-CYCLES_FLOW: FlowName = "ooda_run"
-PHASE_FLOWS: Mapping[Phase, FlowName] = {
-    "observe": "ooda_observe",
-    "orient": "ooda_orient",
-    "decide": "ooda_decide",
-    "act": "ooda_act",
-    "reflect": "ooda_reflect",
-}
-TEAM_FLOWS: tuple[FlowName, ...] = ("plan", "team")  # whose runs have a plan
-OODA_FLOWS = frozenset((CYCLES_FLOW, *PHASE_FLOWS.values()))
-
-
-def phase_of(flow: str) -> Phase | None:
-    """Return the phase that a flow runs alone; None for every other flow."""
-    return next((phase for phase, name in PHASE_FLOWS.items() if flow == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +169,7 @@ class Spec:
     `traceparent`, `tracestate`: the trace in which a client started it (W3C); None without telemetry.
     """
 
-    flow: FlowName
+    flow: str
     goal: str
     route: str
     tools_text: str

@@ -15,6 +15,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step, sort_key, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
@@ -194,7 +195,7 @@ def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) ->
 def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
     """Return the recorded call, from the turn that asked for it, or from the spec where the run is one call."""
     spec = recording.loaded.spec
-    if spec.flow == "call":
+    if kind_of(spec.flow).is_call:
         return ToolCall(path, spec.goal, spec.arguments or {})
     turn, number = turn_of(path)
     answers = {entry.path: entry.answer for entry in recording.entries}

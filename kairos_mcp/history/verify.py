@@ -10,7 +10,8 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrup
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
-from kairos_mcp.specs.load import VERSIONS, LoadedSpec, load_spec
+from kairos_mcp.specs.kinds import KINDS
+from kairos_mcp.specs.load import LoadedSpec, load_spec
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
 
@@ -45,11 +46,11 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
 
 
 def _check_version(history: ExportedHistory) -> None:
-    run, known = history.run, VERSIONS.get(history.run.flow)
-    if known != run.version:
+    run, known = history.run, KINDS.get(history.run.flow)
+    if known is None or known.version != run.version:
         raise Stale(
             f"The run is of version {run.version} of the flow {run.flow}; this program has "
-            f"{'none' if known is None else f'version {known}'}.",
+            f"{'none' if known is None else f'version {known.version}'}.",
             f'Where its store is, planner_run continues="{run.id}" goes on from it.',
             run_id=run.id,
         )

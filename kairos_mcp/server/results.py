@@ -10,10 +10,10 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.core.run_spec import phase_of
 from kairos_mcp.core.text import count_of
 from kairos_mcp.server.framing import on_one_line
 from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     if report.is_delta:
         return _delta_result(report)
     full = report.as_json()
-    keeps_output = phase_of(report.flow) is not None or report.flow == "plan"
-    body = fit_keeping_output(full) if keeps_output else fit_result(full)
-    is_call = report.flow == "call" and not steered and isinstance(report.output, dict)
+    kind = kind_of(report.flow)
+    body = fit_keeping_output(full) if kind.keeps_output else fit_result(full)
+    is_call = kind.is_call and not steered and isinstance(report.output, dict)
     return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
 
@@ -184,7 +184,7 @@ def _status_line(run: JsonObject) -> str:
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
     work = (
         count_of(run["rounds"], "round")
-        if run["flow"] == "planner"
+        if kind_of(run["flow"]).counts == "rounds"
         else count_of(run["usage"]["model_calls"], "model call")
     )
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {work}, route {run['route']}{model}{resume}"

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.framing import on_one_line
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.waiting import is_named_only, name_item
 
 RESULT_CHARS = 6_000
@@ -80,7 +81,9 @@ def _cut_output(body: JsonObject, chars: int) -> JsonObject:
         case {"content": str() as content, "is_error": bool()}:
             data = output.get("data") if size(output.get("data")) <= room // 2 else None
             shown: JsonObject = {**output, "content": _ends(content, room // 2), "data": data}
-        case {"answer": str(), "tasks": [*tasks]} if body["flow"] == "team" and size(tasks) <= room - NOTE_CHARS:
+        case {"answer": str(), "tasks": [*tasks]} if (
+            kind_of(body["flow"]).tells_tasks and size(tasks) <= room - NOTE_CHARS
+        ):
             shown = {"ref": "output", "chars": length, "tasks": tasks}  # the answer is the summary
         case {"mandate_status": _}:
             brief = ("mandate_id", "mandate_status", "reason")

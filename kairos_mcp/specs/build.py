@@ -33,13 +33,13 @@ from kairos_mcp.core.routes import (
 )
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import DialectName
-from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_network import network_notes
 from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.kinds import CALL, PLANNER
 from kairos_mcp.specs.short_prompts import (
     FileNames,
     GoalLines,
@@ -164,7 +164,7 @@ def build_planner_spec(
             user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
     dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
-        "planner",
+        PLANNER.name,
         request.goal if kept is None else kept.goal,
         choice.route,
         builder.keep(encode(tuple(shown))),
@@ -201,7 +201,7 @@ def build_planner_spec(
         *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
         *registry.notes(globs),
     )
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, PLANNER.version)
 
 
 def takes_short_prompts(settings: Settings, route: str, model: str | None) -> bool:
@@ -255,12 +255,10 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     if problems:
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
     builder = SpecBuilder()
-    spec = Spec("call", name, SERVER_ROUTE, builder.keep(encode(tuple(offered))), arguments=given)
+    spec = Spec(CALL.name, name, SERVER_ROUTE, builder.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
-    return BuiltSpec(
-        spec, tuple(builder.texts.items()), limits._replace(rounds=None), notes, tool_calls.SINGLE_CALL_VERSION
-    )
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits._replace(rounds=None), notes, CALL.version)
 
 
 @dataclass(frozen=True, slots=True)

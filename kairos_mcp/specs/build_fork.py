@@ -15,7 +15,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.routes import PAID_ROUTES
-from kairos_mcp.core.run_spec import CYCLES_FLOW, FrozenFork, PlannerRequest, Spec, UnattendedAllowance
+from kairos_mcp.core.run_spec import FrozenFork, PlannerRequest, Spec, UnattendedAllowance
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
     BuiltSpec,
@@ -29,7 +29,8 @@ from kairos_mcp.specs.build import (
 )
 from kairos_mcp.specs.build_ooda import add_allowance, narrow_mandate_limits, refuse_unpriced_day, requested_limits
 from kairos_mcp.specs.build_team import smaller_rounds
-from kairos_mcp.specs.load import VERSIONS, LoadedSpec
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.rows import encode, encode_answer
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 
@@ -95,7 +96,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
         tracestate=None,
     )
     notes = (*choice.notes, *dialect_notes, *cut)
-    return BuiltSpec(built, tuple(builder.texts.items()), limits, notes, VERSIONS[spec.flow])
+    return BuiltSpec(built, tuple(builder.texts.items()), limits, notes, kind_of(spec.flow).version)
 
 
 def _choose_limits(
@@ -106,6 +107,6 @@ def _choose_limits(
         limits, cut = narrow_limits(asked, settings)
         return limits._replace(rounds=smaller_rounds(asked, settings.limits)), None, cut
     limits, cut = narrow_mandate_limits(asked, mandate, settings)
-    if spec.flow != CYCLES_FLOW:
+    if not kind_of(spec.flow).has_cycles:
         return limits, None, cut
     return *add_allowance(limits, requested_limits(asked, mandate)), cut

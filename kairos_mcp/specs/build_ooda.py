@@ -17,8 +17,6 @@ from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import (
-    CYCLES_FLOW,
-    PHASE_FLOWS,
     CyclesRequest,
     Phase,
     PhaseRequest,
@@ -40,6 +38,7 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
+from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS
 from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
@@ -83,7 +82,7 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     )
     refuse_unpriced_day(request.mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
-    spec = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
+    spec = replace(spec, flow=PHASE_KINDS[request.phase].name, given_text=given, given_by=request.given_by)
     dropped = (_dropped_refs_note(request.phase),) if shown is not request.given else ()
     return BuiltSpec(
         spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes), phases.VERSION
@@ -113,7 +112,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
     chosen = request.cycles or mandate.max_cycles
-    spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch)
+    spec = replace(spec, flow=CYCLES.name, cycles=chosen, stretch=stretch)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
@@ -144,7 +143,7 @@ def _build_ooda_spec(
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
-        CYCLES_FLOW,
+        CYCLES.name,
         mandate.goal,
         choice.route,
         builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),

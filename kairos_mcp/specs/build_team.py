@@ -32,7 +32,7 @@ from kairos_mcp.specs.build import (
     refuse_unpriced,
     takes_short_prompts,
 )
-from kairos_mcp.specs.load import VERSIONS
+from kairos_mcp.specs.kinds import PLAN, TEAM
 from kairos_mcp.store.rows import encode
 from kairos_mcp.tools.agent_files import select_agent_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -107,8 +107,9 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     )
     dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
     small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()
+    kind = PLAN if request.plans_only else TEAM
     spec = Spec(
-        "plan" if request.plans_only else "team",
+        kind.name,
         request.goal,
         choice.route,
         builder.keep(encode(tuple(offered.values()))),
@@ -126,7 +127,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
     )
     all_notes = (*choice.notes, *small_notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes, VERSIONS[spec.flow])
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes, kind.version)
 
 
 def _choose_agents(request: TeamRequest, sources: TeamSources) -> tuple[Agent, list[Agent], list[str]]:

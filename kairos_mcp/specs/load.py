@@ -16,14 +16,10 @@ from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import (
-    CYCLES_FLOW,
-    PHASE_FLOWS,
-    TEAM_FLOWS,
     FrozenFork,
     FrozenTeam,
     Phase,
     Spec,
-    phase_of,
 )
 from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import plan, planner, team, tool_calls
@@ -35,16 +31,9 @@ from kairos_mcp.flows.team import TeamState
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.specs.kinds import PLAN, kind_of
 from kairos_mcp.store.rows import decode, decode_answer, unreadable
 
-VERSIONS: Mapping[str, int] = {
-    "planner": planner.VERSION,
-    "call": tool_calls.SINGLE_CALL_VERSION,
-    "plan": plan.VERSION,
-    "team": team.VERSION,
-    CYCLES_FLOW: cycles.VERSION,
-    **dict.fromkeys(PHASE_FLOWS.values(), phases.VERSION),
-}
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 NO_TOOLS = ToolSet()
 
@@ -78,7 +67,8 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
 def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
     """Load a spec that is not encoded. Raises what `text_of` raises."""
     offered = _load_tools(text_of(spec.tools_text))
-    if spec.flow == "call":
+    kind = kind_of(spec.flow)
+    if kind.is_call:
         return LoadedSpec(spec, offered, None, lambda: tool_calls.single_call(spec.goal, spec.arguments or {}), None)
 
     def text(content_hash: str | None) -> str:
@@ -86,9 +76,9 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     behind = _load_tools(text(spec.behind_text)) if spec.behind_text else NO_TOOLS
-    if spec.flow in TEAM_FLOWS:
+    if kind.has_plan:
         return _load_team_spec(spec, text, offered, script)
-    if spec.flow != "planner":
+    if kind.has_mandate:
         order = load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
         forks = _load_forks(spec, text)
@@ -171,7 +161,7 @@ class LoadedTeam:
 def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loop: PlannerInput) -> LoadedTeam:
     """Load a team. `loop`: what the loops of its agents have in common. Raises StoreCorrupt."""
     frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
-    reports = () if spec.flow == "plan" else (REPORT_PLAN_PROBLEM.name,)
+    reports = () if spec.flow == PLAN.name else (REPORT_PLAN_PROBLEM.name,)
     agents = {
         each.name: TeamAgent(
             each.name,
@@ -198,7 +188,7 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         frozen.max_tasks or EARLIER_MAX_TASKS,
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
-    return LoadedTeam(team_input, models, spec.flow == "plan", _load_forks(spec, text))
+    return LoadedTeam(team_input, models, spec.flow == PLAN.name, _load_forks(spec, text))
 
 
 def _load_forks(spec: Spec, text: Callable[[str | None], str]) -> tuple[FrozenFork, ...]:
@@ -243,7 +233,7 @@ def load_cycle(
         spec.joining is not None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
-    return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)
+    return LoadedCycle(context, kind_of(spec.flow).phase, given, spec.cycles or context.mandate.max_cycles)
 
 
 def make_ooda_flow(loaded: LoadedCycle) -> Flow[Outcome]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Outcome, round_of, turn_of
 from kairos_mcp.core.text import truncate
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode, decode_answer, read_each
@@ -36,7 +37,7 @@ def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.Ca
 
     Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
-    if run.flow in OODA_FLOWS:
+    if kind_of(run.flow).has_mandate:
         found = read_each(session, lambda session, row: mandate_view.find_tool_name(session, run, row.path), rows)
         names = [name or run.flow for name in found]
     else:

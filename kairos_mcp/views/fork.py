@@ -21,6 +21,7 @@ from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, last_part
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views.transcript import answers_by_path, calls_by_path
@@ -111,7 +112,8 @@ def _describe_steps(record: Sequence[StepRow]) -> str:
     shown = ", ".join(list(names)[:NAMED_STEPS])
     more = f" and {len(names) - NAMED_STEPS} more" if len(names) > NAMED_STEPS else ""
     rounds = describe_rounds(record)
-    return f"Its steps: {shown or 'none yet'}{more}." + (f" Its rounds: {rounds}." if rounds else "")
+    steps = f"Its steps: {shown or 'none yet'}{more}." if names or not rounds else ""
+    return f"{steps} {f'Its rounds: {rounds}.' if rounds else ''}".strip()
 
 
 def describe_rounds(record: Sequence[StepRow]) -> str:
@@ -132,7 +134,7 @@ def _describe_loop(prefix: str, numbers: Sequence[int]) -> str:
 
 def _unknown_round(flow: str, record: Sequence[StepRow], path: str) -> BadArguments:
     rounds = describe_rounds(record)
-    if flow == "call":
+    if kind_of(flow).is_call:
         return BadArguments("from: that run is one call of a tool.", "registry_call makes the call again.")
     if not rounds:
         return BadArguments("from: that run has begun no round.", "Start without `from`.")

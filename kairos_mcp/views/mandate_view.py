@@ -17,12 +17,13 @@ from kairos_mcp.core.builtin_tools import (
 from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, PHASES, Phase, Spec, phase_of
+from kairos_mcp.core.run_spec import PHASES, Phase, Spec
 from kairos_mcp.core.steps import Outcome, Pause, last_part, split_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS, kind_of
 from kairos_mcp.specs.load import read_mandate
 from kairos_mcp.store import mandates, report_queries, rows
 from kairos_mcp.store.approvals import WaitingItems
@@ -77,13 +78,13 @@ def call_after_end(session: Session, run: RunRow) -> tuple[str, JsonObject, str]
     """Return the call that takes a phase's output, or goes on with a mandate whose run ended early; None where there is
     nothing to take or to go on with."""
     outcome: Outcome = decode(Outcome, run.outcome or "")
-    phase = phase_of(run.flow)
+    phase = kind_of(run.flow).phase
     if phase is not None:
         return _call_after_phase(session, run, phase, outcome)
     if outcome.stop_reason not in _CONTINUABLE:
         return None
     why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
-    return CYCLES_FLOW, _mandate_reference(session, run), why
+    return CYCLES.tool, _mandate_reference(session, run), why
 
 
 def _call_after_phase(
@@ -94,7 +95,7 @@ def _call_after_phase(
     following = PHASES[PHASES.index(phase) + 1]
     arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: run.id}
     why = f"It takes what {phase} gave; name the same mandate as before."
-    return PHASE_FLOWS[following], arguments, why
+    return PHASE_KINDS[following].tool, arguments, why
 
 
 _CONTINUABLE: Mapping[str, str] = {
@@ -141,13 +142,14 @@ def mandate_output(
     if outcome is not None and outcome.output is not None:
         return outcome.output
     awaits = _awaited_act(waits)
-    if run.flow == CYCLES_FLOW:
+    kind = kind_of(run.flow)
+    if kind.has_cycles:
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
         if steps is not None and current_pause(waits) is not None:
             told |= _output_so_far(steps)
         return told | ({"act": awaits} if awaits is not None else {})
-    if phase_of(run.flow) is not None:
+    if kind.phase is not None:
         return {"status": status} if awaits is None else awaits
     return None
 

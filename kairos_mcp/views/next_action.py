@@ -10,8 +10,8 @@ from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import is_answered_by
-from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import Outcome
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, run_by_id
@@ -69,15 +69,15 @@ def next_call(
                 if run.paused or not waits.unasked
                 else _next_for_queued_approvals(session, run)
             )
-        case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
+        case "completed" if kind_of(run.flow).has_conversation and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
-        case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
+        case "failed" if kind_of(run.flow).has_conversation and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
         case "completed" | "failed" if team is not None and (unfinished := _unfinished_try(run, team)) is not None:
             return _go_on_with_task(run, *unfinished)
-        case "completed" | "failed" if run.flow in OODA_FLOWS:
+        case "completed" | "failed" if kind_of(run.flow).has_mandate:
             following = mandate_view.call_after_end(session, run)
             return _call(*following) if following is not None else None
         case _:

@@ -18,9 +18,10 @@ from kairos_mcp.core.limits import NOTHING, UNLIMITED, USAGE_NAMES, Units, limit
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PRIVATE_ROUTES, outdated_notes
-from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, Spec, phase_of
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Outcome, loop_of
 from kairos_mcp.core.text import count_of, truncate
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
@@ -163,7 +164,7 @@ def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
     """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
     asked_in_branch = any(loop_of(row.path) for row in waits.approvals.values())  # its flow knows whose it is
     shows_items = bool(waits.steps or waits.lost_calls or asked_in_branch)
-    return shows_items or (run.flow == CYCLES_FLOW and mandate_view.current_pause(waits) is not None)
+    return shows_items or (kind_of(run.flow).has_cycles and mandate_view.current_pause(waits) is not None)
 
 
 def make_report(
@@ -221,7 +222,7 @@ def make_report(
             items,
             view.decides,
             view.trouble,
-            mandate_view.current_pause(waits) if run.flow == CYCLES_FLOW else None,
+            mandate_view.current_pause(waits) if kind_of(run.flow).has_cycles else None,
             waits,
             view.lacks,
             steps,
@@ -236,9 +237,10 @@ def make_report(
 def _output(
     run: RunRow, outcome: Outcome | None, waits: WaitingItems, status: str, steps: Mapping[str, OpenStep] | None
 ) -> Any:
-    if run.flow == "call":
+    kind = kind_of(run.flow)
+    if kind.is_call:
         return single_call_output(outcome)
-    if run.flow in OODA_FLOWS:
+    if kind.has_mandate:
         return mandate_view.mandate_output(run, outcome, waits, status, steps)
     return outcome.output if outcome is not None else None
 
@@ -333,8 +335,7 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
-    looped = run.flow != "call" and phase_of(run.flow) is None
-    return outcome.stop_reason if outcome is not None and looped else None
+    return outcome.stop_reason if outcome is not None and kind_of(run.flow).has_loop else None
 
 
 def _usage(run: RunRow, spent: Units, tally: report_queries.Tally) -> JsonObject:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.routes import PAID_ROUTES, SERVER_ROUTE
-from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Outcome, Sent, turn_of
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode, decode_sent
@@ -297,9 +298,8 @@ class _Look:
     def _end_run(self, outcome_text: str) -> None:
         run, spec = self._run, self._spec
         outcome: Outcome = decode(Outcome, outcome_text)
-        is_workflow = run.flow in ("team", "ooda_run")
         named = {
-            names.OPERATION: "invoke_workflow" if is_workflow else "invoke_agent",
+            names.OPERATION: "invoke_workflow" if kind_of(run.flow).is_workflow else "invoke_agent",
             names.AGENT: spec.agent or run.flow,
             names.ERROR: outcome.stop_reason if outcome.status == "failed" else None,
         }
@@ -337,7 +337,7 @@ class _Look:
         number, (calls, _) = turn_of(row.path)[1], self._read_turn(row)
         if 0 < number <= len(calls):
             return calls[number - 1]
-        if self._run.flow in OODA_FLOWS:
+        if kind_of(self._run.flow).has_mandate:
             name = find_tool_name(self._session, self._run, row.path)
             return ToolCall(row.path, name or self._run.flow)
         return ToolCall(row.path, self._spec.goal, self._spec.arguments or {})  # a run of a single call

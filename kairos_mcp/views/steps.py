@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.run_spec import OODA_FLOWS, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
 from kairos_mcp.core.text import truncate
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
@@ -106,7 +107,7 @@ class ShownSteps:
         call = self._calls.get(path)
         if call is not None:
             return {"name": call.name, "arguments": fit_arguments(call.arguments)}
-        if self._run.flow in OODA_FLOWS:
+        if kind_of(self._run.flow).has_mandate:
             return {"name": find_tool_name(session, self._run, path) or self._run.flow}
         spec: Spec = decode(Spec, self._run.spec)
         return {"name": spec.goal}  # a run of a single call has its tool's name for a goal

@@ -23,7 +23,7 @@ from teams import TEAMS
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.specs.load import VERSIONS
+from kairos_mcp.specs.kinds import KINDS
 
 HERE = Path(__file__).parent
 SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}
@@ -158,7 +158,7 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
 def file_of(name: str) -> Path:
     """Where the history of a scenario lies, for the flow's version of today."""
     flow, _ = SCENARIOS[name]
-    return HERE / f"{flow}-{VERSIONS[flow]}-{name}.jsonl"
+    return HERE / f"{flow}-{KINDS[flow].version}-{name}.jsonl"
 
 
 async def _planner(app: App, request: PlannerRequest) -> str:

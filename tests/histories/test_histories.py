@@ -12,7 +12,7 @@ from record import SCENARIOS, file_of, record_history
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.history.format import read_lines
 from kairos_mcp.history.verify import verify
-from kairos_mcp.specs.load import VERSIONS
+from kairos_mcp.specs.kinds import KINDS, kind_of
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.jsonl"), key=lambda file: file.name)
 
@@ -24,7 +24,7 @@ def lines_of(file: Path) -> list[bytes]:
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda file: file.stem)
 def test_a_history_replays_or_says_how_to_go_on(history: Path) -> None:
     carried = read_lines(lines_of(history))
-    if VERSIONS.get(carried.run.flow) == carried.run.version:
+    if kind_of(carried.run.flow).version == carried.run.version:
         report = verify(lines_of(history))
         assert report.identical, f"raise the flow's VERSION, then run record.py: {report.first_difference}"
         assert report.steps == len(carried.steps) > 0
@@ -39,7 +39,7 @@ def test_every_scenario_has_a_history_of_the_flow_s_version_of_today(name: str) 
 
 
 def test_every_flow_has_histories() -> None:
-    assert {flow for flow, _ in SCENARIOS.values()} == set(VERSIONS)
+    assert {flow for flow, _ in SCENARIOS.values()} == set(KINDS)
 
 
 @pytest.mark.parametrize("name", ["tools", "closing"])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
-from kairos_mcp.specs.load import VERSIONS, load_spec
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.load import load_spec
 from kairos_mcp.store import integrity, queries, rows, schema
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.rows import Session, decode_answer
@@ -44,7 +45,7 @@ def _differences_of_runs(session: Session) -> Iterator[str]:
 def _difference(session: Session, n: int) -> str | None:
     """Where a run asks something else than it did."""
     run = queries.run_by_number(session, n)
-    if VERSIONS.get(run.flow) != run.version:
+    if kind_of(run.flow).version != run.version:
         return None
     entries = [
         RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)

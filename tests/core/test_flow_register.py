@@ -1,0 +1,86 @@
+"""The register of flows knows each of them, and nothing else does: a flow that is added has what every flow has."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kairos_mcp
+from kairos_mcp.core.run_spec import PHASES
+from kairos_mcp.specs.kinds import KINDS, PHASE_KINDS, kind_of
+
+PACKAGE = Path(kairos_mcp.__file__).parent
+REGISTER = "specs/kinds.py"
+IN_STATEMENTS = {  # statements of SQL, which are constants
+    "store/agent_records.py": 1,  # what agents did in teams
+    "store/find_runs.py": 1,  # the newest run of a person's own commands
+    "store/tool_intents.py": 1,  # an edit plan that one call made and another applies
+}
+TOOLS = {tool["name"] for tool in json.loads((PACKAGE / "server" / "listing.json").read_bytes())["tools"]}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_flow_has_a_version_and_a_tool_of_its_own(kind):
+    assert kind.version > 0
+    assert kind.tool in TOOLS
+    assert [each.name for each in KINDS.values() if each.tool == kind.tool] == [kind.name]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_run_is_a_call_or_a_phase_or_a_loop(kind):
+    assert (kind.is_call, kind.phase is not None, kind.has_loop).count(True) == 1
+    assert not (kind.has_plan and kind.has_mandate)
+    assert kind.has_mandate or kind.phase is None
+
+
+def test_every_phase_is_a_flow_alone():
+    assert tuple(PHASE_KINDS) == PHASES
+    assert {kind.phase for kind in KINDS.values() if kind.phase is not None} == set(PHASES)
+
+
+def test_nothing_is_known_of_a_flow_of_a_later_version():
+    unknown = kind_of("of-later")
+    assert not any((unknown.version, unknown.has_conversation, unknown.has_plan, unknown.has_mandate, unknown.is_call))
+
+
+def _compared(path: Path) -> Iterator[int]:
+    """Lines that compare a flow with the name of one, or look for it among several."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Compare():
+                parts = [node.left, *node.comparators]
+            case ast.match_case():
+                parts = [node.pattern]
+            case _:
+                continue
+        within = [each for part in parts for each in ast.walk(part)]
+        if _names(within) and (isinstance(node, ast.match_case) or any(map(_is_flow, within))):
+            yield node.lineno if isinstance(node, ast.Compare) else node.pattern.lineno
+
+
+def _names(nodes: list[ast.AST]) -> bool:
+    own = KINDS.keys() - {"call", "plan"}  # which are also kinds of steps, and views
+    return any(
+        isinstance(node, ast.Constant) and (node.value in own or (node.value in KINDS and any(map(_is_flow, nodes))))
+        for node in nodes
+    )
+
+
+def _is_flow(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="flow") | ast.Name(id="flow") | ast.Constant(value="flow"):
+            return True
+        case _:
+            return False
+
+
+def test_no_flow_is_compared_by_its_name_outside_the_register():
+    modules = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / REGISTER]
+    assert {path.relative_to(PACKAGE).as_posix(): [*_compared(path)] for path in modules if [*_compared(path)]} == {}
+    found = {path.relative_to(PACKAGE).as_posix(): len(re.findall(r"\bflow = '", path.read_text())) for path in modules}
+    assert {name: lines for name, lines in found.items() if lines} == IN_STATEMENTS
