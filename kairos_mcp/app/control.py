@@ -15,9 +15,9 @@ from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, choose_paid_route, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries

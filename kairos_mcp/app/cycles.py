@@ -14,9 +14,9 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings

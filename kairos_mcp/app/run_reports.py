@@ -88,9 +88,7 @@ class RunReports(Operations):
         next_call = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
         return replace(
             found,
-            summary=commands.complete_all(found.summary)
-            if found.status == "paused" and found.summary
-            else found.summary,
+            record=commands.complete_all(found.record) if found.status == "paused" and found.record else found.record,
             waiting=tuple(items),
             degraded=tuple(map(commands.complete_all, found.degraded)),
             next=next_call,

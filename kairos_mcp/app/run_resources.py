@@ -9,7 +9,7 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import queries, run_changes
 from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.file_diffs import format_file_diffs
@@ -75,7 +75,7 @@ class RunResources(Operations):
         with queries.name_run_in_errors(run):
             outcome: Outcome = decode(Outcome, run.outcome)
         output = outcome.output
-        parts = [outcome.summary or ""]
+        parts = [outcome.text]
         if isinstance(output, str):
             parts += [output] if output != outcome.summary else []
         elif output is not None:

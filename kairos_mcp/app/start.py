@@ -16,9 +16,9 @@ from kairos_mcp.core.builtin_tools import FILE_TREE, LIST_FILES, SEARCH_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.messages import JsonObject, digest_of
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall, unused_rules
 from kairos_mcp.settings.settings import Settings
@@ -337,4 +337,4 @@ def _summary(session: Session, run: RunRow) -> str:
     if run.outcome is None:
         return transcript.summarize_run(queries.read_record(session, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)
-    return outcome.summary or ""
+    return outcome.text

@@ -11,7 +11,7 @@ from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import tasks
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode

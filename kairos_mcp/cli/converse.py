@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING, exit_code_of
+from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, STOPPED, WAITING, exit_code_of
 from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_ending
-from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, workspace_name
+from kairos_mcp.cli.output import cause_lines, purpose_line, shell_command, usage_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.terminal import Prose, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, UnknownRun
@@ -147,22 +147,23 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
         return _print_turn(await follower.follow(continued.run_id), follower, flags)
     report = await app.runs.report(continued.run_id, PERSON)
     print_note(Prose(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}"))
-    if report.summary:
-        print_note(Prose(f"\n{report.summary}"))
+    if told := report.summary or report.record:
+        print_note(Prose(f"\n{told}"))
     return COMPLETED
 
 
 def _print_turn(report: RunReport, follower: Follower, flags: Flags) -> int:
     """Print how a run of the conversation came to rest, and return its exit code: briefly, if all is well."""
-    if exit_code_of(report) != COMPLETED:
+    code = exit_code_of(report)
+    if code not in (COMPLETED, STOPPED):
         return print_ending(report, flags)
-    answer = report.summary or f"(no answer: {report.stop_reason})"
-    if not follower.was_heard(report.run_id, answer):
+    for line in cause_lines(report, flags) if code == STOPPED else ():
+        print_note(line)
+    answer = report.summary
+    if answer and not follower.was_heard(report.run_id, answer):
         print_line(Prose(f"\n{answer}"))
-    for note in report.degraded if report.stop_reason not in ("assistant_stop", "no_tool_calls") else ():
-        print_note(Prose(f"note: {note}"))
     print_note(Prose(f"\n{usage_line(report)} · {report.run_id}"))
-    return COMPLETED
+    return code
 
 
 async def _read_goal(follower: Follower) -> str:

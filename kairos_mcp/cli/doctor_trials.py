@@ -16,6 +16,7 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.core.decision_rights import VIA_DOCTOR
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import END_STATUSES
 from kairos_mcp.core.routes import PROVIDER
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
@@ -33,7 +34,6 @@ PROVIDER_TRY_S = 60.0  # a model on this machine may have to be loaded first
 SERVERS_TRY_S = 45.0  # a first start by npx or uvx downloads
 STDERR_LINES = 5
 _DOCTOR = replace(PERSON, via=VIA_DOCTOR)
-_ENDED = ("completed", "stopped", "failed", "cancelled")
 _INTERPRETERS = (
     (".venv/bin/python", (".venv/bin/python", "--version")),
     ("node_modules/.bin", ("node", "--version")),
@@ -106,7 +106,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
         started = await app.runs.start_planner(request, _DOCTOR, is_another=True)
         await app.runs.wait([started.run_id], until="rest", wait_s=PROVIDER_TRY_S, caller=PERSON)
         report = await app.runs.report(started.run_id, PERSON)
-        if report.status not in _ENDED:
+        if report.status not in END_STATUSES:
             await app.control.request(started.run_id, "cancel", PERSON)
         return report
 

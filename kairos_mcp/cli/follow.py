@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
-from kairos_mcp.cli.output import call_line, ending_lines
+from kairos_mcp.cli.output import call_line, cause_lines, ending_lines
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
@@ -66,7 +66,10 @@ def follow_run(
 
 
 def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
-    """Print how a run came to rest, and return its exit code."""
+    """Print how a run came to rest, and return its exit code. Stderr has the cause, and what was done without a last
+    word of a model."""
+    for line in () if as_json else cause_lines(report, flags):
+        print_note(line)
     emit(report.as_json(), ending_lines(report, flags), as_json=as_json)
     return exit_code_of(report)
 

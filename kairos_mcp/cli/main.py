@@ -56,8 +56,8 @@ def ensure_utf8() -> None:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run the command and return its exit code: 0, 1 for a failure, 2 for wrong use, 3 if the run waits, 130 if it was
-    cancelled."""
+    """Run the command and return its exit code: 0, 1 for a failure, 2 for wrong use, 3 if the run waits, 4 if a guard
+    stopped it, 130 if it was cancelled."""
     try:
         flags = plain_serve(words)
         if flags is not None:

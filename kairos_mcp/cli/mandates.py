@@ -178,7 +178,8 @@ def run(
 ) -> int:
     """Run cycles of a mandate, or follow its open run, until it has ended or needs a person.
 
-    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 130 cancelled.
+    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 4 stopped by a limit or a guard,
+    130 cancelled; with --due, 0 for stopped.
     """
     from kairos_mcp.app.cycles import RunOptions
     from kairos_mcp.app.mandates import MandateRef
@@ -195,6 +196,7 @@ def run(
 def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resume: bool, as_json: bool) -> int:
     """Run each mandate that is due, one after another; return the highest of the exit codes.
 
+    A run that a guard ended is named, and counts as well as a complete one: the next time goes on with the mandate.
     Where no model is configured none is begun, and stderr says which are due: a timer is nobody who could answer.
     """
     from kairos_mcp.app.mandates import MandateRef
@@ -228,7 +230,11 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
         print_json({"runs": [report.as_json() for report in reports], "next_due": next_due})
     elif not due:
         print_line(_nothing_due_line(coming))
-    return max(map(exit_code_of, reports), default=WAITING if unattended else COMPLETED)
+    for report in reports:
+        if report.status == "stopped":
+            print_note(f"run {report.run_id} was stopped: {report.stop_words}")
+    codes = [COMPLETED if report.status == "stopped" else exit_code_of(report) for report in reports]
+    return max(codes, default=WAITING if unattended else COMPLETED)
 
 
 def _nothing_due_line(coming: ScheduledTime | None) -> str:

@@ -41,15 +41,53 @@ def report_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     yield from _note_lines(report)
     yield Prose(usage_line(report))
     yield from _output_lines(report)
+    if report.record:
+        yield ""
+        yield Prose(report.record)
     yield from _next_lines(report, flags)
 
 
+def cause_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
+    """Why a run was cut short or failed: what happened, why, and what to do now; then what was done, where no model
+    said it. Of any other run, what was done alone."""
+    if was_cut_short(report):
+        reason = f": {report.stop_words}" if report.stop_words else ""
+        yield Prose(f"{report.status}{reason}")
+        yield from _note_lines(report)
+        if (words := _words_to_go_on(report)) is not None:
+            yield f"to go on:\n  {shell_command(flags, *words)}"
+    if report.record:
+        yield Prose(report.record)
+
+
+def was_cut_short(report: RunReport) -> bool:
+    """Whether a run ended before it was done."""
+    return report.status in ("stopped", "failed")
+
+
+def _words_to_go_on(report: RunReport) -> tuple[str, ...] | None:
+    """Return the words of the command that goes on where a run was cut short; None where nothing can."""
+    match report.next:
+        case {"tool": "planner_run", "arguments": {"continues": str(run_id), "from": str(path)}}:
+            return ("run", "--continue", run_id, "--from", path, "Go on.")
+        case {"tool": "planner_run", "arguments": {"continues": str(run_id)}}:
+            return ("run", "--continue", run_id, "Go on.")
+        case {"tool": "ooda_run", "arguments": {"mandate_id": str(name)}}:
+            return ("mandate", "run", name)
+        case _:
+            return None
+
+
 def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
-    """A run that has come to rest: its output, notes and usage, and the commands with which it goes on."""
+    """A run that has come to rest: its output, notes and usage, and the commands with which it goes on.
+
+    `cause_lines` has the notes of one that was cut short.
+    """
     yield from _output_lines(report)
     yield ""
     yield from team_lines(report)
-    yield from _note_lines(report)
+    if not was_cut_short(report):
+        yield from _note_lines(report)
     yield Prose(usage_line(report))
     yield _heading(report)
     if report.waiting:
@@ -142,8 +180,12 @@ def command_line_for(flags: Flags) -> CommandLine:
 
 
 def _heading(report: RunReport) -> str:
-    reason = f" ({report.stop_reason})" if report.stop_reason not in (None, report.status) else ""
-    return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
+    return f"run {report.run_id} · {report.flow} · {status_words(report)}"
+
+
+def status_words(report: RunReport) -> str:
+    """A run's status, and why it ended: "stopped (out of rounds)"."""
+    return f"{report.status} ({report.stop_words})" if report.stop_words else report.status
 
 
 def purpose_line(report: RunReport, where: str) -> str:
@@ -180,8 +222,8 @@ def _note_lines(report: RunReport) -> Iterator[Line]:
 
 
 def _output_lines(report: RunReport) -> Iterator[Line]:
-    """Summary and output. Of a mandate's run only the mandate's status and the lessons: the summary has the cycles, and
-    --json has everything."""
+    """Summary and output. Of a mandate's run only the mandate's status and the lessons: its summary or record has the
+    cycles, and --json has everything."""
     if report.summary:
         yield ""
         yield Prose(report.summary)
@@ -195,7 +237,7 @@ def _output_lines(report: RunReport) -> Iterator[Line]:
         case {"mandate_id": str(name), "mandate_status": str(status)}:
             yield ""
             yield f"mandate {name}: {status}" + (f" ({output['reason']})" if "reason" in output else "")
-            if report.summary is None:
+            if report.summary is None and report.record is None:
                 yield from (_cycle_line(cycle) for cycle in output.get("cycles", ()))
             yield from (Prose(f"lesson: {lesson}") for lesson in output.get("lessons", ()))
         case _:

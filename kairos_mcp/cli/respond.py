@@ -27,6 +27,7 @@ from kairos_mcp.cli.terminal import Asked, DiffLine, Prose, diff_lines, emit, pr
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import END_STATUSES
 from kairos_mcp.settings.bounded_files import read_stdin_bounded, read_text_bounded
 from kairos_mcp.settings.settings import Flags
 
@@ -233,7 +234,7 @@ def _decide(
         report = follow_run(target.settings, decide_and_drive, quiet=as_json, caller=caller)
         return print_ending(report, flags, as_json=as_json)
     report = with_app(target.settings, store_decision)
-    has_ended = report.status in ("completed", "failed", "cancelled")
+    has_ended = report.status in END_STATUSES
     what = f"is {report.status}" if has_ended else "goes on at a server or a worker"
     line = f"stored: run {run_id} {what}"
     emit(report.as_json(), [line], as_json=as_json)

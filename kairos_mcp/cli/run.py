@@ -97,7 +97,8 @@ def run(
 ) -> int:
     """Work on a goal in this folder, in the terminal.
 
-    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 waiting for an answer, 130 cancelled.
+    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 waiting for an answer, 4 stopped by a limit or a guard, 130
+    cancelled.
     """
     is_team = team or plan is not None or plan_only
     _refuse_contradictions(

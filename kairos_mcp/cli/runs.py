@@ -13,7 +13,7 @@ import typer
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED
 from kairos_mcp.cli.keyboard import confirm, is_person_there
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, Run
-from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
+from kairos_mcp.cli.output import age_since, command_line_for, report_lines, status_words, trace_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import Asked, Line, Prose, emit, one_line, print_note
@@ -105,14 +105,14 @@ def _list_lines(flags: Flags, listing: _Listing) -> Iterator[Line]:
             age_since(report.created_at),
             workspace_name(report.workspace),
             report.flow,
-            report.status + (f" ({report.stop_reason})" if report.stop_reason not in (None, report.status) else ""),
+            status_words(report),
         )
         for report in listing.reports
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for report, row in zip(listing.reports, rows, strict=True):
         columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or ""
+        goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or report.record or ""
         awaited = report.describe_waiting(_SHOWN_KEYS)
         waiting = f" · waits {awaited}" if awaited else ""
         yield Prose(f"{columns}  {goal}{waiting}".rstrip(), margin=2)

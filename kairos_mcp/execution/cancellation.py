@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.outcomes import make_outcome
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, Failure, make_outcome
+from kairos_mcp.core.steps import Answer, Failure
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
@@ -18,7 +19,7 @@ from kairos_mcp.store.rows import encode
 
 
 def final_commit(
-    state: RunState, mismatched: Sequence[StepRow], owner: int, fence: int, at: int, summary: str
+    state: RunState, mismatched: Sequence[StepRow], owner: int, fence: int, at: int, done: str
 ) -> RunCommit:
     """The commit that ends the run. `mismatched`: the unanswered steps of a record that its flow can't replay.
 
@@ -50,16 +51,16 @@ def final_commit(
         (*state.finished, *stopped),
         dropped_steps=dropped,
         branches=state.branches,
-        outcome=encode(make_outcome("cancelled", summary)),
+        outcome=encode(make_outcome("cancelled", record=done)),
     )
 
 
-def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapping[int, AnsweredStep]) -> Job[None]:
+def force_cancel_job(run: RunRow, fence: int, at: int, done: str, known: Mapping[int, AnsweredStep]) -> Job[None]:
     """The job that cancels a run whose rows can't be read, without its flow.
 
     `known`: answers that have come and are not in the rows, by the id of their step. The job raises FenceLost.
     """
-    outcome = encode(make_outcome("cancelled", summary))
+    outcome = encode(make_outcome("cancelled", record=done))
 
     def answer(kind: str) -> Answer:
         return _stopped_result(kind, NOTHING).answer

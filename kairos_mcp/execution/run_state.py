@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.limits import NOTHING, Limits, counts_of
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Outcome, Resumed, Step, enclosing_paths, task_of
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, Step, enclosing_paths, task_of
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step

@@ -15,19 +15,9 @@ from typing import Any, Literal
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
-from kairos_mcp.core.steps import (
-    CompletionAnswer,
-    Failure,
-    Flow,
-    Mechanical,
-    Outcome,
-    Refused,
-    RequestCompletion,
-    StopReason,
-    Unknown,
-    make_outcome,
-)
-from kairos_mcp.core.text import count_of
+from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
+from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
+from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, render_prompt
 from kairos_mcp.flows.structured_answer import (
     DeclinedRepair,
@@ -95,7 +85,7 @@ class LoopGuards:
     repeats: dict[bytes, int] = field(default_factory=dict)  # by a call's digest: how often, if more than once
     warning: str | None = None  # for the next request, if the newest turn repeated a call
 
-    def check_turn(self, kind: TurnKind, turn: Completion) -> StopReason | None:
+    def check_turn(self, kind: TurnKind, turn: Completion) -> StopName | None:
         """Count a turn, and return the reason to end the run after it, if there is one."""
         self.warning = None
         is_unreadable = kind == "unreadable" or (
@@ -156,7 +146,7 @@ class LoopGuards:
 
 Stop = Refused | StalledLoop | Failure | Mechanical | Unknown
 
-_MAX_TEXT_CHARS = 2_000  # of the model's last text in a summary that is made from the record
+_MAX_TEXT_CHARS = 1_400  # of the model's last text in a record, which has room for it beside the calls
 
 
 @dataclass(slots=True)
@@ -183,35 +173,35 @@ class LoopRecord:
         if len(answered) > MAX_CALLS_PER_TURN:
             self.notes.append(f"{name}: of {len(answered)} calls in one turn {MAX_CALLS_PER_TURN} were executed.")
 
-    def outcome(self, stop_reason: StopReason, summary: str, output: Any = None, *notes: str) -> Outcome:
+    def outcome(self, stop_reason: StopName, summary: str, output: Any = None, *notes: str) -> Outcome:
         """Make the run's outcome, with the notes collected so far before `notes`."""
         return make_outcome(stop_reason, summary, output, (*self.notes, *notes))
 
-    def end_without_model(self, stop_reason: StopReason, *notes: str) -> Outcome:
-        """End without another model call: the summary is the model's last text, else made from the record."""
+    def end_without_model(self, stop_reason: StopName, *notes: str) -> Outcome:
+        """End without another model call: the summary is the model's last text, if it said any."""
         if self.last_text:
             return self.outcome(stop_reason, self.last_text, None, *notes, "The summary is the model's last text.")
-        return self.outcome(stop_reason, self.summary(), None, *notes, "The summary was made from the record.")
+        return self.end_from_record(stop_reason, *notes)
 
-    def summary(self) -> str:
-        """Return the summary that is made from the record."""
-        return summarize_record(self.rounds, self.calls, self.last_text)
+    def end_from_record(self, stop_reason: StopName, *notes: str) -> Outcome:
+        """End without a summary: the outcome says what was done."""
+        done = summarize_record(self.rounds, self.calls, self.last_text)
+        return make_outcome(stop_reason, None, None, (*self.notes, *notes), record=done)
 
 
 def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: str) -> str:
-    """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text.
+    """Say without a model what was done: rounds, calls by tool in order of first use, and the model's last text.
 
     `calls`: how many, by (tool, whether they succeeded).
     """
-    lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
+    lines = [f"{count_of(rounds, 'round')} done." if rounds else "No answer: the model never replied."]
     for tool in dict.fromkeys(tool for tool, _ in calls):
         failed = calls[tool, False]
         number = calls[tool, True] + failed
         lines.append(f"- {tool}: {count_of(number, 'call')}" + (f", {failed} failed" if failed else ""))
     if last_text:
-        left_out = len(last_text) - _MAX_TEXT_CHARS
-        lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]
-        lines += [f"({left_out} further characters are in the run's messages)"] if left_out > 0 else []
+        shown = truncate(last_text, _MAX_TEXT_CHARS, "\n({left_out} further characters are in the run's messages)")
+        lines += ["Last text of the model:", shown]
     return "\n".join(lines)
 
 
@@ -219,7 +209,7 @@ def deliver_answer(
     planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, turn: Completion
 ) -> Flow[Outcome]:
     """End with the model's final text as the summary, and as the output where a schema was given."""
-    reason: StopReason = "assistant_stop" if turn.finish == "stop" else "no_tool_calls"
+    reason: StopName = "assistant_stop" if turn.finish == "stop" else "no_tool_calls"
     if planner_input.output_schema is None:
         return record.outcome(reason, turn.content)
     match (yield from decode_with_repairs(turn, conversation, planner_input.output_schema, planner_input)):
@@ -255,9 +245,9 @@ def stop_early(
 
 
 def _request_summary(
-    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, reason: StopReason, prompt: str
+    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, reason: StopName, prompt: str
 ) -> Flow[Outcome]:
-    """Make the closing call: the model's last chance to sum up; without a usable answer the record is summarized."""
+    """Make the closing call: the model's last chance to sum up. Without a usable answer there is no summary."""
     answer = yield from RequestCompletion(
         "closing",
         "closing",
@@ -267,13 +257,13 @@ def _request_summary(
     )
     match _check_summary(answer):
         case str(flaw):
-            return record.outcome(reason, record.summary(), None, f"The summary was made from the record: {flaw}.")
+            return record.end_from_record(reason, f"There is no summary: {flaw}.")
         case summary:
             return _outcome_with_output(planner_input, record, reason, summary)
 
 
 def _outcome_with_output(
-    planner_input: PlannerInput, record: LoopRecord, reason: StopReason, answer: Completion
+    planner_input: PlannerInput, record: LoopRecord, reason: StopName, answer: Completion
 ) -> Outcome:
     """Use the closing call's text; where a schema was given, decode it once: after a limit there is no repair."""
     if answer.finish == "length":
@@ -303,5 +293,5 @@ def _check_summary(answer: CompletionAnswer) -> Completion | str:
             return summary if summary.content.strip() else "the closing answer was empty"
 
 
-def _stop_reason(refused: Refused) -> StopReason:
+def _stop_reason(refused: Refused) -> StopName:
     return UNITS[refused.limit].ends

@@ -11,6 +11,7 @@ from functools import partial
 
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.messages import Conversation, JsonObject
+from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.plan import (
     NO_TASKS,
     AgentTools,
@@ -21,7 +22,7 @@ from kairos_mcp.core.plan import (
     parse_plan,
     plan_schema,
 )
-from kairos_mcp.core.steps import Flow, Outcome, make_outcome
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer
 from kairos_mcp.flows.team_input import TeamInput
@@ -44,7 +45,7 @@ def plan_alone(team: TeamInput) -> Flow[Outcome]:
     """Make a plan and carry out none of it: the run's output is the plan."""
     made = yield from make_plan(team)
     if isinstance(made, PhaseFailure):
-        return make_outcome(made.stop_reason, f"There is no plan. {made.reason}")
+        return make_outcome(made.stop_reason, record=f"There is no plan. {made.reason}")
     count = count_of(len(made.plan.tasks), "task")
     return make_outcome("assistant_stop", made.plan.analysis or count, made.plan.as_json(), made.notes)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from itertools import count
 
 from kairos_mcp.core.messages import Completion, Message, add_discovered_tools
-from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Flow, Outcome, Predecessor, RequestCompletion
+from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Flow, Predecessor, RequestCompletion
 from kairos_mcp.flows.ending import (
     LoopGuards,
     LoopRecord,

@@ -11,6 +11,7 @@ from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.json_schema import compile_schema, text_schema
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet
+from kairos_mcp.core.outcomes import StopName
 from kairos_mcp.core.steps import (
     CompletionAnswer,
     Failure,
@@ -20,7 +21,6 @@ from kairos_mcp.core.steps import (
     Purpose,
     Refused,
     RequestCompletion,
-    StopReason,
     Unknown,
 )
 from kairos_mcp.core.text import truncate
@@ -123,7 +123,7 @@ class PhaseFailure:
     limit: str | None = None
 
     @property
-    def stop_reason(self) -> StopReason:
+    def stop_reason(self) -> StopName:
         """The reason with which a run ends whose phase failed so."""
         if self.status == "budget":
             return "budget" if self.limit is None else UNITS[self.limit].ends

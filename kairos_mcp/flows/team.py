@@ -16,18 +16,9 @@ from typing import Any, Literal
 from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome, StopName, make_outcome
 from kairos_mcp.core.plan import Plan, PlannedTask
-from kairos_mcp.core.steps import (
-    Branch,
-    CallTool,
-    Failure,
-    Flow,
-    Gather,
-    Outcome,
-    RequestCompletion,
-    StopReason,
-    make_outcome,
-)
+from kairos_mcp.core.steps import Branch, CallTool, Failure, Flow, Gather, RequestCompletion
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.plan import make_plan, replace_tasks
 from kairos_mcp.flows.planner import planner
@@ -46,24 +37,26 @@ SHORT_ANSWER = 256
 ANSWER_MARGIN = 1_056  # what may be read around its two messages, of which no cost is known yet
 FOUND_CHARS = 300  # of a result, in the run's output
 
-TaskStatus = Literal["waiting", "working", "done", "partial", "failed", "skipped"]
-"""`partial`: a limit ended its loop, or it stalled; what it found counts. `skipped`: a task before it failed."""
+TaskStatus = Literal["waiting", "working", "done", "stopped", "failed", "skipped"]
+"""`stopped`: a guard ended its loop; what it found counts. `skipped`: a task before it failed."""
 
 DECLINED = ("content_filter", "refusal")
 
-_ENDS: Mapping[str, TaskStatus] = {"assistant_stop": "done", "no_tool_calls": "done"}
+_ENDS: Mapping[EndStatus, TaskStatus] = {"completed": "done", "stopped": "stopped"}
 
 
 @dataclass(slots=True)
 class TaskTry:
     """One attempt at a task: its agent, stop reason, last text and the step of that text.
 
-    `notes`: of its loop. `problem`: what is wrong with the plan, as the agent reported it.
+    `is_said`: a model said the text; else it is the record of what was done. `notes`: of its loop. `problem`: what is
+    wrong with the plan, as the agent reported it.
     """
 
     agent: str
-    stop_reason: StopReason | None = None
+    stop_reason: StopName | None = None
     text: str = ""
+    is_said: bool = False
     ref: str | None = None
     notes: tuple[str, ...] = ()
     problem: str | None = None
@@ -74,8 +67,7 @@ class TaskTry:
             return "working"
         if self.problem is not None:
             return "failed"
-        ended = make_outcome(self.stop_reason)
-        return _ENDS.get(self.stop_reason, "partial" if ended.status == "completed" else "failed")
+        return _ENDS.get(STOP_REASONS[self.stop_reason].status, "failed")
 
     @property
     def left_open(self) -> str:
@@ -107,11 +99,16 @@ class TaskState:
     @property
     def is_good(self) -> bool:
         """Whether its result counts."""
-        return self.status in ("done", "partial")
+        return self.status in ("done", "stopped")
 
     @property
     def text(self) -> str:
         return self.tries[-1].text if self.tries else ""
+
+    @property
+    def is_said(self) -> bool:
+        """Whether a model said the text."""
+        return bool(self.tries) and self.tries[-1].is_said
 
     @property
     def ref(self) -> str | None:
@@ -164,25 +161,28 @@ def team(given: TeamInput, state: TeamState) -> Flow[Outcome]:
     """Run the whole team. `state` is a new one; it shows what the flow has come to."""
     made = yield from make_plan(given)
     if isinstance(made, PhaseFailure):
-        return make_outcome(made.stop_reason, f"There is no plan, so nothing was begun. {made.reason}")
+        return make_outcome(made.stop_reason, record=f"There is no plan, so nothing was begun. {made.reason}")
     state.notes += made.notes
     yield from _run_tasks(given, state.add(made.plan.tasks))
     replaced = yield from _replace_failed(given, state)
     remaining = [task for task in state.tasks if task not in replaced]
+    answer: str | None
     if made.plan.strategy == "single_task" and len(state.tasks) == 1:
-        answer = state.tasks[0].text or state.tasks[0].left_open
+        (task,) = state.tasks
+        answer, done = task.text if task.is_said else None, task.text or task.left_open
     else:
-        answer = yield from _synthesize(given, state)
-    output = {"answer": answer, "tasks": [task.as_output() for task in state.tasks]}
-    return make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes))
+        answer, done = (yield from _synthesize(given, state)), _list_results(state)
+    output = {"answer": done if answer is None else answer, "tasks": [task.as_output() for task in state.tasks]}
+    record = done if answer is None else None
+    return make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes), record=record)
 
 
-def _stop_reason(tasks: Sequence[TaskState]) -> StopReason:
+def _stop_reason(tasks: Sequence[TaskState]) -> StopName:
     """Return why a team of these tasks ended: a task that ended well makes it a success."""
     if any(task.status == "done" for task in tasks):
         return "team_done"
-    partial = next((task for task in tasks if task.status == "partial"), None)
-    return (partial.tries[-1].stop_reason or "tasks_failed") if partial is not None else "tasks_failed"
+    stopped = next((task for task in tasks if task.status == "stopped"), None)
+    return (stopped.tries[-1].stop_reason or "tasks_failed") if stopped is not None else "tasks_failed"
 
 
 # -- tasks -----------------------------------------------------------------------------------------------------------
@@ -261,7 +261,8 @@ def _watch(loop: Flow[Outcome], attempt: TaskTry, path: str) -> Flow[None]:
             request = loop.send(answer)
         except StopIteration as end:
             outcome: Outcome = end.value
-            attempt.stop_reason, attempt.text, attempt.notes = outcome.stop_reason, outcome.summary or "", outcome.notes
+            attempt.stop_reason, attempt.text, attempt.notes = outcome.stop_reason, outcome.text, outcome.notes
+            attempt.is_said = outcome.summary is not None
             return
         answer = yield request
         match request, answer:
@@ -325,10 +326,10 @@ def _replace_failed(given: TeamInput, state: TeamState) -> Generator[Any, Any, l
 # -- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _synthesize(given: TeamInput, state: TeamState) -> Flow[str]:
-    """Ask for one answer made of all results; without a usable one it is made from the record, and says so."""
+def _synthesize(given: TeamInput, state: TeamState) -> Flow[str | None]:
+    """Ask for one answer made of all results; None where no model gave a usable one."""
     if not any(task.text for task in state.tasks):
-        return _list_results(state)
+        return None
     most = SYNTHESIS_CHARS // len(state.tasks)
     results = "\n\n".join(_describe(given, task, most) for task in state.tasks)
     answer = yield from RequestCompletion(
@@ -340,17 +341,17 @@ def _synthesize(given: TeamInput, state: TeamState) -> Flow[str]:
                 state.notes.append("The answer was cut off at its length limit.")
             return said
         case other:
-            why = f": {other.code}: {other.message}" if isinstance(other, Failure) else "."
-            state.notes.append(f"The answer was made from the record, not by a model{why}")
-            return _list_results(state)
+            why = f" ({other.code}: {other.message})" if isinstance(other, Failure) else ""
+            state.notes.append(f"No model wrote the answer{why}: it lists what each task came to.")
+            return None
 
 
 def _list_results(state: TeamState) -> str:
     """List what each task came to, without a model."""
-    lines = ["Made from the record, not by a model."]
-    for task in state.tasks:
-        lines.append(f"- {task.task.id} ({task.status}): {truncate(task.text or task.left_open, FOUND_CHARS)}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- {task.task.id} ({task.status}): {truncate(task.text or task.left_open, FOUND_CHARS)}"
+        for task in state.tasks
+    )
 
 
 def _describe(given: TeamInput, task: TaskState, most: int) -> str:

@@ -10,19 +10,9 @@ from collections.abc import Sequence
 
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
+from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.steps import (
-    CallAnswer,
-    CallTool,
-    Failed,
-    Flow,
-    Outcome,
-    Refused,
-    Unknown,
-    call_path,
-    gather_calls,
-    make_outcome,
-)
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
 MAX_CALLS_PER_TURN = 64  # each call beyond it gets an error result
@@ -94,9 +84,9 @@ def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
                 output["remark"] = result.remark
             return make_outcome("assistant_stop", None, output)
         case Refused(limit=limit):
-            return make_outcome("budget", f"The call was not made: the limit on {limit} is reached.", None)
+            return make_outcome("budget", record=f"The call was not made: the limit on {limit} is reached.")
         case _:
-            return make_outcome("unknown_outcome", "The call was begun; its end is not known.", None)
+            return make_outcome("unknown_outcome", record="The call was begun; its end is not known.")
 
 
 def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ...]:

@@ -133,7 +133,7 @@ class _ReplayComparison:
 
     def compare_ending(self) -> Difference | None:
         """Whether the flow ends as the record says; a cancelled run's outcome is not the flow's."""
-        from kairos_mcp.core.steps import Outcome
+        from kairos_mcp.core.outcomes import Outcome
 
         recorded = self.recording.outcome
         if recorded is None or self.doubtful:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic_core import to_json
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrupt
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.specs.kinds import KINDS

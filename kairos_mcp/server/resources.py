@@ -273,7 +273,7 @@ async def _list_fixed(app: App) -> list[wire.Resource]:
 
 def _run_entry(listed: ListedRun) -> wire.Resource:
     report = listed.report
-    why = f" ({report.stop_reason})" if report.stop_reason else ""
+    why = f" ({report.stop_words})" if report.stop_words else ""
     status = f"{report.flow}, {report.status}{why}, {count_of(report.rounds, 'round')}"
     uri = RUN.uri.format(id=report.run_id)
     return _entry(RUN, uri, report.run_id, spell_hidden(report.goal), status, format_time(listed.changed_at))

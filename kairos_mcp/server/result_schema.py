@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import RUN_STATUSES
 from kairos_mcp.core.routes import ROUTES, SERVER_ROUTE
+from kairos_mcp.flows.team import TaskStatus
 
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
@@ -30,9 +34,10 @@ RESULT_SCHEMA: JsonObject = _object(
     goal={**_TEXT, "description": "Its first 80 characters"},
     workspace=_TEXT_OR_NULL,
     created_at=_TEXT,
-    status={"enum": ["working", "input_required", "paused", "completed", "failed", "cancelled"]},
+    status={"enum": list(RUN_STATUSES)},
     stop_reason={**_TEXT_OR_NULL, "description": "Why its loop ended; null for a call or a phase alone"},
-    summary=_TEXT_OR_NULL,
+    summary={**_TEXT_OR_NULL, "description": "A model's last words; null where it said none"},
+    record={**_TEXT_OR_NULL, "description": "What was done, where there is no summary"},
     output={"description": "By output_schema, of a phase or a call; else null"},
     rounds=_COUNT,
     route={"enum": [*ROUTES, SERVER_ROUTE]},
@@ -64,7 +69,7 @@ RESULT_SCHEMA: JsonObject = _object(
             path={**_TEXT, "description": "The keys of what waits in it begin with it"},
             agent=_TEXT,
             description=_TEXT,
-            status={"enum": ["waiting", "working", "done", "partial", "failed", "skipped", "cancelled"]},
+            status={"enum": [*get_args(TaskStatus), "cancelled"]},
             depends_on=_list_of(_TEXT),
             rounds=_COUNT,
             usd=_AMOUNT,

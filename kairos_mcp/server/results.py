@@ -151,6 +151,8 @@ def _run_lines(run: JsonObject) -> Iterator[str]:
     yield f"goal: {_one_line(run['goal'])}, {_format_place(run)}, seq {run['seq']}"
     if run["summary"] is not None:
         yield f"summary: {_one_line(run['summary'])}"
+    if run["record"] is not None:
+        yield f"record: {_one_line(run['record'])}"
     if run["output"] is not None:
         yield f"output: {_json(run['output'])}"
     yield f"usage: {_format_amounts(run['usage'])}"
@@ -210,7 +212,7 @@ def _brief_line(run: JsonObject) -> str:
         _status_line(run)
         + f", {_format_place(run)}, for {_one_line(run['goal'])}"
         + (f", waiting {keys}" if keys else "")
-        + (f": {_one_line(run['summary'])}" if run["summary"] else "")
+        + (f": {_one_line(told)}" if (told := run["summary"] or run["record"]) else "")
     )
 
 

@@ -94,11 +94,13 @@ def _cut_output(body: JsonObject, chars: int) -> JsonObject:
 
 
 def _cut_summary(body: JsonObject, chars: int) -> JsonObject:
-    summary, room = body["summary"] or "", _room_for(body, "summary", chars, MIN_SUMMARY_CHARS)
-    if size(summary) <= room:
+    """Cut the summary, or the record that stands in its place."""
+    name = "summary" if body["record"] is None else "record"
+    text, room = body[name] or "", _room_for(body, name, chars, MIN_SUMMARY_CHARS)
+    if size(text) <= room:
         return body
-    note = f"summary cut from {len(summary)} characters: run_trace ref=summary"
-    return _with_note(body, note, summary=_ends(summary, room))
+    note = f"{name} cut from {len(text)} characters: run_trace ref={name}"
+    return _with_note(body, note, **{name: _ends(text, room)})
 
 
 def _cut_plan(body: JsonObject, _chars: int) -> JsonObject:

@@ -111,8 +111,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     )
     refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
-    chosen = request.cycles or mandate.max_cycles
-    spec = replace(spec, flow=CYCLES.name, cycles=chosen, stretch=stretch)
+    spec = replace(spec, flow=CYCLES.name, cycles=request.cycles, stretch=stretch)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 

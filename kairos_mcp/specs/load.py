@@ -12,6 +12,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, Message, ToolSet, ToolSpec
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -21,7 +22,7 @@ from kairos_mcp.core.run_spec import (
     Phase,
     Spec,
 )
-from kairos_mcp.core.steps import Flow, Outcome
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import plan, planner, team, tool_calls
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
@@ -208,12 +209,16 @@ def _fork_flow(flow: Flow[Outcome], forks: tuple[FrozenFork, ...]) -> Flow[Outco
 
 @dataclass(frozen=True, slots=True)
 class LoadedCycle:
-    """A cycle context and its work: one phase (`phase`, `given`) or `cycles` cycles."""
+    """A cycle context and its work: one phase (`phase`, `given`) or at most `cycles` cycles.
+
+    `are_cycles_asked`: the caller asked for so many; else it is the most that the mandate allows.
+    """
 
     context: CycleContext
     phase: Phase | None
     given: JsonObject | None
     cycles: int
+    are_cycles_asked: bool
 
 
 def load_cycle(
@@ -233,13 +238,14 @@ def load_cycle(
         spec.joining is not None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
-    return LoadedCycle(context, kind_of(spec.flow).phase, given, spec.cycles or context.mandate.max_cycles)
+    most = spec.cycles or context.mandate.max_cycles
+    return LoadedCycle(context, kind_of(spec.flow).phase, given, most, are_cycles_asked=spec.cycles is not None)
 
 
 def make_ooda_flow(loaded: LoadedCycle) -> Flow[Outcome]:
     """Make the flow of a loaded spec: its phase, or its cycles."""
     if loaded.phase is None:
-        return cycles.mandate_flow(loaded.context, loaded.cycles)
+        return cycles.mandate_flow(loaded.context, loaded.cycles, are_asked=loaded.are_cycles_asked)
     return phases.phase_flow(loaded.context, loaded.phase, loaded.given)
 
 

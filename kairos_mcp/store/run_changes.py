@@ -78,9 +78,9 @@ class RunTexts(NamedTuple):
 
 
 def newest_texts(session: Session, limit: int) -> list[RunTexts]:
-    """Return goal and summary of the newest runs, whoever's they are, newest first."""
+    """Return goal and summary, or record, of the newest runs, whoever's they are, newest first."""
     statement = (
-        f"select id, json_extract({json_or_null('spec')}, '$.goal'), json_extract({json_or_null('outcome')},"
-        " '$.summary') from run order by n desc limit ?"
+        f"select id, json_extract({json_or_null('spec')}, '$.goal'), coalesce(json_extract({json_or_null('outcome')},"
+        f" '$.summary'), json_extract({json_or_null('outcome')}, '$.record')) from run order by n desc limit ?"
     )
     return [RunTexts(*found) for found in session.rows(statement, (limit,))]

@@ -88,7 +88,7 @@ RESULT = Attribute("gen_ai.tool.call.result", "the result of the call, as the mo
 
 RUN_ID = Attribute("kairos.run.id", "the id of the run")
 FLOW = Attribute("kairos.run.flow", "the loop: planner, team, ooda_run, ...")
-STATUS = Attribute("kairos.run.status", "how the run ended: completed, failed or cancelled")
+STATUS = Attribute("kairos.run.status", "how the run ended: completed, stopped, failed or cancelled")
 STOP_REASON = Attribute("kairos.run.stop_reason", "why the run ended")
 ROUTE = Attribute("kairos.route", "where a completion came from, or who carried out a call")
 MANDATE = Attribute("kairos.mandate.id", "the id of the mandate whose cycles the run is of")
@@ -109,7 +109,7 @@ PREVIOUS_OWNER = Attribute("kairos.owner.previous", "the number of the server th
 OWNER = Attribute("kairos.owner", "the number of the server that took it over")
 STATE = Attribute("kairos.run.state", "moving, waiting (for a client or a person), paused or queued (for a server)")
 GOAL = Attribute("kairos.run.goal", "the goal of the run", is_content=True)
-SUMMARY = Attribute("kairos.run.summary", "the summary of the run", is_content=True)
+SUMMARY = Attribute("kairos.run.summary", "the summary of the run, or the record of what was done", is_content=True)
 
 _USAGE = (INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, COST)
 _STEP = (RUN_ID, PATH, CONVERSATION, AGENT)

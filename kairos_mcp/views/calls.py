@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Outcome, round_of, turn_of
+from kairos_mcp.core.steps import round_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, report_queries
@@ -80,8 +81,8 @@ def single_call_output(outcome: Outcome | None) -> Any:
     match outcome:
         case None:
             return None
-        case Outcome(output=None, stop_reason="budget", summary=summary):
-            message = summary or "A limit refused the call."
+        case Outcome(output=None, stop_reason="budget"):
+            message = outcome.text or "A limit refused the call."
             return _failed_output(
                 "budget_exhausted", message, "budget_status shows what is left; a person may allow more."
             )
@@ -90,7 +91,7 @@ def single_call_output(outcome: Outcome | None) -> Any:
                 "cancelled", "The run was cancelled before its call had a result.", "run_trace shows how far it came."
             )
         case Outcome(output=None):
-            message = outcome.summary or "The call has no result."
+            message = outcome.text or "The call has no result."
             return _failed_output("timeout", message, "Look whether it took effect before you call it again.")
         case _:
             return outcome.output

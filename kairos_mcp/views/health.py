@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import integrity, ownership, retention
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import Owners

@@ -17,8 +17,9 @@ from kairos_mcp.core.builtin_tools import (
 from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.run_spec import PHASES, Phase, Spec
-from kairos_mcp.core.steps import Outcome, Pause, last_part, split_path
+from kairos_mcp.core.steps import Pause, last_part, split_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
@@ -81,9 +82,13 @@ def call_after_end(session: Session, run: RunRow) -> tuple[str, JsonObject, str]
     phase = kind_of(run.flow).phase
     if phase is not None:
         return _call_after_phase(session, run, phase, outcome)
-    if outcome.stop_reason not in _CONTINUABLE:
+    reason = STOP_REASONS[outcome.stop_reason]
+    if reason.because not in _CONTINUABLE:
         return None
-    why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
+    ended = f"{_CONTINUABLE[reason.because]} ({reason.words})"
+    if outcome.status == "completed":
+        ended = "The cycles that were asked for are done"
+    why = f"{ended}; a new run of the mandate goes on with what this one learned."
     return CYCLES.tool, _mandate_reference(session, run), why
 
 
@@ -98,11 +103,8 @@ def _call_after_phase(
     return PHASE_KINDS[following].tool, arguments, why
 
 
-_CONTINUABLE: Mapping[str, str] = {
-    **dict.fromkeys(("budget", "timeout"), "A limit ended it"),
-    "max_cycles_reached": "Its cycles are used up",
-    **dict.fromkeys(("llm_error", "parse_error"), "The model failed it"),
-}
+_CONTINUABLE: Mapping[str, str] = {"limit": "A limit ended it", "model": "The model failed it"}
+"""What to say of a run that ended early, by what its stop reason is because of."""
 
 
 def _mandate_reference(session: Session, run: RunRow) -> JsonObject:

@@ -9,8 +9,8 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, RunStatus, StopReason
 from kairos_mcp.core.routes import is_answered_by
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import WaitingItems
@@ -30,14 +30,11 @@ from kairos_mcp.views.waiting import (
 Decides = Literal["caller", "client", "person"]
 """Who can decide within a call: the caller, their client's user, or only a person elsewhere."""
 
-CUT_SHORT = ("max_rounds", "budget", "timeout", "stalled")
-BROKEN_OFF = ("llm_error", "length", "format_errors", "empty_answer")  # what another try may do better
-
 
 def next_call(
     session: Session,
     run: RunRow,
-    status: str,
+    status: RunStatus,
     items: Sequence[JsonObject],
     decides: Decides,
     trouble: KairosError | None,
@@ -69,15 +66,15 @@ def next_call(
                 if run.paused or not waits.unasked
                 else _next_for_queued_approvals(session, run)
             )
-        case "completed" if kind_of(run.flow).has_conversation and _reason(run) in CUT_SHORT:
+        case "stopped" if kind_of(run.flow).has_conversation:
             go_on = {"goal": "Go on.", "continues": run.id}
-            return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
-        case "failed" if kind_of(run.flow).has_conversation and _reason(run) in BROKEN_OFF:
+            return _call("planner_run", go_on, f"It was stopped ({_reason(run).words}); a new run can go on.")
+        case "failed" if kind_of(run.flow).has_conversation and _reason(run).because == "model":
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
-        case "completed" | "failed" if team is not None and (unfinished := _unfinished_try(run, team)) is not None:
+        case "stopped" | "failed" if team is not None and (unfinished := _unfinished_try(team)) is not None:
             return _go_on_with_task(run, *unfinished)
-        case "completed" | "failed" if kind_of(run.flow).has_mandate:
+        case "completed" | "stopped" | "failed" if kind_of(run.flow).has_mandate:
             following = mandate_view.call_after_end(session, run)
             return _call(*following) if following is not None else None
         case _:
@@ -110,11 +107,9 @@ def _where_requests_are(items: Sequence[JsonObject], others: int) -> str:
     return f"Answer {what}.{some}{more}"
 
 
-def _unfinished_try(run: RunRow, team: TeamView) -> tuple[TaskView, str] | None:
+def _unfinished_try(team: TeamView) -> tuple[TaskView, str] | None:
     """Return a task to go on with of a team that did not reach its goal, and the newest round of it; None for none."""
-    if _reason(run) == "team_done":
-        return None
-    for status in ("partial", "failed"):
+    for status in ("stopped", "failed"):
         for task in team.tasks:
             if task.status == status and (path := next((each.round for each in task.tries[::-1] if each.round), None)):
                 return task, path
@@ -181,9 +176,9 @@ def _next_for_paused(
     return _call("run_status", {"run_ids": [run.id]}, why)
 
 
-def _reason(run: RunRow) -> str | None:
+def _reason(run: RunRow) -> StopReason:
     outcome: Outcome = decode(Outcome, run.outcome or "")
-    return outcome.stop_reason
+    return STOP_REASONS[outcome.stop_reason]
 
 
 def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:

@@ -16,8 +16,8 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.limits import CAPS, limits_to_json
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.accounts import read_account
@@ -32,7 +32,12 @@ LogLevel = Literal["info", "notice", "warning", "error"]
 LogName = Literal["kairos.run", "kairos.approval", "kairos.budget"]
 NEAR_END = 0.9  # of a limit: from here on it is told
 _NO_FAILURE = (queries.WAITED, WITHDRAWN)  # nothing was tried, or a client has gone: its next call asks again
-_BY_A_LIMIT = ("budget", "max_rounds", "timeout")
+_END_LEVELS: Mapping[EndStatus, LogLevel] = {
+    "completed": "info",
+    "stopped": "notice",
+    "cancelled": "notice",
+    "failed": "error",
+}
 
 
 class LogEntry(NamedTuple):
@@ -121,13 +126,9 @@ def budget_entry(unit: str, used: float, limit: float, whose: str, about: JsonOb
 
 
 def _end_entry(outcome: Outcome, run: RunRow, about: JsonObject) -> LogEntry:
-    by_limit = outcome.stop_reason in _BY_A_LIMIT
-    level: LogLevel = "error" if outcome.status == "failed" else "info"
-    if level == "info" and (by_limit or outcome.status == "cancelled"):
-        level = "notice"
-    text = f"{run.id} has ended: {outcome.status} ({outcome.stop_reason})."
+    text = f"{run.id} has ended: {outcome.status} ({STOP_REASONS[outcome.stop_reason].words})."
     return LogEntry(
-        level,
+        _END_LEVELS[outcome.status],
         "kairos.run",
         _data("run_ended", text, about, status=outcome.status, stop_reason=outcome.stop_reason),
     )

@@ -16,10 +16,11 @@ from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, USAGE_NAMES, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, RunStatus, StopName
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PRIVATE_ROUTES, outdated_notes
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Outcome, loop_of
+from kairos_mcp.core.steps import loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals, report_queries
@@ -58,9 +59,10 @@ class RunReport:
     goal: str
     workspace: str | None
     created_at: str
-    status: str
-    stop_reason: str | None
+    status: RunStatus
+    stop_reason: StopName | None
     summary: str | None
+    record: str | None
     output: Any
     rounds: int
     route: str
@@ -83,6 +85,11 @@ class RunReport:
         if self.phase is None:
             del fields["phase"]
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
+
+    @property
+    def stop_words(self) -> str | None:
+        """Why its loop ended, for people; None where `stop_reason` is None."""
+        return None if self.stop_reason is None else STOP_REASONS[self.stop_reason].words
 
     @property
     def is_delta(self) -> bool:
@@ -148,8 +155,7 @@ class ServerView:
     page: str | None = None
 
 
-def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
-    """Return the status: working, input_required, paused, completed, failed or cancelled."""
+def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> RunStatus:
     if run.outcome is not None:
         outcome: Outcome = decode(Outcome, run.outcome)
         return outcome.status
@@ -199,6 +205,7 @@ def make_report(
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
+        record=outcome.record if outcome is not None else None,
         output=_output(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
@@ -278,13 +285,14 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
         account = read_account(session, run.account)
     except Unreadable:
         account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
-    status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
+    status: RunStatus = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
     tally = report_queries.read_tally(session, run)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
-        summary=outcome.summary if outcome is not None else _unreadable_summary(run),
+        summary=outcome.summary if outcome is not None else None,
+        record=outcome.record if outcome is not None else _unreadable_record(run),
         output=None if outcome is None else outcome.output,
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
@@ -319,8 +327,8 @@ def _identity_fields(run: RunRow, caller: Caller) -> JsonObject:
     }
 
 
-def _unreadable_summary(run: RunRow) -> str:
-    """Return a text in place of a summary, so that a list of runs says it too."""
+def _unreadable_record(run: RunRow) -> str:
+    """Return a text in place of a record, so that a list of runs says it too."""
     way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
     return f"Unreadable: {way_on}"
 
@@ -333,7 +341,7 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
     return found
 
 
-def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
+def _stop_reason(run: RunRow, outcome: Outcome | None) -> StopName | None:
     """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
     return outcome.stop_reason if outcome is not None and kind_of(run.flow).has_loop else None
 

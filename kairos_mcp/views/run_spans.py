@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import PAID_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Outcome, Sent, turn_of
+from kairos_mcp.core.steps import Sent, turn_of
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -326,7 +327,7 @@ class _Look:
                 names.MODEL_CALLS: spent.model_calls,
                 names.TOOL_CALLS: spent.tool_calls,
                 names.GOAL: spec.goal,
-                names.SUMMARY: outcome.summary,
+                names.SUMMARY: outcome.text or None,
             },
         )
         self._measure(names.RUN_DURATION, (ended_at - run.created_at) / 1000, named)

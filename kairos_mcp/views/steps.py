@@ -194,6 +194,7 @@ def show_run(run: RunRow, report: RunReport, spec: Spec) -> JsonObject:
     return shown | {
         "goal": truncate(spec.goal, TEXT_CHARS),
         "waiting": waiting,
+        "stop_words": report.stop_words,
         "held_up_by": list(report.held_up_by),
         "degraded": [note for note in report.degraded if note not in report.held_up_by],
         "started_at": run.created_at,

@@ -10,7 +10,7 @@ from kairos_mcp.core.text import count_of, truncate
 
 SIGNS: Mapping[str, str] = {
     "done": "+",
-    "partial": "~",
+    "stopped": "~",
     "failed": "!",
     "skipped": "-",
     "cancelled": "x",

@@ -13,8 +13,9 @@ from typing import Literal
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Failure, Outcome, RecordedStep, enclosing_paths, loop_of
+from kairos_mcp.core.steps import Failure, RecordedStep, enclosing_paths, loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.team import TaskState, TeamState
 from kairos_mcp.specs.load import LoadedTeam
@@ -135,8 +136,8 @@ class TeamView:
 
     def summarize(self) -> str:
         """Say what the tasks have found so far and what is open, without a model."""
-        done = [task for task in self.tasks if task.status in ("done", "partial")]
-        lines = [f"Made from the record, not by a model. {len(done)} of {count_of(len(self.tasks), 'task')} done."]
+        done = [task for task in self.tasks if task.status in ("done", "stopped")]
+        lines = [f"{len(done)} of {count_of(len(self.tasks), 'task')} done."]
         for task in self.tasks:
             told = task.found if task in done else task.left_open
             words = truncate(" ".join(told.split()), FOUND_CHARS)

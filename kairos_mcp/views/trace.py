@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.patterns import compile_line_search
-from kairos_mcp.core.steps import Answer, Failure, Outcome, Refused
+from kairos_mcp.core.steps import Answer, Failure, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -256,14 +257,10 @@ def _text_page(text: str, query: TraceQuery) -> JsonObject:
 
 
 def _text_of(traced: TraceInput, ref: str) -> str | None:
-    if ref not in ("summary", "output"):
+    if ref not in ("summary", "record", "output"):
         return traced.text_of(ref)
     outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None
-    wanted: Any
-    if outcome is None:
-        wanted = traced.output if ref == "output" else None
-    else:
-        wanted = outcome.summary if ref == "summary" else outcome.output
+    wanted: Any = (traced.output if ref == "output" else None) if outcome is None else getattr(outcome, ref)
     return wanted if isinstance(wanted, str | None) else json.dumps(wanted, ensure_ascii=False, indent=2)
 
 

@@ -16,9 +16,10 @@ from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
+from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, Outcome, make_outcome
+from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.specs.load import LoadedSpec
 

@@ -18,8 +18,8 @@ from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 from kairos_mcp.cli.budget import budget
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store import integrity, queries
 

@@ -167,7 +167,7 @@ async def test_a_round_that_no_day_has_room_for_ends_the_run_and_says_what_to_ra
     async with app_at(settings, Clock()) as app:
         run_id = await start_run(app, "long " * 2_000)
         report = await app.runs.report(run_id, ME)
-        assert (report.status, report.stop_reason, report.rounds) == ("completed", "budget", 0)
+        assert (report.status, report.stop_reason, report.rounds) == ("stopped", "budget", 0)
         assert any("day.total_tokens is 2000 for a whole day" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.model_calls == 0
         short = await start_run(app, "short", tools=("read_file",))

@@ -22,7 +22,7 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
 ) -> None:
     async with App.open(place.settings(*LINES), via="test") as app:
         small = await app.runs.report(await start_run(app, "small", limits=Limits(**{unit: 100})), ME)
-        assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
+        assert (small.status, small.stop_reason, small.rounds) == ("stopped", "budget", 0)
         (text,) = [note for note in small.degraded if note.startswith("round-1 was not started")]
         assert f"limits.{unit} is 100." in text
         needed = int(re.findall(r"up to ([\d]+), and", text)[0])

@@ -188,7 +188,7 @@ def test_a_mandates_run_asks_in_place_too(kairos: Shell) -> None:
     with terminal(kairos, "mandate", "run", "links", lines=cycle(edit("oen.md", "one.md"))) as person:
         person.shows(QUESTION)
         person.types("y")
-        assert person.ends() == 0
+        assert person.ends() == 4  # one cycle is the most of this mandate
     assert "(one.md)" in page.read_text()
     assert verdicts(kairos) == [("approve", "local", "command", None)]
 

@@ -103,7 +103,7 @@ def test_a_run_changes_files_with_tools_that_are_named_and_with_approval(kairos)
 def test_a_limit_holds(kairos) -> None:
     path = script(kairos, LOOK, LOOK, LOOK, END)
     said = kairos("run", "Look.", "--json", "--limit", "rounds=2", KAIROS_SCRIPT=path)
-    assert (said.code, said.json["stop_reason"], said.json["rounds"]) == (0, "max_rounds", 2)
+    assert (said.code, said.json["stop_reason"], said.json["rounds"]) == (4, "max_rounds", 2)
 
 
 def test_a_limit_that_is_none_is_a_wrong_use(kairos) -> None:

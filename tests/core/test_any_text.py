@@ -13,7 +13,7 @@ from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import rows
 from kairos_mcp.store.rows import LISTED_ID
 from kairos_mcp.views.trace import TraceQuery, View

@@ -52,9 +52,8 @@ SUMMED = {"for": "closing", "content": "summed up"}
 async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits, reason: str, closes: bool) -> None:
     async with open_checked_app(place.settings(*MANY, SUMMED)) as app:
         report = await app.runs.report(await start_run(app, limits=limits), ME)
-        assert (report.status, report.stop_reason) == ("completed", reason)
-        assert report.summary
-        assert (report.summary == "summed up") == closes
+        assert (report.status, report.stop_reason) == ("stopped", reason)
+        assert (report.summary, report.record is None) == (("summed up", True) if closes else (None, False))
         for unit, left in report.remaining.items():
             assert left is None or left >= 0, unit
 
@@ -107,7 +106,7 @@ async def test_tokens_that_the_caller_brings_may_pass_a_limit_by_their_own_size_
         run_id = await start_run(app, route="caller", limits=Limits(total_tokens=1_000))
         before = (await app.runs.report(run_id, ME)).degraded
         report = await answer_run(app, run_id, round_1=turn)
-        assert (report.status, report.stop_reason) == ("completed", "budget")
+        assert (report.status, report.stop_reason) == ("stopped", "budget")
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 1_100
         assert len(set(report.degraded) - set(before)) >= 1
 

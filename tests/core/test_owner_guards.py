@@ -26,8 +26,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
 from kairos_mcp.core.limits import Limits, counts_of
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.outcomes import make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import make_outcome
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.commit import DroppedStep, RunCommit
@@ -165,7 +165,7 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
         place.rows("update step set at = at + 3600000")
     async with open_checked_app(settings) as second:
         report = await rests(second, run_id)
-        ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("completed", None, "timeout")
+        ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("stopped", None, "timeout")
         assert (report.status, report.stop_reason) == (ended[0], ended[2]), report
         ((lost,),) = place.rows("select lost ->> 7 from attempt") or ((None,),)
         assert lost is None if clock == "is set back" else lost < 1_000 * WITHIN_S

@@ -22,14 +22,14 @@ from support.forked_apps import Apart, Forks
 
 from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 
 APPS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)
 ANSWERS = st.sampled_from(("reads", "asks", "makes", "ends", "nothing"))
-ENDED = ("completed", "failed", "cancelled")
+ENDED = ("completed", "stopped", "failed", "cancelled")
 FEW = settings(
     max_examples=4,
     stateful_step_count=20,

@@ -26,7 +26,8 @@ from kairos_mcp.core.limits import (
     limits_from_json,
     limits_to_json,
 )
-from kairos_mcp.core.steps import Refused, StopReason
+from kairos_mcp.core.outcomes import StopName
+from kairos_mcp.core.steps import Refused
 from kairos_mcp.server.result_schema import RESULT_SCHEMA
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.connection import SqliteSession
@@ -56,7 +57,7 @@ def test_amounts_limits_and_what_is_left_have_a_field_for_each_unit() -> None:
 
 @every_unit
 def test_a_record_says_what_its_way_of_being_held_needs(field: str, unit: Unit) -> None:
-    assert unit.ends in get_args(StopReason)
+    assert unit.ends in get_args(StopName)
     assert unit.weighs is None or unit.held == "tokens"
     assert unit.words
     assert unit.noun

@@ -13,19 +13,9 @@ from support.app import Place, law
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
+from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import (
-    STATUS_OF,
-    Answer,
-    Failure,
-    Mechanical,
-    Outcome,
-    Refused,
-    Resumed,
-    Sent,
-    Unknown,
-    make_outcome,
-)
+from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 from kairos_mcp.store.rows import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
@@ -136,7 +126,7 @@ def test_tools_come_back_with_the_same_digest(tools: list[ToolSpec]) -> None:
 
 
 @law
-@given(st.sampled_from(sorted(STATUS_OF)), st.none() | texts, values, st.lists(texts, max_size=2).map(tuple))
+@given(st.sampled_from(sorted(STOP_REASONS)), st.none() | texts, values, st.lists(texts, max_size=2).map(tuple))
 def test_an_outcome_comes_back_as_it_was(reason: Any, summary: str | None, output: Any, notes: Any) -> None:
     outcome = make_outcome(reason, summary, output, notes)
     assert decode(Outcome, encode(outcome)) == outcome

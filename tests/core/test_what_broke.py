@@ -47,7 +47,7 @@ async def test_the_results_of_the_last_round_are_shown_to_the_model_before_the_r
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
         assert item["messages"][2]["content"].endswith("\nalpha\n")
         report = await answer_run(app, run_id, closing=says("It says alpha."))
-    assert (report.status, report.stop_reason) == ("completed", "max_rounds")
+    assert (report.status, report.stop_reason) == ("stopped", "max_rounds")
     assert outcome_of(place, run_id)["summary"] == "It says alpha."
 
 

@@ -20,7 +20,7 @@ from support.app import Books, Place, place_in, reads, says
 from support.branches import assert_books_agree
 from support.stdio_server import Gone, StdioClient
 
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 
 DAY = "[day]\nmodel_calls = 1_000_000\ntotal_tokens = 10_000_000_000\n"  # 2,000 runs use more than a day's default
 TASKS = ("left", "right")

@@ -18,7 +18,7 @@ from support.commits import call_after_commits, call_before_commits
 from support.journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store.key_file import KEY_BYTES, KEY_FILE
 
 

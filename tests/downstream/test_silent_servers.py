@@ -63,7 +63,7 @@ async def test_a_run_whose_seconds_a_server_used_up_ends_as_timeout_and_says_tha
         with pytest.raises(KairosError):  # it has ended: nothing of it is settled any more
             await app.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
     (result,) = place.rows("select body from answer join step on step.id = step where kind = 'call'")[0]
-    assert (report.status, report.stop_reason) == ("completed", "timeout")
+    assert (report.status, report.stop_reason) == ("stopped", "timeout")
     assert "is not known" in result
     assert report.waiting == ()
     assert report.next is not None

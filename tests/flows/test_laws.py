@@ -105,8 +105,9 @@ def test_the_same_answers_give_the_same_steps_digests_and_outcome(
 
 @given(_runs)
 @settings(max_examples=100, deadline=None)
-def test_a_run_always_ends_with_a_summary_and_names_are_used_once(run: Fed) -> None:
-    assert run.outcome.summary
+def test_a_run_always_ends_with_a_summary_or_a_record_and_names_are_used_once(run: Fed) -> None:
+    assert (run.outcome.summary is None) != (run.outcome.record is None)
+    assert run.outcome.text
     assert len(set(run.paths)) == len(run.paths)
 
 

@@ -125,7 +125,7 @@ def test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_fi
     run = feed(planner(brief()), answers, lambda _: ToolResult("same"))
     assert run.paths[-1] == "closing"
     assert [r.reminder is not None for r in run.requests] == [False, False, False, True, True, False]
-    assert (run.outcome.stop_reason, run.outcome.status) == ("stalled", "completed")
+    assert (run.outcome.stop_reason, run.outcome.status) == ("stalled", "stopped")
     assert run.outcome.summary == "Summed up."
 
 

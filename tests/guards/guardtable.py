@@ -2436,6 +2436,35 @@ OUTSIDE = (
         "tools/test_builtin_table.py::test_a_tool_of_a_caller_with_the_name_of_ours_is_judged_by_what_it_names",
     ),
     Guard(
+        "make_outcome",
+        replaced("truncate(record, RECORD_CHARS - 1)", "record"),
+        "core/test_outcomes.py::test_a_record_is_cut",
+    ),
+    Guard(
+        "make_outcome",
+        replaced("did_all and row.may_complete", "did_all"),
+        "core/test_outcomes.py::test_only_a_run_that_did_the_cycles_it_was_asked_for_is_complete_where_a_guard_is_its_reason",
+    ),
+    Guard(
+        "_run_due",
+        replaced('COMPLETED if report.status == "stopped" else exit_code_of(report)', "exit_code_of(report)"),
+        "ooda/test_killed_and_commands.py::test_a_timer_takes_a_run_that_was_stopped_for_no_failure_and_is_told_which",
+    ),
+    Guard(
+        "cause_lines",
+        replaced("was_cut_short(report)", "False"),
+        "commands/test_stopped_runs.py::test_stdout_has_the_summary_and_stderr_the_cause_and_a_command_that_goes_on",
+    ),
+    Guard(
+        "mandate_flow",
+        replaced(
+            "_outcome(context, done, carry_over, reason, did_all=are_asked)",
+            "_outcome(context, done, carry_over, reason, did_all=True)",
+        ),
+        "flows/ooda/test_mandate_runs.py"
+        "::test_a_run_that_did_the_cycles_it_was_asked_for_is_complete_and_one_at_the_most_of_its_mandate_is_stopped",
+    ),
+    Guard(
         "reserved_tool_names",
         replaced("frozenset(BUILTIN)", "frozenset[str]()"),
         "tools/test_builtin_table.py::test_the_reserved_names_are_those_of_tools_that_exist",

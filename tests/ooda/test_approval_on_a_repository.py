@@ -67,7 +67,7 @@ def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(pl
     assert kairos(place, "deny", run_id, second, "--feedback", FEEDBACK).returncode == 3
     assert kairos(place, "approve", run_id, first).returncode == 3  # the same word again: nothing happens
     assert changed_files(place.workspace) == ["docs/guide.md"]
-    assert kairos(place, "approve", run_id, third).returncode == 0
+    assert kairos(place, "approve", run_id, third).returncode == 4
     assert changed_files(place.workspace) == ["docs/guide.md", "docs/usage.md"]
     assert dead_links(place.workspace) == ["reference.md: ../usage.md"]
     assert [times(place, n) for n in (1, 2, 3)] == [(1, 1), (0, 1), (1, 1)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.app import ME, Place, open_checked_app, outcome_of
-from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, noop, page
+from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, gives, noop, page
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
@@ -62,12 +62,12 @@ def test_killed_while_a_person_is_asked_then_approved_it_is_applied_once(place, 
         os.kill(client.pid, signal.SIGKILL)
         client.ends()
     assert page(place) == PAGE
-    said = kairos("approve", waits["run_id"], item["key"])
+    said = kairos("approve", waits["run_id"], item["key"], code=4)
     assert "max_cycles_reached" in said
     assert page(place) == MENDED_ONCE
     with StdioClient.start(place) as client:
         again = client.call("run_status", run_ids=[waits["run_id"]])["runs"][0]
-        assert (again["status"], again["output"]["cycles"][0]["status"]) == ("completed", "applied")
+        assert (again["status"], again["output"]["cycles"][0]["status"]) == ("stopped", "applied")
     calls = place.rows("select count(*) from answer join step on id = step where path = 'cycle-1/act/call-1'")
     assert calls == [(1,)]
     assert place.rows("select count(*) from attempt") == [(1,)]  # it waited open, and was begun once
@@ -77,7 +77,7 @@ def test_killed_while_a_person_is_asked_then_denied_nothing_is_changed(place, ka
     script(place, *cycle(edit("oen.md", "one.md")))
     with StdioClient.start(place) as client:
         waits = client.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
-    kairos("deny", waits["run_id"], waits["waiting"][0]["key"], "--feedback", "call it first.md")
+    kairos("deny", waits["run_id"], waits["waiting"][0]["key"], "--feedback", "call it first.md", code=4)
     assert page(place) == PAGE
     outcome = outcome_of(place, waits["run_id"])
     assert outcome["output"]["cycles"][0]["status"] == "denied"
@@ -91,7 +91,7 @@ def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
     assert "+See [one](one.md)" in kairos("mandate", "run", "links", code=3)
     ((run_id,),) = place.rows("select id from run")
     for number in (1, 2, 3):
-        kairos("approve", run_id, f"cycle-{number}/act/call-1/approval", code=3 if number < 3 else 0)
+        kairos("approve", run_id, f"cycle-{number}/act/call-1/approval", code=3 if number < 3 else 4)
         if number < 3:
             assert "paused_at_checkpoint" in kairos("mandate", "list")
             kairos("mandate", "run", "links", code=3)  # it attaches, and stays where it is
@@ -118,7 +118,7 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
         assert line.split()[-4:] == ["mandate", "run", "links", "--resume"]
     kairos(*line.split()[-4:], code=3)
     assert page(place) == PAGE.replace("oen.md", "one.md").replace("tow.md", "two.md")
-    ended = kairos("mandate", "run", "links", "--resume")
+    ended = kairos("mandate", "run", "links", "--resume", code=4)
     assert "mandate links: terminated (max_cycles_reached)\nlesson: Names are swapped.\n" in ended
     assert json.loads(kairos("show", run_id, "--json"))["output"]["cycles"][0]["status"] == "applied"
 
@@ -142,7 +142,7 @@ def test_a_remembered_approval_is_no_persons_word_and_begins_no_stretch(place, k
     kairos("mandate", "run", "links", code=3)
     cap = "select cap_model_calls, spent_model_calls from account where scope = 'run'"
     ((run_id,),) = place.rows("select id from run")
-    kairos("approve", run_id, "cycle-1/act/call-1/approval", "--always", "run", code=0)
+    kairos("approve", run_id, "cycle-1/act/call-1/approval", "--always", "run", code=4)
     assert "oen" not in page(place)
     assert "trhee" not in page(place)  # the edits of the other cycles were made unasked
     assert place.rows("select through, count(*) from approval group by 1 order by 1") == [("command", 1), ("rule", 2)]
@@ -164,6 +164,18 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
     (listed,) = json.loads(kairos("mandate", "list", "--json"))["mandates"]
     assert listed["next_due"] > listed["last_due"]
     assert output["next_due"]["mandate_id"] == "links"
+
+
+def test_a_timer_takes_a_run_that_was_stopped_for_no_failure_and_is_told_which(place, kairos, capsys):
+    """A run that did the cycles that were asked for is complete."""
+    looks = gives({"action": "run_tool", "tool": "list_files", "arguments": {}, "intent": "look"})
+    script(place, *cycle(looks))
+    save_mandate(place, kairos, max_cycles=1, allowed_actions=["run_tool"], schedule={"rule": "* * * * *"})
+    set_back(place, minutes=1)
+    assert run_command(("mandate", "run", "--due")) == 0
+    ((run_id,),) = place.rows("select id from run")
+    assert f"run {run_id} was stopped: all cycles run" in capsys.readouterr().err
+    assert kairos("mandate", "run", "links", "--cycles", "1", code=0)
 
 
 async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):

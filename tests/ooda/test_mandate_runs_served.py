@@ -49,7 +49,7 @@ async def test_three_cycles_edit_a_file_each_after_a_persons_approval(place, era
         await client.ask("run_control", {"run_id": first["run_id"], "action": "resume"})
         third = await client.ask("run_continue", {"run_id": first["run_id"]})
         assert second["output"]["mandate_status"] == "paused_at_checkpoint"
-        assert (third["status"], third["stop_reason"]) == ("completed", "max_cycles_reached")
+        assert (third["status"], third["stop_reason"]) == ("stopped", "max_cycles_reached")
         assert [each["status"] for each in third["output"]["cycles"]] == ["applied"] * 3
         assert page(place) == WHOLE
         assert await statuses(client) == {"links": ("terminated", "max_cycles_reached")}
@@ -142,7 +142,7 @@ async def test_two_cycles_that_fail_end_it_and_so_do_two_that_find_nothing_to_do
     stale = [{"content": "nothing", "finish": "stop"}] * 3
     async with open_scripted_client(place, era, *stale, *stale) as client:
         done = await run_mandate(client, FREE)
-        assert (done["status"], done["stop_reason"]) == ("completed", "error_threshold")
+        assert (done["status"], done["stop_reason"]) == ("stopped", "error_threshold")
         assert done["output"]["mandate_status"] == "terminated"
     place.home.joinpath("kairos.db").unlink()
     async with open_scripted_client(place, era, *cycle(noop()), *cycle(noop())) as client:
@@ -163,7 +163,7 @@ async def test_a_stretch_without_a_person_has_sixty_calls_and_five_minutes(place
         assert second["remaining"]["model_calls"] == 60 - second["usage"]["model_calls"]  # it may have been a model
         limited = {**FREE, "id": "limited", "limits": {"model_calls": 2}}
         done = await run_mandate(client, limited)
-        assert (done["status"], done["stop_reason"]) == ("completed", "budget")
+        assert (done["status"], done["stop_reason"]) == ("stopped", "budget")
         assert done["output"]["mandate_status"] == "interrupted"
         assert (done["next"]["tool"], done["next"]["arguments"]) == ("ooda_run", {"mandate_id": "limited"})
 

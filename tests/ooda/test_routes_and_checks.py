@@ -63,7 +63,7 @@ async def test_a_command_that_judges_is_approved_once_for_a_version_of_the_manda
         (place.workspace / "docs" / "index.md").write_text(PAGE)
         other = {**mandate, "goal": "Another goal.", "max_cycles": 1}
         again = await client.ask("ooda_run", {"mandate": other, "route": "scripted"})
-        assert again["status"] in ("completed", "failed")
+        assert again["status"] in ("completed", "stopped", "failed")
         assert len(person.seen) == 2
 
 

@@ -23,7 +23,7 @@ from support.sampling_clients import MODERN
 
 from kairos_mcp.app.mandates import MAX_PAGE_CHARS, MAX_ROWS_PER_PAGE
 from kairos_mcp.core.mandate import MandateStatus
-from kairos_mcp.core.steps import CYCLE_REASONS
+from kairos_mcp.core.outcomes import CYCLE_REASONS
 
 FREE = {**MANDATE, "checkpoint_every": 3}
 SURE = {"confidence": 0.95, "remaining": ()}

@@ -16,7 +16,7 @@ from support.app import ME, WITHIN_S, Place, assert_all_lawful, place_in
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.settings.settings import Settings
 
 pytestmark = pytest.mark.postgres

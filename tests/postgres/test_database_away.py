@@ -17,7 +17,7 @@ from support.http_server import Site
 from support.replayed import differences_in_database
 from support.waiting import wait_until
 
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 
 pytestmark = [pytest.mark.postgres, pytest.mark.unreplayed]  # the database ends with the test
 WITHIN_S = 30.0

@@ -18,7 +18,7 @@ from support.replayed import differences_in_database
 from support.stdio_server import StdioClient
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]  # it is, within the test
 RUNS = 300

@@ -21,8 +21,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]  # so many would take minutes

@@ -19,8 +19,8 @@ from support.replayed import differences_in_database
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]  # it is, within the test

@@ -21,8 +21,8 @@ from support.waiting import wait_until
 from kairos_mcp.app.app import App, make_database
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Outcome
 
 pytestmark = pytest.mark.postgres
 WITHIN_S = 30.0

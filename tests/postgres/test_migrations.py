@@ -10,7 +10,7 @@ import pytest
 from support import postgres
 
 from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import schema
 
 pytestmark = pytest.mark.postgres

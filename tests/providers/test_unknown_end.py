@@ -33,7 +33,7 @@ async def test_PROVIDER_016_a_reply_that_never_comes_is_charged_at_its_bound(pla
     server.will(talks("warm"), header_alone, talks("as far as I came", usage=(100, 20, 0)))
     await run_on(openai(place, server), goal="load what it takes")
     _, run_id, report = await run_on(openai(place, server), goal="wait", limits=Limits(milliseconds=2_500))
-    assert (report.status, report.stop_reason, report.summary) == ("completed", "timeout", "as far as I came")
+    assert (report.status, report.stop_reason, report.summary) == ("stopped", "timeout", "as far as I came")
     assert (len(server.heard), report.usage["output_tokens"]) == (3, HELD + 20)
     assert report.usage["exactness"] == "bounded"
     ((spent,),) = place.rows(

@@ -20,7 +20,7 @@ def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
         resource.prlimit(client.pid, resource.RLIMIT_AS, (_address_space(client.pid) + (1 << 20), hard))
         for _ in range(3):
             result = client.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
-            assert "code" in result or result["status"] in ("completed", "failed", "paused", "working")
+            assert "code" in result or result["status"] in ("completed", "stopped", "failed", "paused", "working")
         started = client.call("planner_run", **START)
         assert started.get("code") or started["status"]
         resource.prlimit(client.pid, resource.RLIMIT_AS, (hard, hard))

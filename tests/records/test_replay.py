@@ -12,7 +12,8 @@ from support.app import ASK, ME, Place, asks, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall
-from kairos_mcp.core.steps import CallTool, Flow, Gather, Outcome, Step
+from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
 from kairos_mcp.history.replay_check import Difference, RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.store import queries
 from kairos_mcp.store.rows import decode_answer

@@ -62,7 +62,7 @@ def call_until_ended(client: StdioClient, tries: int = TRIES) -> tuple[dict[str,
             assert report["hint"], report
             report = client.call("planner_run", **{**START, "wait_s": 2})
             continue
-        if report["status"] in ("completed", "failed", "cancelled"):
+        if report["status"] in ("completed", "stopped", "failed", "cancelled"):
             return report, codes
         answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
         report = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=2)

@@ -30,7 +30,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientReply
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.steps import Branch, Flow, Gather, Outcome, RequestCompletion, make_outcome
+from kairos_mcp.core.outcomes import Outcome, make_outcome
+from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.load import LoadedSpec

@@ -192,7 +192,7 @@ async def test_a_run_out_of_time_closes(place):
 
     async with open_client(place.settings(), LEGACY, Slow([says("the closing")])) as client:
         ended = await client.ask("planner_run", {"goal": "go", "limits": {"seconds": 1}, "wait_s": 15})
-        assert (ended["status"], ended["stop_reason"]) == ("completed", "timeout")
+        assert (ended["status"], ended["stop_reason"]) == ("stopped", "timeout")
         assert ended["summary"] == "the closing"
         assert paths(place, ended["run_id"]) == ["round-1", "closing"]
 

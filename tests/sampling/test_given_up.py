@@ -93,7 +93,7 @@ async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(pl
     async with open_client(place.settings(), LEGACY, model) as client, asyncio.timeout(WITHIN_S):
         await gives_up_once_asked(client, model, "planner_run", {"goal": "go", "limits": {"model_calls": 4}})
         run_id, ended = (await the_run(client))["run_id"], None
-        while ended is None or ended["status"] not in ("completed", "failed"):
+        while ended is None or ended["status"] not in ("completed", "stopped", "failed"):
             ended = await gives_up(client, "run_continue", {"run_id": run_id}, 0.15)
     assert (ended["status"], ended["summary"]) == ("completed", "done")
     assert (model.begun, ended["usage"]["model_calls"]) == (3, 3)
@@ -137,7 +137,7 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
             assert_lawful(place, run["run_id"])
             if run["status"] == "completed":
                 break
-        assert (run["status"], run["stop_reason"]) == ("completed", "budget")
+        assert (run["status"], run["stop_reason"]) == ("stopped", "budget")
         assert begun <= 2
         for unit, most in limits.items():
             used = run["usage"]
@@ -303,7 +303,7 @@ async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_
             asked = await client.step_to_requests("planner_run", arguments)
             assert list(asked.input_requests) == [key]
         ended = await client.step_to_result("planner_run", arguments)
-        assert (ended["status"], ended["stop_reason"], ended["usage"]["model_calls"]) == ("completed", "budget", 2)
+        assert (ended["status"], ended["stop_reason"], ended["usage"]["model_calls"]) == ("stopped", "budget", 2)
         assert len(place.rows("select nonce from client_question")) == 2
 
 

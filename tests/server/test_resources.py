@@ -133,7 +133,7 @@ async def test_the_list_has_what_is_always_there_and_the_newest_runs_in_pages(pl
         assert [resource.name for resource in listed] == ids[: -LISTED_RUNS - 1 : -1]
         assert second.next_cursor is None
         assert listed[0].title == f"goal {count - 1}"
-        assert listed[0].description == "planner, completed (assistant_stop), 1 round"
+        assert listed[0].description == "planner, completed (answered), 1 round"
         assert listed[0].annotations.audience == ["user", "assistant"]
         assert 0 < listed[0].annotations.priority <= 1
         assert listed[0].annotations.last_modified.endswith("Z")

@@ -165,7 +165,8 @@ async def test_a_cancelled_team_says_what_its_tasks_found_and_which_were_not_don
         run = await client.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
         assert run["status"] == "cancelled"
         assert [entry["status"] for entry in run["plan"]] == ["done", "cancelled", "cancelled"]
-        told = run["summary"].splitlines()
+        assert run["summary"] is None
+        told = run["record"].splitlines()
         assert told[1:] == [
             "- one (code_analyzer: done, 1 round): One is fine.",
             "- two (file_manager: working, 1 round)",
@@ -179,7 +180,7 @@ async def test_what_comes_next_of_a_team_that_did_not_end_well_is_a_call_that_wo
     async with open_modern_client(place, *lines) as client:
         one = plan_of(task("one", "code_analyzer"))
         run = await client.ask("team_run", {"plan": one, "limits": {"rounds": 1}})
-        assert (run["status"], run["plan"][0]["status"]) == ("completed", "partial")
+        assert (run["status"], run["plan"][0]["status"]) == ("stopped", "stopped")
         following = run["next"]
         assert following["tool"] == "planner_run"
         again = await client.ask("planner_run", {**following["arguments"], "route": "caller"})

@@ -27,6 +27,7 @@ def a_run(**changed: Any) -> dict[str, Any]:
         "status": "completed",
         "stop_reason": "assistant_stop",
         "summary": "done",
+        "record": None,
         "output": None,
         "rounds": 3,
         "route": "scripted",

@@ -12,7 +12,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.limits import UNLIMITED, Limits, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.steps import Branch, Flow, Gather, Outcome, RequestCompletion, make_outcome
+from kairos_mcp.core.outcomes import Outcome, make_outcome
+from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings

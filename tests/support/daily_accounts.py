@@ -56,7 +56,7 @@ async def wait_until_ended(app: App, *run_ids: str) -> RunReport:
     """Wait until all have ended by themselves; returns the report of the first."""
     await app.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
     report = await app.runs.report(run_ids[0], ME)
-    assert report.status in ("completed", "failed", "cancelled"), report
+    assert report.status in ("completed", "stopped", "failed", "cancelled"), report
     return report
 
 

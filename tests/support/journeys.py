@@ -57,7 +57,7 @@ async def gone_through(app: App, place: Place, journey: Journey) -> None:
     run_id = known[0] if known else await journey.start(app)
     for _ in range(TURNS):
         report = await rests(app, run_id)
-        if report.status in ("completed", "failed", "cancelled"):
+        if report.status in ("completed", "stopped", "failed", "cancelled"):
             return
         if report.status == "paused":
             await app.control.request(run_id, "resume", ME)

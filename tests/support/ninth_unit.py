@@ -35,8 +35,8 @@ def add_unit() -> None:
 async def finish_run(root: Path, run_id: str, text: str) -> dict[str, object]:
     from kairos_mcp.app.app import App
     from kairos_mcp.core.limits import Limits
+    from kairos_mcp.core.outcomes import Outcome
     from kairos_mcp.core.run_spec import PlannerRequest
-    from kairos_mcp.core.steps import Outcome
     from support.app import ME, Place
 
     place = Place(root)

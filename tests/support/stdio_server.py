@@ -18,7 +18,7 @@ from typing import Any
 
 import apsw
 
-from kairos_mcp.core.steps import Outcome
+from kairos_mcp.core.outcomes import Outcome
 from support import forked_program, postgres
 from support.app import Place, place_in
 from support.forked_program import Forked

@@ -72,6 +72,17 @@ async def test_a_call_that_takes_longer_is_a_task_whose_row_is_there_before_the_
     assert tasks_in(place) == [(created["taskId"], "completed")]
 
 
+async def test_the_task_of_a_stopped_run_is_completed_with_that_result(place):
+    """The protocol has no such status: a task says that its call was answered, its result how the run ended."""
+    lines = (reads("a.txt") | {"delay_s": 0.2}, says("One so far."))
+    async with open_task_client(place, *lines) as (_, client):
+        task = await client.begin_task("planner_run", **GO, limits={"rounds": 1})
+        report = await client.wait_for_result(task)
+        assert (report["status"], report["stop_reason"]) == ("stopped", "max_rounds")
+        assert (report["summary"], report["record"]) == ("One so far.", None)
+    assert [ending for _, ending in tasks_in(place)] == ["completed"]
+
+
 async def test_a_call_that_waits_for_nothing_itself_is_a_task_at_once(place):
     async with open_task_client(place, says("hello", delay_s=0.3), policy=PATIENT) as (_, client):
         assert await client.wait_for_result(await client.begin_task("planner_run", **GO, wait_s=0))

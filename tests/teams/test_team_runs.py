@@ -128,8 +128,8 @@ async def test_the_limits_of_a_team_are_sums_and_what_is_left_pays_the_answer(pl
     assert all(book.spent.model_calls <= (book.caps.model_calls or 0) for book in books.values())
     assert report.usage["model_calls"] == 1 + 11 + 1
     assert report.summary == "what there is"
-    assert [each["status"] for each in report.output["tasks"]] == ["partial"] * 3
-    assert (report.status, report.stop_reason) == ("completed", "budget")
+    assert [each["status"] for each in report.output["tasks"]] == ["stopped"] * 3
+    assert (report.status, report.stop_reason) == ("stopped", "budget")
 
 
 async def test_each_agent_may_use_its_own_rounds(place: Place) -> None:
@@ -145,7 +145,7 @@ async def test_each_agent_may_use_its_own_rounds(place: Place) -> None:
     async with App.open(place.settings(*lines), via="mcp") as app:
         report = await team(app)
     first, second = report.output["tasks"]
-    assert (first["status"], second["status"]) == ("partial", "done")
+    assert (first["status"], second["status"]) == ("stopped", "done")
     assert "max_rounds" in first["open"]
     assert branches_of(place, report.run_id)["task-1/try-1"].caps.rounds == 1
 

@@ -18,17 +18,8 @@ from typing import Literal
 from kairos_mcp.core.builtin_tools import READ_MANDATE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import (
-    CYCLE_REASONS,
-    CallTool,
-    Flow,
-    Outcome,
-    Pause,
-    Refused,
-    StopReason,
-    Unknown,
-    make_outcome,
-)
+from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outcome
+from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
@@ -142,8 +133,11 @@ def run_cycle(
     return CycleResult(number, orientation, act_result, reflection)
 
 
-def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
-    """Run at most `cycles` cycles of the mandate. Counts and streaks begin anew with each run."""
+def mandate_flow(context: CycleContext, cycles: int, *, are_asked: bool = False) -> Flow[Outcome]:
+    """Run at most `cycles` cycles of the mandate. Counts and streaks begin anew with each run.
+
+    `are_asked`: so many cycles were asked for, so a run that did them is complete; else the number is a guard.
+    """
     done: list[CycleResult] = []
     carry_over = context.carry_over
     for number in range(1, cycles + 1):
@@ -166,7 +160,7 @@ def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
         circling = warned and newest.act_result is not None and context.is_circling(carry_over)
         reason = _end_reason(done, cycles, circling=circling)
         if reason is not None:
-            return _outcome(context, done, carry_over, reason)
+            return _outcome(context, done, carry_over, reason, did_all=are_asked)
         if number % context.mandate.checkpoint_every == 0:
             yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT_PAUSE, _report(done, carry_over))
     raise AssertionError("the last cycle has a reason to end")
@@ -195,7 +189,7 @@ def _next_carry_over(carry_over: CarryOver, newest: CycleResult) -> CarryOver:
     return carry_over
 
 
-def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> StopReason | None:
+def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> StopName | None:
     """Return why the run ends after its newest cycle, or None. Of several reasons the first here counts."""
     newest = done[-1]
     if newest.status == "interrupted" and newest.failed is not None:
@@ -221,7 +215,14 @@ def _is_idle(done: Sequence[CycleResult], cycles: int) -> bool:
     return (len(noops) >= IDLE_CYCLES and all(noops[-IDLE_CYCLES:])) or (len(noops) == cycles and all(noops))
 
 
-def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: CarryOver, reason: StopReason) -> Outcome:
+def _outcome(
+    context: CycleContext,
+    done: Sequence[CycleResult],
+    carry_over: CarryOver,
+    reason: StopName,
+    *,
+    did_all: bool = False,
+) -> Outcome:
     status: MandateStatus = "terminated" if reason in _TERMINATED else "interrupted"
     output = {
         "mandate_id": context.mandate.id,
@@ -232,7 +233,10 @@ def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: Car
     notes = [
         f"cycle-{cycle.number}/{cycle.failed.phase}: {cycle.failed.failure.reason}" for cycle in done if cycle.failed
     ]
-    return make_outcome(reason, _summarize_cycles(done, reason), output, tuple(notes))
+    told = _summarize_cycles(done, reason)
+    if any(cycle.reflection is not None for cycle in done):
+        return make_outcome(reason, told, output, tuple(notes), did_all=did_all)
+    return make_outcome(reason, None, output, tuple(notes), record=told, did_all=did_all)
 
 
 def _report(done: Sequence[CycleResult], carry_over: CarryOver) -> JsonObject:
@@ -244,15 +248,15 @@ def _report_with(done: Sequence[CycleResult], carry_over: CarryOver, current: Cy
     return _report([*done, current], carry_over)
 
 
-def _mandate_reason(reason: StopReason) -> str:
+def _mandate_reason(reason: StopName) -> str:
     """Return the reason as a mandate reports it: a last cycle that could not be read has used up the cycles."""
     if reason == "parse_error":
         return "max_cycles_reached"
     return reason if reason in _TERMINATED else "interrupted"
 
 
-def _summarize_cycles(done: Sequence[CycleResult], reason: StopReason) -> str:
-    """Write the summary from the record, without a model: one line per cycle."""
+def _summarize_cycles(done: Sequence[CycleResult], reason: StopName) -> str:
+    """Write one line per cycle: what was done, and how the model judged it."""
     lines = [f"{count_of(len(done), 'cycle')}; ended as {reason}."]
     if not done:
         lines.append("Every acceptance check held before the first cycle, so nothing was done.")

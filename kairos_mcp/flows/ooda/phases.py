@@ -8,8 +8,9 @@ from typing import Any, get_args
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
 from kairos_mcp.core.run_spec import PHASES, Phase
-from kairos_mcp.core.steps import Flow, Outcome, StopReason, make_outcome
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda.act import ActResult, act, parse_act_result
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decide import decide
@@ -85,7 +86,7 @@ def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = N
     output = yield from _run_phase(context, phase, given or {})
     match output:
         case PhaseFailure() as failure:
-            return make_outcome(failure.stop_reason, failure.reason, failure.as_json())
+            return make_outcome(failure.stop_reason, None, failure.as_json(), record=failure.reason)
         case Observation() | Orientation() | ActResult() | Reflection():
             return make_outcome(_DONE, _summarize_phase(output), output.as_json())
         case CodeEdit() | EditPlan() | CreateFile() | RunTool() | Noop():
@@ -108,7 +109,7 @@ def _run_phase(
             return (yield from reflect(context, phase, parse_act_result(given), context.carry_over))
 
 
-_DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
+_DONE: StopName = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
 
 
 def _summarize_phase(output: Observation | Orientation | ActResult | Reflection) -> str:

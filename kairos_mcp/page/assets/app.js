@@ -104,7 +104,8 @@ async function follow() {
   draw();
   const { id, run } = shown;
   if (run && hasEnded(run) && host.updateModelContext) {
-    const text = `Run ${id} is ${run.status}.${run.summary ? ` ${run.summary}` : ""}`;
+    const words = run.summary ?? run.record;
+    const text = `Run ${id} is ${run.status}.${words ? ` ${words}` : ""}`;
     ask("ui/update-model-context", { content: [{ type: "text", text }] }).catch(() => {});
   }
 }

@@ -7,25 +7,22 @@ export const STATUS = {
   input_required: ["◆", "waiting"],
   paused: ["❚❚", "paused"],
   completed: ["✓", "completed"],
+  stopped: ["■", "stopped"],
   failed: ["✕", "failed"],
   cancelled: ["–", "cancelled"],
 };
-const STOP_REASONS = {
-  assistant_stop: "",
-  team_done: "",
-  goal_achieved: "goal achieved",
-  max_rounds: "out of rounds",
-  budget: "out of budget",
-  cancelled: "",
-};
+const OPEN = ["working", "input_required", "paused"];
+const NO_REASONS = ["assistant_stop", "no_tool_calls", "team_done", "cancelled"]; // the status says it all
 
 export const isDecidedByPerson = (item) => ["approval", "settle"].includes(item.kind);
-export const hasEnded = (run) => ["completed", "failed", "cancelled"].includes(run.status);
+export const hasEnded = (run) => !OPEN.includes(run.status);
+/** Why a run ended, in the server's words; empty where its status says it all. */
+export const reasonOf = (run) => (NO_REASONS.includes(run.stop_reason) ? "" : run.stop_words);
 
 export function StatusPill({ run }) {
   const [sign, word] = STATUS[run.status] || ["·", run.status];
   const waitsForYou = run.status === "input_required" && run.waiting.some(isDecidedByPerson);
-  const reason = STOP_REASONS[run.stop_reason] ?? run.stop_reason?.replaceAll("_", " ");
+  const reason = reasonOf(run);
   return html`<span class="pill ${run.status}">
     <i aria-hidden="true">${sign}</i>${waitsForYou ? "waits for you" : word}${reason && html`<small>${reason}</small>`}
   </span>`;

@@ -9,7 +9,7 @@ import { newestStep, sectionsOf, totalsOf } from "./steps.js";
 import { WaitingCard } from "./waiting.js";
 
 const TASK_SIGNS = {
-  waiting: "○", working: "●", done: "✓", partial: "◐", failed: "✕", blocked: "⊘", cancelled: "–",
+  waiting: "○", working: "●", done: "✓", stopped: "◐", failed: "✕", skipped: "⊘", cancelled: "–",
 };
 const STEP_SIGNS = { ok: "✓", failed: "✕", refused: "⊘", open: "◆", begun: "●" };
 const STEP_STATES = {
@@ -234,8 +234,8 @@ export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, 
     </header>
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
     <${RunMeters} run=${run} />
-    ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p>
-      </section>`}
+    ${run.summary && html`<section class="summary"><h2>Result</h2><p>${revealHidden(run.summary)}</p></section>`}
+    ${run.record && html`<section class="summary"><h2>What was done</h2><p>${revealHidden(run.record)}</p></section>`}
     ${run.status === "paused" && html`<${HeldUp} reasons=${run.held_up_by} next=${run.next} />`}
     ${run.degraded.length > 0 && html`<${Notes} notes=${run.degraded} />`}
     <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />

@@ -23,7 +23,8 @@ from support.flow_runner import Fed
 
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.core.steps import CYCLE_REASONS, STATUS_OF, Failure, Pause, Refused, Step, Unknown
+from kairos_mcp.core.outcomes import CYCLE_REASONS, STOP_REASONS
+from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 
@@ -99,12 +100,12 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
 @pytest.mark.parametrize("reason", ENDINGS)
 def test_each_reason_is_reached_with_the_status_of_its_mandate(reason: Any) -> None:
     fed, status = ENDINGS[reason]
-    assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, STATUS_OF[reason])
+    assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, STOP_REASONS[reason].status)
     output = fed.outcome.output
     assert output["mandate_status"] == status
     worded = "max_cycles_reached" if reason == "parse_error" else reason
     assert output["reason"] == (worded if status == "terminated" else "interrupted")
-    assert fed.outcome.summary
+    assert (fed.outcome.summary is None) != (fed.outcome.record is None)
 
 
 HOLDS = [{"check": "file_contains", "path": "a.md", "text": "broken"}]
@@ -124,7 +125,7 @@ def test_a_goal_that_is_reached_at_the_start_costs_no_model_call() -> None:
         "lessons": ["Links are relative."],
         "effects": [],
     }
-    assert "nothing was done" in (fed.outcome.summary or "")
+    assert "nothing was done" in (fed.outcome.record or "")
 
 
 @pytest.mark.parametrize(("acceptance", "looks"), [(FAILS, ["start/check-1", "start/check-2"]), ([], [])])
@@ -318,10 +319,21 @@ def test_a_run_that_finds_nothing_to_do_twice_or_in_all_its_cycles_is_over(
     number: int, acts: tuple[bool, ...], reason: str, cycles_made: int
 ) -> None:
     fed = cycles(number, phases=noops(*acts))
-    assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, "completed")
+    assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, STOP_REASONS[reason].status)
     assert len(statuses(fed)) == cycles_made
     assert fed.outcome.output["reason"] == reason
     assert steps_with_reminder(fed) == []
+
+
+@pytest.mark.parametrize("are_asked", [True, False])
+def test_a_run_that_did_the_cycles_it_was_asked_for_is_complete_and_one_at_the_most_of_its_mandate_is_stopped(
+    are_asked: bool,
+) -> None:
+    of = order()
+    fed = run_flow(mandate_flow(of, 2, are_asked=are_asked), simulation_of(of, phases={"decide": EDITS}))
+    assert (fed.outcome.stop_reason, len(statuses(fed))) == ("max_cycles_reached", 2)
+    assert fed.outcome.status == ("completed" if are_asked else "stopped")
+    assert fed.outcome.output["mandate_status"] == "terminated"
 
 
 def test_a_noop_whose_reflection_can_not_be_read_is_no_noop() -> None:

@@ -586,7 +586,7 @@ def test_a_phase_without_an_answer_says_so_and_makes_nothing_up(phase: Phase, st
     assert fed.paths[-1] == f"{phase}{step}"
     assert fed.outcome.output.keys() == {"status", "reason"}
     assert (fed.outcome.output["status"], fed.outcome.stop_reason) == (status, status)
-    assert fed.outcome.status == ("completed" if status == "budget" else "failed")
+    assert fed.outcome.status == ("stopped" if status == "budget" else "failed")
 
 
 def test_nobody_to_think_is_an_error_of_the_model() -> None:

@@ -47,7 +47,7 @@ async def main() -> None:
         patience = timedelta(seconds=JOB["call_s"])
         name, arguments = "planner_run", {"goal": GOAL, **JOB["more"]}
         result: dict[str, Any] = {"status": ""}
-        while result["status"] not in ("completed", "failed"):
+        while result["status"] not in ("completed", "stopped", "failed"):
             try:
                 called = await session.call_tool(name, arguments, read_timeout_seconds=patience)
                 result = called.structuredContent or {}
