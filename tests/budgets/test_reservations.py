@@ -84,7 +84,7 @@ def open_accounts(session: Session, caps: list[Limits]) -> None:
     for number, each in enumerate(caps, OWN):
         columns = f"scope, {', '.join(unit_columns('cap'))}"
         scope = "run" if number == OWN else SHARED_SCOPES[number % 2]
-        inserted = session.insert(f"insert into account({columns}) values (?{', ?' * 8})", (scope, *each))
+        inserted = session.insert(f"insert into account({columns}) values (?{', ?' * len(each)})", (scope, *each))
         assert inserted == number
 
 

@@ -19,7 +19,7 @@ from kairos_mcp.budget.reservation import (
     reserve,
     shared_part,
 )
-from kairos_mcp.core.limits import FREE, NOTHING, Limits, Price, Units, counts_of
+from kairos_mcp.core.limits import FREE, NOTHING, UNITS, Limits, Price, Units, counts_of
 from kairos_mcp.core.steps import Refused
 
 ROUND = ReservationRequest(
@@ -462,7 +462,7 @@ def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_belo
 
 
 def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:
-    assert tuple(Units()) == tuple(NOTHING) == (0,) * 8
+    assert tuple(Units()) == tuple(NOTHING) == (0,) * len(UNITS)
 
 
 def test_of_the_half_minute_of_a_closing_call_what_others_hold_is_gone_too() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.core.limits import UNLIMITED, Limits, Units
+from kairos_mcp.core.limits import UNITS, UNLIMITED, Limits, Units
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
@@ -137,8 +137,10 @@ def branches_of(place: Place, run_id: str) -> dict[str, BranchBook]:
         " where scope = 'branch' order by account.id",
         run_id,
     )
+    one = len(UNITS)
     return {
-        path: BranchBook(Limits(*figures[:8]), Units(*figures[8:16]), Units(*figures[16:])) for path, *figures in found
+        path: BranchBook(Limits(*figures[:one]), Units(*figures[one : 2 * one]), Units(*figures[2 * one :]))
+        for path, *figures in found
     }
 
 

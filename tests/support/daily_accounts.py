@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.reservation import shared_part
-from kairos_mcp.core.limits import Units, counts_of
+from kairos_mcp.core.limits import UNITS, Units, counts_of
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
 from support.app import ME, WITHIN_S, Place, assert_all_lawful, total
@@ -72,7 +72,7 @@ def days_of(place: Place, principal: str = "local") -> dict[str, DayBook]:
     """The days' accounts by name."""
     columns = ", ".join(f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields)
     found = place.rows(f"select period, {columns} from account where scope = 'day' and name = ?", principal)
-    return {period: DayBook(Units(*amounts[:8]), Units(*amounts[8:])) for period, *amounts in found}
+    return {period: DayBook(Units(*amounts[: len(UNITS)]), Units(*amounts[len(UNITS) :])) for period, *amounts in found}
 
 
 def assert_days_add_up(place: Place) -> None:
@@ -80,8 +80,8 @@ def assert_days_add_up(place: Place) -> None:
     spent, held = by_rows(place)
     columns = ", ".join(f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields)
     for number, *amounts in place.rows(f"select id, {columns} from account where scope in ('day', 'mandate')"):
-        assert Units(*amounts[:8]) == total(held[number]), ("held", number)
-        assert Units(*amounts[8:]) == total(spent[number]), ("spent", number)
+        assert Units(*amounts[: len(UNITS)]) == total(held[number]), ("held", number)
+        assert Units(*amounts[len(UNITS) :]) == total(spent[number]), ("spent", number)
 
 
 def by_rows(place: Place) -> tuple[dict[int, list[Units]], dict[int, list[Units]]]:

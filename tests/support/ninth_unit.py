@@ -1,4 +1,4 @@
-"""Run in a process of its own: Kairos with a ninth unit, `checks`, in its class of amounts, and a migration for it.
+"""Run in a process of its own: Kairos with one unit more, `checks`, in its class of amounts, and a migration for it.
 
 Arguments: the root of a place, the id of a run to go on with or nothing, and the text that answers what it waits for.
 Prints, as JSON: how the run ended, what is damaged in the store, and what the run's account holds of the unit.
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 NAME = "kairos_mcp.core.limits"
-FIELD = "    milliseconds: Annotated[T, _SECONDS] = _NONE\n"
-UNIT = 'Unit("checks", "checks", "checks", held="count", place=8)'
+AFTER_THE_LAST_FIELD = "\n\n\nUNITS: Mapping"
+UNIT = 'Unit("checks", "checks", "checks", held="count", place=99)'
 MIGRATION = "; ".join(
     f"alter table account add column {kind}_checks integer {default} check({kind}_checks >= 0)"
     for kind, default in (("cap", ""), ("held", "not null default 0"), ("spent", "not null default 0"))
@@ -25,10 +25,11 @@ def add_unit() -> None:
     assert found is not None
     assert found.origin is not None
     source = Path(found.origin).read_text()
-    assert source.count(FIELD) == 1
+    assert source.count(AFTER_THE_LAST_FIELD) == 1
     module = importlib.util.module_from_spec(found)
     sys.modules[NAME] = module
-    changed = source.replace(FIELD, f"{FIELD}    checks: Annotated[T, {UNIT}] = _NONE\n")
+    field = f"\n    checks: Annotated[T, {UNIT}] = _NONE"
+    changed = source.replace(AFTER_THE_LAST_FIELD, field + AFTER_THE_LAST_FIELD)
     exec(compile(changed, found.origin, "exec"), module.__dict__)
 
 
