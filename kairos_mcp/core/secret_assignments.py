@@ -49,6 +49,7 @@ _SHORT_NAME = re.compile(r"(?:pass|pwd|psk|_auth)(?:[_-]?\d{1,3})?", re.IGNORECA
 _ANY_NAME = re.compile(rf"(?:{STRONG}|{WEAK})(?:[_-]?\d{{1,3}})?$".encode(), re.IGNORECASE)
 _SECRETS = re.compile(r"secrets|passwords|string_?data", re.IGNORECASE)  # names of records whose members are secrets
 _LISTS_NAMES = re.compile(r"secrets|credentials?|cookies?", re.IGNORECASE)  # a list so called is one of names
+_LIST_BEGINS = re.compile(rb"\[[ \t\r\n]*[\"']")
 _LIST_ITEM = re.compile(rb"(?<=[\[,])[ \t\r\n]*([^\s,\[\]\"'][^,\[\]\"'\n]*)")
 _NAME_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _WIDE = {b"\x9a": b":", b"\x95": b":", b"\x9d": b"="}  # the last byte of a separator of full width
@@ -247,7 +248,9 @@ def _values_within(text: bytes, begins: int, named: Named) -> list[Span]:
     if text[begins : begins + 1] == b"{":
         is_record = text[begins : begins + 2] != b"{{" and any(True for _ in list_members_below(text, begins))
         return _member_values(text, begins, named) if is_record else _line_value(text, begins, named, folds=False)
-    end = text.find(b"]", begins, begins + MAX_SECRET_BYTES)
+    end, last = text.find(b"]", begins, begins + MAX_SECRET_BYTES), begins + MAX_SECRET_BYTES
+    if end < 0 and last < len(text) and _LIST_BEGINS.match(text, begins):
+        end = last  # a list of which so much is looked at
     if text.startswith(MASK.encode(), begins) or end < 0:
         return _line_value(text, begins, named, folds=False)
     if _LISTS_NAMES.fullmatch(named.name):

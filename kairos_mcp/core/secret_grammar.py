@@ -34,6 +34,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
+from heapq import heappop, heappush
 from typing import Any
 
 from kairos_mcp.core.secret_assignments import ASSIGNMENT, ESCAPED, judge_assignment, judge_escaped
@@ -93,7 +94,7 @@ from kairos_mcp.core.secret_values import (
     is_nothing,
 )
 
-MAX_JUDGED = 20_000  # matches of a form in one text; from there on what follows on their lines is masked unseen
+MAX_JUDGED = 20_000  # matches of a form in one text, and their values; then the rest of their lines is masked unseen
 JudgedMatches = dict[int, int]  # how many, by the number of their form
 _MAX_MEM = 64 << 20
 _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or no ending, counts as settings
@@ -171,18 +172,29 @@ def find_secrets(text: bytes, *, settings: bool = False, judged: JudgedMatches |
     found: list[Span] = []
     judged = {} if judged is None else judged
     for number, (pattern, judge) in enumerate(_forms()):
-        reached, count = 0, judged.get(number, 0)  # what stands within a secret is none by itself
+        ahead, count = list[Span](), judged.get(number, 0)
         for match in pattern.finditer(text):
-            if match.start() < reached:
+            if _lies_within(match.start(), ahead):  # what stands within a secret is none by itself
                 continue
             count += 1
-            new = judge(text, match, settings) if count <= MAX_JUDGED else [(match.end(), line_end(text, match.end()))]
+            if count > MAX_JUDGED:
+                new = [(match.end(), line_end(text, match.end()))]
+            else:
+                new = list(judge(text, match, settings))
+                count += len(new[1:])  # what a list or a record holds
+            found += new
             for span in new:
-                found.append(span)
-                reached = max(reached, span[1])
+                heappush(ahead, span)
         judged[number] = count
     found += find_key_blocks(text, _pem().finditer(text))
     return drop_masked(text, merge_spans(text, found)) if found else []
+
+
+def _lies_within(at: int, ahead: list[Span]) -> bool:
+    """Whether a place lies in one of the spans of a heap. Those that end before it are dropped."""
+    while ahead and ahead[0][1] <= at:
+        heappop(ahead)
+    return bool(ahead) and ahead[0][0] <= at
 
 
 def _judge_shape(text: bytes, match: Any, settings: bool) -> Iterable[Span]:

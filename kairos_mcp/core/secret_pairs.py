@@ -25,7 +25,7 @@ from kairos_mcp.core.secret_records import (
     list_values_around,
     list_values_below,
 )
-from kairos_mcp.core.secret_spans import Span, line_start
+from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_start
 from kairos_mcp.core.secret_values import STRONG, WEAK, is_setting, looks_like_key
 
 _END = rf"({STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
@@ -129,7 +129,10 @@ def judge_data(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
         return []
     named = read_name(b"secret", 0, 6, settings)
     column = indent_of(text, line_start(text, match.start()))
-    first, last = max(0, match.start() - REACH_BYTES), min(len(text), match.end() + REACH_BYTES)
+    first, last = max(0, match.start() - MAX_SECRET_BYTES), min(len(text), match.end() + MAX_SECRET_BYTES)
+    kind = match.group().strip()  # of another Secret, whose `data` is none of this one
+    first = max(first, text.rfind(kind, first, match.start()))
+    last = last if (other := text.find(kind, match.end(), last)) < 0 else other
     first = max([first, *(found.end() for found in _DOCUMENT_END.finditer(text, first, match.start()))])
     ends = _DOCUMENT_END.search(text, match.end(), last)
     spans = list[Span]()

@@ -1,7 +1,8 @@
 """Find the members of a record: of the one that a place lies in, or of the one that begins at a place.
 
 A record is what stands between braces, or the lines of one column (YAML, TOML). Members of records inside it are none
-of its own. A record is looked at as far as REACH_BYTES, MAX_BRACES and MAX_LINES go, so that each takes the same time.
+of its own. For a pair it is looked at as far as REACH_BYTES, MAX_BRACES and MAX_LINES go, so that each takes the same
+time. One whose members are all secrets is looked at to its end, or to MAX_BRACES.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def list_values_below(text: bytes, at: int) -> Iterator[Member]:
 
 def list_members_below(text: bytes, at: int) -> Iterator[Member]:
     """Yield all members of the record that begins at a place."""
-    yield from _list_members(text, _list_below(text, at), _ANY_MEMBER)
+    yield from _list_members(text, _list_below(text, at, len(text)), _ANY_MEMBER)
 
 
 def indent_of(text: bytes, at: int) -> int:
@@ -57,11 +58,14 @@ def _list_members(text: bytes, parts: Iterator[Span], pattern: re.Pattern[bytes]
             yield found.group(1), found.start(1), found.end()
 
 
-def _list_below(text: bytes, at: int) -> Iterator[Span]:
+def _list_below(text: bytes, at: int, reach: int = 0) -> Iterator[Span]:
+    """Yield the parts of the record that begins at a place. `reach`: how many bytes and lines of it are looked at, if
+    more than of a pair."""
     if text[at : at + 1] == b"{":
-        return _list_flow(text, at + 1)
+        return _list_flow(text, at + 1, max(reach, REACH_BYTES))
     first, own = _next_line(text, at), indent_of(text, line_start(text, at))
-    return _list_lines(text, first) if first is not None and indent_of(text, first) > own else iter(())
+    is_deeper = first is not None and indent_of(text, first) > own
+    return _list_lines(text, first, max(reach, MAX_LINES)) if first is not None and is_deeper else iter(())
 
 
 def _next_line(text: bytes, at: int) -> int | None:
@@ -89,10 +93,10 @@ def _find_open_brace(text: bytes, at: int) -> int | None:
     return None
 
 
-def _list_flow(text: bytes, start: int) -> Iterator[Span]:
+def _list_flow(text: bytes, start: int, reach: int = REACH_BYTES) -> Iterator[Span]:
     """Yield the parts of what stands between braces that lie in no braces of their own. `start`: behind the first."""
     depth = 0
-    limit = min(len(text), start + REACH_BYTES)
+    limit = min(len(text), start + reach)
     for count, brace in enumerate(_BRACE.finditer(text, start, limit)):
         if depth == 0:
             yield start, brace.start()
@@ -104,13 +108,13 @@ def _list_flow(text: bytes, start: int) -> Iterator[Span]:
         yield start, limit
 
 
-def _list_lines(text: bytes, at: int) -> Iterator[Span]:
+def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES) -> Iterator[Span]:
     """Yield the lines of the column in which the line at a place begins: downwards to the end of its record, then
     upwards to its start."""
     first = line_start(text, at)
     column, ends = indent_of(text, first), line_end(text, first)
     yield first, ends
-    for _ in range(MAX_LINES):
+    for _ in range(most_down):
         begins = ends + 1
         if begins >= len(text):
             break

@@ -2556,6 +2556,21 @@ OUTSIDE = (
         FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
     ),
     Guard(
+        "find_secrets",
+        replaced("_lies_within(match.start(), ahead)", "match.start() < max((end for _, end in ahead), default=0)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
+    ),
+    Guard(
+        "find_secrets",
+        without("count += len(new[1:])"),
+        FORMS_IN_FILES + "the_lists_in_a_list_are_counted_with_what_they_hold",
+    ),
+    Guard(
+        "list_members_below",
+        replaced("_list_below(text, at, len(text))", "_list_below(text, at)"),
+        FORMS_IN_FILES + "each_member_of_a_long_record_of_secrets_is_masked",
+    ),
+    Guard(
         "list_values_around",
         replaced("islice(..., MAX_MEMBERS)", "..."),
         FORMS_IN_FILES + "of_a_record_few_values_are_looked_at",

@@ -6,6 +6,7 @@ import pytest
 from support.app import ME, Place, rests
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core import secret_assignments
 from kairos_mcp.core.redaction import MASK, Redactor
 from kairos_mcp.core.secret_records import MAX_MEMBERS, list_values_around
 
@@ -20,6 +21,14 @@ FORMS = {
     "a Kubernetes Secret": (
         "a.yaml",
         "kind: Secret\nmetadata:\n  name: x\ndata:\n  any: quaggazebra\n---\nkind: ConfigMap\ndata:\n  any: keep\n",
+    ),
+    "a record in a record of secrets": (
+        "a.yaml",
+        "secrets:\n  a: quaggazebra\n  db:\n    host: keep\n    password: quaggazebra\n  z: quaggazebra\nhost: keep\n",
+    ),
+    "a record in passwords of JSON": (
+        "a.json",
+        '{"passwords": {"a": "quaggazebra", "db": {"host": "keep", "token": "quaggazebra"}, "z": "quaggazebra"}}\n',
     ),
     "a variable of Terraform": (
         "a.tf",
@@ -42,6 +51,41 @@ def test_a_form_is_masked_and_what_stands_beside_it_is_not(what: str) -> None:
     masked = Redactor().mask_file(path, text.encode())
     assert masked.shown.decode() == text.replace(WORD, MASK)
     assert Redactor().mask_file(path, masked.shown).spans in ([], ())
+
+
+LONG_RECORDS = {
+    "secrets": ("secrets:\n", "  user{n}: {word}\n", "host: keep\n"),
+    "passwords of JSON": ('{"passwords": {\n', '  "user{n}": "{word}",\n', '  "n": "{word}"}, "host": "keep"}\n'),
+    "a Kubernetes Secret": ("kind: Secret\ndata:\n", "  user{n}: {word}\n", "---\nhost: keep\n"),
+    "a Kubernetes Secret whose kind comes last": ("data:\n", "  user{n}: {word}\n", "kind: Secret\n"),
+}
+
+
+@pytest.mark.parametrize("what", LONG_RECORDS)
+def test_each_member_of_a_long_record_of_secrets_is_masked(what: str) -> None:
+    head, member, end = (part.replace("{word}", WORD) for part in LONG_RECORDS[what])
+    text = f"{head}{''.join(member.replace('{n}', str(n)) for n in range(600))}{end}"
+    assert len(text) > 8_192
+    assert Redactor().mask_file("a.yaml", text.encode()).shown.decode() == text.replace(WORD, MASK)
+
+
+def test_of_a_list_that_is_longer_than_a_secret_so_much_is_masked() -> None:
+    text = "passwords: [\n" + '  "quaggazebra",\n' * 2_000 + "]\n"
+    shown = Redactor().mask_file("a.json", text.encode()).shown.decode()
+    assert shown.startswith(text[:16_384].replace(WORD, MASK)[:-40])
+
+
+def test_the_lists_in_a_list_are_counted_with_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is looked at for 16 KiB, so without a count 9,000 of them would take minutes."""
+    judge, left = secret_assignments.is_setting, iter(range(40_000))
+
+    def judge_counted(value: str, *, strong: bool = False) -> bool:
+        assert next(left, None) is not None, "too many values were judged"
+        return judge(value, strong=strong)
+
+    monkeypatch.setattr(secret_assignments, "is_setting", judge_counted)
+    text = 'passwords: ["quaggazebra",\n' * 9_000
+    assert WORD not in Redactor().mask_file("a.yaml", text.encode()).shown.decode()
 
 
 @pytest.mark.parametrize(
