@@ -18,7 +18,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.settings import has_own_agents
-from kairos_mcp.specs import build
+from kairos_mcp.specs import build, planner
 from kairos_mcp.specs.build import ModelChoice
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def choose_request_model(
     if isinstance(request, TeamRequest):
         return build.choose_model(request.route, request.limits, request.model, factory.settings, samples=False)
     agent = await find_agent(factory, workspace, request) if request.agent is not None else None
-    return build.choose_request_model(request, agent, factory.settings, samples=False)
+    return planner.choose_request_model(request, agent, factory.settings, samples=False)
 
 
 async def find_agent(factory: RunFactory, workspace: str | None, request: PlannerRequest) -> Agent:

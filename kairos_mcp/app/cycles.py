@@ -18,9 +18,9 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
-from kairos_mcp.specs import build_ooda
-from kairos_mcp.specs.build_ooda import CycleSettings
-from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS, kind_of
+from kairos_mcp.specs import ooda
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSettings
 from kairos_mcp.store import mandates
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
@@ -50,7 +50,7 @@ class Cycles(Operations):
         mandate = with_id(mandate)
         request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
         settings = await self._cycle_settings(mandate, workspace, caller)
-        built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
+        built = note_redactions(ooda.build_cycles_spec(request, settings), secrets)
         if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
             await self._mandates.save_parsed(mandate, workspace, caller)
         built = await note_idle_rules(self._context, built, await self._factory.registry(settings.workspace))
@@ -82,7 +82,7 @@ class Cycles(Operations):
         plain, giver = await self._find_phase_input(name, given, workspace, caller)
         request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
         settings = await self._cycle_settings(mandate, workspace, caller)
-        built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
+        built = note_redactions(ooda.build_phase_spec(request, settings), secrets)
         about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
         start = digest_of(
             PHASE_KINDS[name].tool.encode(), caller.principal.encode(), about, _digest_of_options(options)

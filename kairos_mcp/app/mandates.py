@@ -19,8 +19,7 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.accounting import day_to_charge
-from kairos_mcp.specs.kinds import CYCLES
-from kairos_mcp.specs.load import read_mandate
+from kairos_mcp.specs.ooda import CYCLES, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session, encode

@@ -35,9 +35,12 @@ from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.specs import build
+from kairos_mcp.specs import planner
 from kairos_mcp.specs.build import ModelChoice
-from kairos_mcp.specs.kinds import CALL, PLAN, PLANNER, TEAM, kind_of
+from kairos_mcp.specs.call import CALL, build_call_spec
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.planner import PLANNER
+from kairos_mcp.specs.team import PLAN, TEAM
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
@@ -101,12 +104,12 @@ class Runs(RunReports):
         agent = await find_agent(self._factory, workspace, request) if request.agent is not None else None
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
-        files, lines = build.NO_FILE_NAMES, build.NO_GOAL_LINES
-        if build.looks_at_files(request, agent, self._settings, samples=caller.samples):
+        files, lines = planner.NO_FILE_NAMES, planner.NO_GOAL_LINES
+        if planner.looks_at_files(request, agent, self._settings, samples=caller.samples):
             files = await read_file_names(context, workspace)
             lines = await read_goal_lines(context, workspace, request.goal)
         built = note_redactions(
-            build.build_planner_spec(
+            planner.build_planner_spec(
                 request,
                 self._settings,
                 registry,
@@ -166,7 +169,7 @@ class Runs(RunReports):
         workspace = self._factory.find_workspace(None)
         given, secrets = await redact_aside(redact_values.redact_arguments, arguments, self._factory.redactor)
         registry = await self._factory.ready_registry(workspace, (name,))
-        built = note_redactions(build.build_call_spec(name, given, self._settings, registry), secrets)
+        built = note_redactions(build_call_spec(name, given, self._settings, registry), secrets)
         unique = self._context.new_id().encode()  # a call made twice is two calls
         plan = NewRunPlan(built, workspace, digest_of(CALL.tool.encode(), unique), is_another=True)
         return (await start_run(self._context, plan, caller)).run_id

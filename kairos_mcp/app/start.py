@@ -22,8 +22,10 @@ from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall, unused_rules
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
+from kairos_mcp.specs.build import BuiltSpec
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.planner import ContinuedRun
 from kairos_mcp.specs.short_prompts import (
     FileNames,
     FoundLines,
@@ -143,7 +145,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     new = NewRun(
         id=context.new_id(),
         flow=spec.flow,
-        version=built.version,
+        version=kind_of(spec.flow).version,
         spec=encode(spec),
         texts=texts,
         notes=built.notes,
@@ -246,7 +248,7 @@ async def read_goal_lines(context: AppContext, workspace: str | None, goal: str)
 
 async def build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:
     """Build the spec of a team: its agents as they are now, what they did before, the names of the files here."""
-    from kairos_mcp.specs.build_team import TeamSources, build_team_spec  # at first use: most runs are of no team
+    from kairos_mcp.specs.team import TeamSources, build_team_spec  # at first use: most runs are of no team
 
     factory = context.factory
     files = await find_agents(factory, workspace)

@@ -10,8 +10,8 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrup
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
-from kairos_mcp.specs.kinds import KINDS
-from kairos_mcp.specs.load import LoadedSpec, load_spec
+from kairos_mcp.specs.kinds import KINDS, load_spec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
 

@@ -1,11 +1,11 @@
-"""Build the spec of a run from a request."""
+"""What the builders of specs have in common: the source of a model, the route, limits, prompts and kept texts."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
@@ -13,17 +13,13 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from kairos_mcp.core.agent import Agent
-from kairos_mcp.core.builtin_tools import SEARCH_FILES
-from kairos_mcp.core.errors import BadArguments, SchemaRejected
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import UNITS, Limits
-from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import (
     AUTO,
     PAID_ROUTES,
     ROUTES,
-    SERVER_ROUTE,
     Route,
     RouteName,
     choose_paid_route,
@@ -31,31 +27,17 @@ from kairos_mcp.core.routes import (
     is_answered_by,
     order_routes,
 )
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import DialectName
-from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.answers import Script
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_network import network_notes
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.kinds import CALL, PLANNER
-from kairos_mcp.specs.short_prompts import (
-    FileNames,
-    GoalLines,
-    add_file_names,
-    add_goal_lines,
-    offers_files,
-    select_few_tools,
-)
-from kairos_mcp.store.rows import encode
-from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
 
 if TYPE_CHECKING:
     from kairos_mcp.specs.load import LoadedSpec
 
-_ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
@@ -66,19 +48,6 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])")
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuedRun:
-    """The run that a new one continues: its conversation without the system prompt, the newest summaries, and notes on
-    what changed since. `goal` is its own, and `user` the user prompt in the conversation that was made of it."""
-
-    run_id: str
-    conversation: tuple[Message, ...]
-    summaries: tuple[str, ...]
-    goal: str
-    user: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltSpec:
     """A spec with the texts it refers to, the limits that hold, and notes on what differs from the request."""
 
@@ -86,11 +55,6 @@ class BuiltSpec:
     texts: tuple[tuple[str, str], ...]
     limits: Limits
     notes: tuple[str, ...]
-    version: int
-
-
-NO_FILE_NAMES = FileNames()
-NO_GOAL_LINES = GoalLines()
 
 
 @dataclass(slots=True)
@@ -103,105 +67,6 @@ class SpecBuilder:
         content_hash = intern(sha256(text.encode()).hexdigest())  # most texts are of many runs, whose specs keep it
         self.texts[content_hash] = text
         return content_hash
-
-
-def build_planner_spec(
-    request: PlannerRequest,
-    settings: Settings,
-    registry: ToolRegistry,
-    past: ContinuedRun | None,
-    *,
-    samples: bool = False,
-    files: FileNames = NO_FILE_NAMES,
-    goal_lines: GoalLines = NO_GOAL_LINES,
-    agent: Agent | None = None,
-) -> BuiltSpec:
-    """Build the spec of a planner run. `samples`: the caller's client offers its own model. `files`: those of the
-    workspace, and `goal_lines`: its lines that hold words of the goal, for the short prompts. `agent`: the one that the
-    request names.
-
-    Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
-    """
-    builder = SpecBuilder()
-    choice = choose_request_model(request, agent, settings, samples=samples)
-    is_short = takes_short_prompts(settings, choice.route, choice.model)
-    globs = request.tools if agent is None else agent.tools
-    is_narrowed = agent is not None and request.tools is not None
-    # Before the tools are selected, so that one added in between is not lost.
-    coming = () if is_narrowed else registry.starting_sources(globs)
-    selected = _select_tools(request, registry, agent)
-    if is_short and globs is None:
-        selected = select_few_tools(selected, files)
-    working = withhold_more_rounds(selected)
-    offer, asks_rounds = offer_tools(working, coming), len(working) < len(selected)
-    grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
-    shown = offer_more_rounds(offer.shown) if grants_rounds else offer.shown
-    if request.output_schema is not None:
-        compile_schema(request.output_schema)
-        if request.output_schema.get("type", "object") != "object":
-            raise SchemaRejected(
-                "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
-            )
-    limits, cut = narrow_limits(request.limits, settings, None if agent is None else agent.max_rounds)
-    prompts = Prompts.load(settings.read_prompt)
-    earlier = past.summaries if past is not None else ()
-    history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
-    if agent is not None:
-        system = agent.prompt
-    elif request.system is not None:
-        system = request.system
-    else:
-        system = settings.read_prompt("planner-short" if is_short else "planner").strip()
-    kept = past if past is not None and not request.goal else None  # it goes on with the goal of that run
-    if kept is not None:
-        user = kept.user
-    else:
-        user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
-        if is_short and files.text:
-            user = add_file_names(user, settings.read_prompt("planner-tree"), files)
-        # Lines of files are what it may find by itself, no more.
-        if is_short and goal_lines.text and offer.shown.find(SEARCH_FILES.name) is not None:
-            user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
-    dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
-    spec = Spec(
-        PLANNER.name,
-        request.goal if kept is None else kept.goal,
-        choice.route,
-        builder.keep(encode(tuple(shown))),
-        behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
-        system_text=builder.keep(system),
-        history_text=builder.keep(encode(history)) if history else None,
-        user_text=builder.keep(user),
-        schema_text=builder.keep(encode(request.output_schema)) if request.output_schema is not None else None,
-        prompts_text=builder.keep(encode(prompts)),
-        dialect_text=builder.keep(encode(load_text_prompts(settings, is_brief=is_short))),
-        asked_route=choice.asked,
-        script_text=builder.keep(choice.script) if choice.script is not None else None,
-        context_tokens=settings.context_tokens,
-        max_tokens=SHORT_MAX_TOKENS if is_short else MAX_TOKENS,
-        model=choice.model,
-        temperature=request.temperature,
-        continues=request.continues,
-        dialect=dialect,
-        joining=(globs or ()) if offer.finds_late_tools else None,
-        looks_first=(is_short and kept is None and offers_files(offer.shown)) or None,
-        has_goal=(kept is not None) or None,
-        from_round=request.from_round,
-        agent=None if agent is None else agent.name,
-        grants_rounds=grants_rounds or None,
-    )
-    notes = (
-        *(past.notes if past is not None else ()),
-        *choice.notes,
-        *left_out_note(agent),
-        *short_notes,
-        *cut,
-        *_ignored_options_note(request, choice.route),
-        *offer.notes,
-        *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
-        *registry.notes(globs),
-    )
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, PLANNER.version)
 
 
 def takes_short_prompts(settings: Settings, route: str, model: str | None) -> bool:
@@ -219,14 +84,6 @@ def is_small_model(name: str) -> bool:
     return bool(sizes) and max(sizes) <= SMALL_BILLIONS
 
 
-def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
-    """Whether what is found in the workspace at the start belongs into the first message of this run."""
-    if settings.prompts == "full" or (settings.prompts == "auto" and settings.model is None):
-        return False  # as nearly always
-    choice = choose_request_model(request, agent, settings, samples=samples)
-    return takes_short_prompts(settings, choice.route, choice.model)
-
-
 def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
     """Return the dialect of a run, and a note where it was chosen here: `text`, unless the settings set one, where a
     provider's model was found to be small and gets the short prompts."""
@@ -234,31 +91,6 @@ def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[Dial
         return settings.dialect, ()
     dialect = "text" if settings.origins.get("dialect") == "default" else settings.dialect
     return dialect, (f"prompts: short, in the dialect {dialect}, since the model is small; `prompts` sets it.",)
-
-
-def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...]:
-    """Note the options for a model that have no effect on this route."""
-    asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
-    if not asked or ROUTES[route].takes_options:
-        return ()
-    return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
-
-
-def build_call_spec(name: str, arguments: JsonObject, settings: Settings, registry: ToolRegistry) -> BuiltSpec:
-    """Build the spec of a single call. Raises UnknownTool; BadArguments where the arguments don't fit."""
-    offered = registry.select((name,))
-    tool = registry.find(name)
-    if tool is None:  # a glob, where one name is meant
-        raise BadArguments(f"{name[:80]!r} is no name of a tool.", "registry_search lists the names.")
-    given = {key: value for key, value in arguments.items() if value is not None}
-    problems = tool.schema.problems(given)
-    if problems:
-        raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
-    builder = SpecBuilder()
-    spec = Spec(CALL.name, name, SERVER_ROUTE, builder.keep(encode(tuple(offered))), arguments=given)
-    limits, cut = narrow_limits(Limits(), settings)
-    notes = (*cut, *registry.notes((name,)))
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits._replace(rounds=None), notes, CALL.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,23 +109,6 @@ def left_out_note(agent: Agent | None) -> tuple[str, ...]:
     if agent is None or not agent.left_out:
         return ()
     return (f"agent {agent.name}: of {agent.origin} is left out: {', '.join(agent.left_out)}.",)
-
-
-def choose_request_model(
-    request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool
-) -> ModelChoice:
-    """Choose the model source of a planner run: with the model of the request, else the agent's. Raises BadArguments.
-
-    An agent's model that names no provider is a hint for a host; the provider is asked for the configured one.
-    """
-    model = request.model if agent is None or request.model is not None else agent.model
-    if agent is None or model is None or model == request.model or ":" in model:
-        return choose_model(request.route, request.limits, model, settings, samples=samples)
-    choice = choose_model(request.route, request.limits, None, settings, samples=samples)
-    if choice.route not in PAID_ROUTES:
-        return replace(choice, model=model)
-    note = f"agent {agent.name}: its model {model!r} names no provider; {choice.model} is asked."
-    return replace(choice, notes=(*choice.notes, note))
 
 
 def choose_model(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
@@ -380,24 +195,6 @@ def _narrow(asked: Limits, most: Limits, rounds: int | None) -> tuple[Limits, tu
         if wanted is not None and allowed is not None and wanted > allowed
     )
     return asked.within(most), cut
-
-
-def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent | None) -> ToolSet:
-    if agent is None:
-        chosen = registry.select(request.tools)
-    else:
-        from kairos_mcp.tools.agent_files import select_agent_tools  # most runs are of no agent
-
-        chosen = select_agent_tools(agent, registry, request.tools)
-    for spec in request.caller_tools:
-        compile_schema(spec.input_schema)
-        if registry.find(spec.name) is not None:
-            raise BadArguments(f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name.")
-    names = [spec.name for spec in request.caller_tools]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadArguments(f"caller_tools: {twice[0]} stands there twice.", "Names must differ.")
-    return ToolSet((*chosen, *request.caller_tools))
 
 
 def load_text_prompts(settings: Settings, *, is_brief: bool = False) -> TextPrompts:

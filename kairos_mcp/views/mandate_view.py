@@ -24,8 +24,8 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
-from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS, kind_of
-from kairos_mcp.specs.load import read_mandate
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, read_mandate
 from kairos_mcp.store import mandates, report_queries, rows
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow

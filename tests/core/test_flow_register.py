@@ -12,7 +12,8 @@ import pytest
 
 import kairos_mcp
 from kairos_mcp.core.run_spec import PHASES
-from kairos_mcp.specs.kinds import KINDS, PHASE_KINDS, kind_of
+from kairos_mcp.specs.kinds import KINDS, kind_of
+from kairos_mcp.specs.ooda import PHASE_KINDS
 
 PACKAGE = Path(kairos_mcp.__file__).parent
 REGISTER = "specs/kinds.py"

@@ -224,7 +224,7 @@ async def test_a_secret_in_any_field_of_a_start_of_a_new_kind_is_stored_nowhere(
                 continue
             value: Any = held if field.name.endswith("_text") else (SHAPE,) if "tuple" in str(field.type) else SHAPE
             spec = replace(Spec("planner", "look", "caller", empty), **{field.name: value})
-            built = BuiltSpec(spec, tuple(texts.items()) if value == held else (), Limits(), (), 1)
+            built = BuiltSpec(spec, tuple(texts.items()) if value == held else (), Limits(), ())
             plan = NewRunPlan(built, None, field.name.encode(), key=f"{field.name} {SHAPE}")
             assert not (await start.start_run(app.runs._context, plan, clock)).attached
             assert places(place, SHAPE) == set(), field.name

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
-from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.load import load_spec
+from kairos_mcp.specs.kinds import kind_of, load_spec
 from kairos_mcp.store import integrity, queries, rows, schema
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.rows import Session, decode_answer

@@ -27,10 +27,10 @@ from kairos_mcp.specs.build import (
     refuse_unpriced,
     takes_short_prompts,
 )
-from kairos_mcp.specs.build_ooda import add_allowance, narrow_mandate_limits, refuse_unpriced_day, requested_limits
-from kairos_mcp.specs.build_team import smaller_rounds
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.ooda import add_allowance, narrow_mandate_limits, refuse_unpriced_day, requested_limits
+from kairos_mcp.specs.team import smaller_rounds
 from kairos_mcp.store.rows import encode, encode_answer
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 
@@ -96,7 +96,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
         tracestate=None,
     )
     notes = (*choice.notes, *dialect_notes, *cut)
-    return BuiltSpec(built, tuple(builder.texts.items()), limits, notes, kind_of(spec.flow).version)
+    return BuiltSpec(built, tuple(builder.texts.items()), limits, notes)
 
 
 def _choose_limits(

@@ -1,30 +1,38 @@
-"""Build the spec of a phase, or of cycles of a mandate: the mandate, its tools and files, the prompts, the lessons.
+"""Phases of OODA and cycles of a mandate: how their specs are built and loaded.
+
+A spec freezes the mandate, its tools and files, the prompts, the lessons.
 
 A mandate only narrows: of limits the least counts, of tools those that its globs name, never one that changes files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS, names_where
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.mandate import Mandate
-from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
+from kairos_mcp.core.mandate import Mandate, parse_mandate
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet, ToolSpec
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import (
+    PHASES,
     CyclesRequest,
     Phase,
     PhaseRequest,
     Spec,
     UnattendedAllowance,
 )
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import ActEffect, CarryOver
+from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -38,13 +46,13 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS
-from kairos_mcp.store.rows import encode
+from kairos_mcp.specs.kind import FlowKind
+from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks
+from kairos_mcp.store.rows import decode, encode, unreadable
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-"""What flows call by name, beside what observe, decide and run_tool may."""
 UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 
@@ -84,9 +92,7 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
     spec = replace(spec, flow=PHASE_KINDS[request.phase].name, given_text=given, given_by=request.given_by)
     dropped = (_dropped_refs_note(request.phase),) if shown is not request.given else ()
-    return BuiltSpec(
-        spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes), phases.VERSION
-    )
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes))
 
 
 def _dropped_refs_note(phase: Phase) -> str:
@@ -112,7 +118,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
     spec = replace(spec, flow=CYCLES.name, cycles=request.cycles, stretch=stretch)
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
 def carry_over_from(output: JsonObject | None) -> CarryOver:
@@ -211,3 +217,65 @@ def add_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowa
         milliseconds=min(filter(None, (limits.milliseconds, time_ms)), default=None),
     )
     return begin, UnattendedAllowance(calls, time_ms, limits)
+
+
+def _load(texts: SpecTexts) -> LoadedSpec:
+    context, given = _load_context(texts), texts.spec.given_text
+    phase = next((phase for phase, kind in PHASE_KINDS.items() if kind.name == texts.spec.flow), None)
+    phase_input: JsonObject | None = decode(dict[str, Any], texts.text(given)) if given else None
+    asked, forks = texts.spec.cycles, texts.forks
+
+    def make_flow() -> Flow[Outcome]:
+        if phase is not None:
+            return begin_at_forks(phases.phase_flow(context, phase, phase_input), forks)
+        most = asked or context.mandate.max_cycles
+        return begin_at_forks(cycles.mandate_flow(context, most, are_asked=asked is not None), forks)
+
+    return texts.load(make_flow)
+
+
+def _load_context(texts: SpecTexts) -> CycleContext:
+    spec, text, tools, behind = texts.spec, texts.text, texts.offered, texts.searchable
+    return CycleContext(
+        read_mandate(text(spec.mandate_text)),
+        _load_phase_prompts(text(spec.phase_prompts_text)),
+        texts.prompts,
+        _select_named(tools, spec.reads),
+        _select_named(tools, spec.may),
+        decode(Scopes, text(spec.scopes_text)),
+        decode(CarryOver, text(spec.carried_text)),
+        frozenset(each.name for each in behind),
+        tools.find(SEARCH) if behind or spec.joining is not None else None,
+        spec.joining is not None,
+    )
+
+
+def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
+    wanted = set(names or ())
+    return ToolSet([spec for spec in tools if spec.name in wanted])
+
+
+def read_mandate(text: str) -> Mandate:
+    """Read the mandate in a row. Raises Unreadable."""
+    try:
+        return parse_mandate(json.loads(text))
+    except (ValueError, KairosError) as error:
+        raise unreadable("mandate") from error
+
+
+@lru_cache(maxsize=16)
+def _load_phase_prompts(text: str) -> PhasePrompts:
+    prompts: PhasePrompts = decode(PhasePrompts, text)
+    return prompts
+
+
+CYCLES = FlowKind("ooda_run", "ooda_run", cycles.VERSION, _load, has_mandate=True, is_workflow=True)
+PHASE_KINDS: Mapping[Phase, FlowKind] = {
+    phase: FlowKind(
+        *(f"ooda_{phase}", f"ooda_{phase}", phases.VERSION, _load),
+        has_mandate=True,
+        phase=phase,
+        keeps_output=True,
+    )
+    for phase in PHASES
+}

@@ -1,23 +1,26 @@
-"""Build the spec of a team, or of its plan alone: agents with their tools, prompts, what they did before, the files.
+"""A team, and its plan alone: how their specs are built and loaded.
 
-All of it is frozen here: a file of an agent that changes later changes no run that has begun.
+A spec holds the agents with their tools, the prompts, what the agents did before, and the names of the files. All of it
+is frozen: a file of an agent that changes later changes no run that has begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
+from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec
-from kairos_mcp.core.plan import MAX_TASKS, Plan, PlanInvalid, parse_plan
+from kairos_mcp.core.plan import EARLIER_MAX_TASKS, MAX_TASKS, Plan, PlanInvalid, parse_plan
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
-from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, Prompts, check_template, render_prompt
-from kairos_mcp.flows.team_input import TeamPrompts
-from kairos_mcp.settings.agents import AgentFiles
+from kairos_mcp.flows import plan, team
+from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, PlannerInput, Prompts, check_template, render_prompt
+from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
     MAX_TOKENS,
@@ -32,12 +35,15 @@ from kairos_mcp.specs.build import (
     refuse_unpriced,
     takes_short_prompts,
 )
-from kairos_mcp.specs.kinds import PLAN, TEAM
-from kairos_mcp.store.rows import encode
-from kairos_mcp.tools.agent_files import select_agent_tools
+from kairos_mcp.specs.kind import FlowKind
+from kairos_mcp.specs.load import NO_TOOLS, LoadedSpec, LoadedTeam, SpecTexts
+from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_more_rounds
 from kairos_mcp.tools.team_tools import PLAN_PROBLEM_SPEC
+
+if TYPE_CHECKING:
+    from kairos_mcp.settings.agents import AgentFiles
 
 MAX_PARALLEL = 4  # tasks at once, where the request says nothing
 
@@ -127,7 +133,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
     )
     all_notes = (*choice.notes, *small_notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes, kind.version)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes)
 
 
 def _choose_agents(request: TeamRequest, sources: TeamSources) -> tuple[Agent, list[Agent], list[str]]:
@@ -148,6 +154,8 @@ def _choose_agents(request: TeamRequest, sources: TeamSources) -> tuple[Agent, l
 
 def _agent_tools(agent: Agent, request: TeamRequest, registry: ToolRegistry) -> ToolSet:
     """Return the tools of an agent, narrowed to those that the request names."""
+    from kairos_mcp.tools.agent_files import select_agent_tools  # at first use: most runs are of no team
+
     own = select_agent_tools(agent, registry)
     if request.tools is None:
         return own
@@ -198,3 +206,42 @@ def smaller_rounds(asked: Limits, allowed: Limits) -> int | None:
     """Return the limit on the rounds of all tasks together: none by default, since each agent has one of its own."""
     caps = [cap for cap in (asked.rounds, allowed.rounds) if cap is not None]
     return min(caps, default=None)
+
+
+def _load(texts: SpecTexts) -> LoadedSpec:
+    spec, text, tools = texts.spec, texts.text, texts.offered
+    loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, texts.prompts)
+    frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
+    reports = () if spec.flow == PLAN.name else (REPORT_PLAN_PROBLEM.name,)
+    agents = {
+        each.name: TeamAgent(
+            each.name,
+            each.description,
+            each.system,
+            ToolSet([found for name in (*each.tools, *reports) if (found := tools.find(name)) is not None]),
+            each.max_rounds,
+        )
+        for each in frozen.agents
+    }
+    own_tools = {each.name: each.tools for each in frozen.agents}
+    team_input = TeamInput(
+        spec.goal,
+        frozen.context,
+        agents,
+        frozen.planner,
+        decode(TeamPrompts, text(spec.team_prompts_text)),
+        loop,
+        frozen.max_parallel,
+        frozen.records,
+        frozen.files,
+        None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
+        bool(frozen.lists_names),
+        frozen.max_tasks or EARLIER_MAX_TASKS,
+    )
+    models = {each.name: each.model for each in frozen.agents if each.model is not None}
+    loaded = LoadedTeam(team_input, models, spec.flow == PLAN.name, texts.forks)
+    return texts.load(loaded.make_flow, team=loaded)
+
+
+PLAN = FlowKind("plan", "planner_plan", plan.VERSION, _load, has_plan=True, keeps_output=True)
+TEAM = FlowKind("team", "team_run", team.VERSION, _load, has_plan=True, tells_tasks=True, is_workflow=True)
