@@ -101,10 +101,19 @@ def _count_lines(trees: dict[Path, ast.Module], is_such: object, register: tuple
 
 def _compares_flow(node: ast.AST) -> Iterator[int]:
     match node:
-        case ast.Compare():
+        case ast.Compare() if any(map(_is_flow, ast.walk(node))):  # "call" and "plan" are other things too
             yield from (each.lineno for each in ast.walk(node) if _is_text(each, FLOWS))
-        case ast.MatchValue(value=value) if _is_text(value, FLOWS):
-            yield value.lineno
+        case ast.Match(subject=subject, cases=cases) if any(map(_is_flow, ast.walk(subject))):
+            patterns = (each for case in cases for each in ast.walk(case.pattern))
+            yield from (each.lineno for each in patterns if _is_text(each, FLOWS))  # type: ignore[attr-defined]
+
+
+def _is_flow(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="flow") | ast.Name(id="flow") | ast.Constant(value="flow"):
+            return True
+        case _:
+            return False
 
 
 def _names_route(node: ast.AST) -> Iterator[int]:

@@ -54,22 +54,13 @@ def _compared(path: Path) -> Iterator[int]:
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Compare():
-                parts = [node.left, *node.comparators]
-            case ast.match_case():
-                parts = [node.pattern]
+                parts = [*ast.walk(node)]
+            case ast.Match():
+                parts = [*ast.walk(node.subject), *(each for case in node.cases for each in ast.walk(case.pattern))]
             case _:
                 continue
-        within = [each for part in parts for each in ast.walk(part)]
-        if _names(within) and (isinstance(node, ast.match_case) or any(map(_is_flow, within))):
-            yield node.lineno if isinstance(node, ast.Compare) else node.pattern.lineno
-
-
-def _names(nodes: list[ast.AST]) -> bool:
-    own = KINDS.keys() - {"call", "plan"}  # which are also kinds of steps, and views
-    return any(
-        isinstance(node, ast.Constant) and (node.value in own or (node.value in KINDS and any(map(_is_flow, nodes))))
-        for node in nodes
-    )
+        if any(map(_is_flow, parts)) and any(isinstance(each, ast.Constant) and each.value in KINDS for each in parts):
+            yield node.lineno
 
 
 def _is_flow(node: ast.AST) -> bool:
