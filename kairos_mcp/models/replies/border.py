@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.chat import repair_chat, take_usage
+from kairos_mcp.models.replies.chat_fold import ChatFold
 from kairos_mcp.models.replies.errors import error_of, read_error
-from kairos_mcp.models.replies.events import DONE, ChatFold, EventDecoder, Fold, MessageFold, ResponseFold
+from kairos_mcp.models.replies.events import DONE, EventDecoder
 from kairos_mcp.models.replies.exchange import (
     LIMIT_FIELDS,
     SPARED_FIELDS,
@@ -28,7 +29,10 @@ from kairos_mcp.models.replies.exchange import (
     mend_surrogates,
     refuse_many_values,
 )
+from kairos_mcp.models.replies.fold import Fold
 from kairos_mcp.models.replies.message import repair_message
+from kairos_mcp.models.replies.message_fold import MessageFold
+from kairos_mcp.models.replies.response_fold import ResponseFold
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 MAX_PAGE_BYTES = 20_000  # of a page in which its title is looked for

@@ -1,0 +1,51 @@
+"""Fold the events of a streamed reply, so that a stream leaves exactly what a whole reply would have left.
+
+Its text is heard as it comes. Each fold takes the decoded events in their order; `reply` is what they add up to, in
+the form of a whole reply, and is repaired like one. Each form has its fold: chat_fold.py, message_fold.py and
+response_fold.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.chat import take_usage
+from kairos_mcp.models.replies.exchange import ErrorInReply, Exchange
+
+CUT_OFF = "it is cut off"
+
+
+class Fold(Protocol):
+    """What the events of one form add up to."""
+
+    def take(self, event: JsonObject) -> None: ...
+
+    def reply(self, *, is_done: bool) -> JsonObject: ...
+
+
+def end_in_error(
+    error: object,
+    exchange: Exchange,
+    usages: Iterable[object],
+    *,
+    has_begun: bool,
+    is_covered: bool,
+    cache_is_apart: bool = False,
+) -> ErrorInReply:
+    """Return the error that ends a stream, with what the stream has reported by then in the exchange.
+
+    `is_covered`: no piece came after the last report. Else the report says too little, and the whole reservation is
+    charged.
+    """
+    take_usage(exchange, iter(usages), cache_is_apart=cache_is_apart)
+    if not is_covered:
+        exchange.usage = None
+    return ErrorInReply(error, has_begun=has_begun or exchange.reports_usage)
+
+
+def index_of(event: JsonObject) -> int | None:
+    """Return the index that an event names, or None."""
+    index = event.get("index")
+    return index if isinstance(index, int) else None
