@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
-from kairos_mcp.cli.terminal import MARK, Asked, DiffLine, Prose, columns_of, diff_lines, fold, print_note
+from kairos_mcp.cli.terminal import MARK, DiffLine, Prose, QuestionLine, columns_of, diff_lines, fold, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
@@ -78,7 +78,7 @@ async def ask_about_settlement(keyboard: Keyboard, report: RunReport, item: Json
     """Show a call of unknown outcome, and ask what became of it; None: it is left as it is."""
     print_note("")
     for line in settlement_lines(report, item):
-        print_note(Asked(line))
+        print_note(QuestionLine(line))
     while (typed := await keyboard.ask("leave it [l], it was done [d], make it again [r]? ", fresh=True)) is not None:
         if typed.casefold() in _SETTLEMENTS:
             return _SETTLEMENTS[typed.casefold()]
@@ -92,7 +92,7 @@ async def ask_about_approval(
     a decision about it can be remembered."""
     print_note("")
     for line in approval_lines(report, item):
-        print_note(Asked(line))
+        print_note(QuestionLine(line))
     scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
     choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
     question = _question(choices)

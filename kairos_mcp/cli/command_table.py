@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
-from typing import Annotated, TextIO, cast
+from typing import Annotated, Any, TextIO, cast
 
 import typer
+from typer.core import TyperGroup
 
 from kairos_mcp import __version__
 from kairos_mcp.cli import (
@@ -33,6 +35,8 @@ from kairos_mcp.cli import (
 from kairos_mcp.cli.converse import NEWEST
 from kairos_mcp.cli.options import as_command
 from kairos_mcp.cli.terminal import print_line
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.text import nearest_names
 
 Commands = dict[str, Callable[..., int]]
 
@@ -91,11 +95,38 @@ GROUPS = {
 }
 
 
+class _Program(TyperGroup):
+    """The commands, in whose errors a wrong choice reads like any other wrong use."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context has no public name
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if (wrong := _wrong_choice(error)) is None:
+                raise
+            raise wrong from error
+
+
+_NO_CHOICE = re.compile(r"Value error, (?P<given>.*) is not one of (?P<choices>'.*')\.", re.DOTALL)
+
+
+def _wrong_choice(error: typer.BadParameter) -> BadArguments | None:
+    """Return the error for a value that is none of an option's choices; None if that was not what was wrong."""
+    found = _NO_CHOICE.fullmatch(error.message)
+    if found is None or error.param is None:
+        return None
+    given, choices = found["given"].strip("'\""), re.findall(r"'([^']*)'", found["choices"])
+    near = nearest_names(given, choices)[0]
+    message = f"{error.param.opts[0]} can't be {given[:40]!r}. Did you mean {near}?"
+    return BadArguments(message, f"Choices: {', '.join(choices)}.")
+
+
 def build_app() -> typer.Typer:
     """The typer app of all commands."""
     # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
     app = typer.Typer(
         name="kairos-mcp",
+        cls=_Program,
         help="Kairos: the agent loop for any MCP host. Planned, bounded, crash-safe, replayable.",
         no_args_is_help=True,
         add_completion=True,

@@ -23,7 +23,7 @@ from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key,
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
-from kairos_mcp.cli.terminal import Asked, DiffLine, Prose, diff_lines, emit, print_line, print_note
+from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, diff_lines, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
@@ -288,7 +288,7 @@ def _find_item(target: TargetRun, kinds: Collection[str], key: str | None) -> tu
 def _confirm(lines: Iterator[str | DiffLine | Prose], question: str) -> bool:
     """Show what is to be decided about, and ask whether it is meant."""
     for line in lines:
-        print_note(Asked(line))
+        print_note(QuestionLine(line))
     return confirm(question)
 
 

@@ -16,7 +16,7 @@ from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, R
 from kairos_mcp.cli.output import age_since, command_line_for, report_lines, status_words, trace_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list, settings_here
-from kairos_mcp.cli.terminal import Asked, Line, Prose, emit, one_line, print_note
+from kairos_mcp.cli.terminal import Line, Prose, QuestionLine, emit, one_line, print_note
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.messages import JsonObject
@@ -147,7 +147,7 @@ def _prune_runs(flags: Flags, asked: Pruning, *, as_json: bool) -> int:
         return COMPLETED
     if found and not asked.is_sure:
         for line in _prunable_lines(found, asked):
-            print_note(Asked(line))
+            print_note(QuestionLine(line))
         if as_json or not is_person_there():
             raise BadArguments("Nothing was removed: nobody can be asked here.", "Add --yes, or look with --dry-run.")
         if not confirm("Remove them for good"):

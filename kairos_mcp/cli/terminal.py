@@ -37,14 +37,14 @@ class Prose:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionLine:
     """A line of a question to the person. It begins with a mark that no text from outside can have: a model could else
     print the question itself, and have it answered before there is one."""
 
     line: DiffLine | Prose | str
 
 
-Line = str | DiffLine | Prose | Asked
+Line = str | DiffLine | Prose | QuestionLine
 
 
 def emit(value: Any, text: Iterable[Line], *, as_json: bool) -> None:
@@ -133,10 +133,10 @@ def _render(line: Line, stream: TextIO) -> str:
             return escape_control(line)
         case Prose(text, margin):
             return fold(escape_control(text), columns_of(stream), margin)
-        case Asked(Prose(text, margin)):
+        case QuestionLine(Prose(text, margin)):
             columns = columns_of(stream)
             return mark(fold(escape_control(text), columns and columns - len(MARK), margin), stream)
-        case Asked(inner):
+        case QuestionLine(inner):
             return mark(_render(inner, stream), stream)
         case DiffLine(text):
             colour = _COLOURS.get(text[:1]) if _shows_colours(stream) else None

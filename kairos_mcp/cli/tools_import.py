@@ -19,7 +19,7 @@ from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED
 from kairos_mcp.cli.keyboard import confirm, is_person_there
 from kairos_mcp.cli.session import with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
-from kairos_mcp.cli.terminal import Asked, emit, one_line, print_json, print_line, print_note
+from kairos_mcp.cli.terminal import QuestionLine, emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
@@ -87,7 +87,7 @@ def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_
 def _may_start(starts: Sequence[str], *, as_json: bool) -> bool:
     """Show what would be started and ask. Raises BadArguments where nobody can be asked."""
     for line in starts:
-        print_note(Asked(line))
+        print_note(QuestionLine(line))
     if as_json or not is_person_there():
         raise BadArguments(
             "Nothing was started: nobody is there to look at what would be.", "Run it in a terminal without --json."

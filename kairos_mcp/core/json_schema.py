@@ -74,7 +74,7 @@ class Schema:
     def _list_problems(self, value: object, work: Work) -> list[str]:
         """List what the validator finds, as far as the work reaches. Raises TooMuchWork where that is nothing."""
         found: list[str] = []
-        with work.charged():
+        with work.make_current():
             try:
                 for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS):
                     found.append(problem_text(error))

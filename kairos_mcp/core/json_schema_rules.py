@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.safe_patterns import search_safely
 from kairos_mcp.core.text import truncate
-from kairos_mcp.core.work import charged_work
+from kairos_mcp.core.work import current_work
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -32,8 +32,8 @@ def guarded_validator(meta_schema: str) -> Any:
         "required": _check_required,
         "uniqueItems": _check_unique,
     }
-    counted = {keyword: _count_work(keyword, own.get(keyword, check)) for keyword, check in plain.VALIDATORS.items()}
-    return validators.extend(plain, counted, type_checker=types)  # type: ignore[no-untyped-call] # its stub has none
+    charged = {keyword: _charge_before(keyword, own.get(keyword, check)) for keyword, check in plain.VALIDATORS.items()}
+    return validators.extend(plain, charged, type_checker=types)  # type: ignore[no-untyped-call] # its stub has none
 
 
 _KEYWORD_UNITS = 25  # of the library's way to one keyword, some 5 microseconds
@@ -50,12 +50,12 @@ _OVER_VALUE = {
 """The keywords whose checks go through all parts of a value, or step into each."""
 
 
-def _count_work(keyword: str, check: Any) -> Callable[..., Any]:
+def _charge_before(keyword: str, check: Any) -> Callable[..., Any]:
     """Return a check that is charged before it begins, by what it goes through itself. What it has others check is
     charged there."""
 
-    def counted(validator: Any, rule: Any, value: Any, schema: Any) -> Any:
-        work = charged_work()
+    def charge_and_check(validator: Any, rule: Any, value: Any, schema: Any) -> Any:
+        work = current_work()
         parts = len(rule) if isinstance(rule, dict | list) else 0
         size = len(value) if isinstance(value, dict | list) else 0
         units = _KEYWORD_UNITS + (1 if keyword in ("properties", "required", "enum") else _KEYWORD_UNITS) * parts
@@ -73,7 +73,7 @@ def _count_work(keyword: str, check: Any) -> Callable[..., Any]:
         work.spend(units)
         return check(validator, rule, value, schema)
 
-    return counted
+    return charge_and_check
 
 
 def _measure_value(value: object) -> int:
@@ -101,7 +101,7 @@ def _error(message: str) -> ValidationError:
 
 
 def _check_pattern(_: object, pattern: str, value: object, __: object) -> Iterator[ValidationError]:
-    if isinstance(value, str) and not search_safely(pattern, value, charged_work()):
+    if isinstance(value, str) and not search_safely(pattern, value, current_work()):
         yield _error(f"must keep to pattern {shorten(canonical_json(pattern))}")
 
 
@@ -110,7 +110,7 @@ def _check_pattern_properties(
 ) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
-    work = charged_work()
+    work = current_work()
     for pattern, inner in patterns.items():
         for key in value:
             if search_safely(pattern, key, work):
@@ -120,7 +120,7 @@ def _check_pattern_properties(
 def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObject) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
-    work, patterns, named = charged_work(), schema.get("patternProperties", ()), schema.get("properties", {})
+    work, patterns, named = current_work(), schema.get("patternProperties", ()), schema.get("properties", {})
     extra = [key for key in value if key not in named and not any(search_safely(p, key, work) for p in patterns)]
     if isinstance(rule, dict):
         for key in extra:

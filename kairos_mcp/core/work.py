@@ -34,18 +34,18 @@ class Work:
             raise TooMuchWork
 
     @contextmanager
-    def charged(self) -> Iterator[None]:
-        """Have `charged_work` return this work while the block lasts."""
-        token = _CHARGED.set(self)
+    def make_current(self) -> Iterator[None]:
+        """Have `current_work` return this work while the block lasts."""
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
-            _CHARGED.reset(token)
+            _CURRENT.reset(token)
 
 
-_CHARGED: ContextVar[Work] = ContextVar("charged_work")
+_CURRENT: ContextVar[Work] = ContextVar("current_work")
 
 
-def charged_work() -> Work:
+def current_work() -> Work:
     """Return the work of the check that is under way: for code that a library calls, which hands nothing on."""
-    return _CHARGED.get()
+    return _CURRENT.get()

@@ -81,7 +81,7 @@ class NewStep(NamedTuple):
 
     @property
     def held(self) -> Units:
-        """What it holds of its accounts, where that is known."""
+        """What it has reserved of its accounts; nothing as long as the commit has still to reserve."""
         return NOTHING if self.reservation is None else self.reservation.held
 
 
@@ -94,7 +94,7 @@ class EndedAttempt(NamedTuple):
 
 class NewAttempt(NamedTuple):
     """A further attempt at the step at `path`. The attempt before it has ended as `previous` says,
-    and frees `freed`, a part of `held`.
+    and frees `freed`, a part of `held`, which is what it had reserved.
 
     `withdrawn_requests`: requests to a client's model that got no answer; the charge of `previous` is then the most
     that they can have cost, and is charged as far as so much is left. `rounds_request`: as of a new step.
@@ -132,7 +132,8 @@ class AccountsToCharge(NamedTuple):
 
 
 class DroppedStep(NamedTuple):
-    """An open step that the run no longer needs: the id of its row, its path, and what it holds of which accounts."""
+    """An open step that the run no longer needs: the id of its row, its path, and what it has
+    reserved (`held`) of which accounts."""
 
     step_id: int
     path: str

@@ -312,3 +312,14 @@ def test_a_file_whose_name_is_not_ascii_is_listed_and_read_in_every_locale(kairo
     assert said.code == 0
     assert [(call["name"], call["ok"]) for call in said.json["calls"]] == [("list_files", True), ("read_file", True)]
     assert "über.txt" in said.json["calls"][0]["preview"]
+
+
+@pytest.mark.parametrize("words", [("show", "last", "--view", "event"), ("run", "Look.", "--route", "provder")])
+def test_a_wrong_choice_is_refused_with_the_nearest_one_like_any_wrong_use(kairos, words: tuple[str, ...]) -> None:
+    said = kairos(*words)
+    near = {"event": "events", "provder": "provider"}[words[-1]]
+    assert (said.code, said.err.startswith(f"error: {words[-2]} can't be"), f"Did you mean {near}?" in said.err) == (
+        2,
+        True,
+        True,
+    )

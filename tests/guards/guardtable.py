@@ -265,12 +265,12 @@ IN_THE_TERMINAL = (
         EVENTS + "an_error_in_a_200_is_that_error[429-whole]",
     ),
     Guard(
-        "_end_in_error",
+        "end_in_error",
         without("exchange.reports_usage"),
         EVENTS + "an_error_after_a_report_costs_what_is_reported[usage alone-error0]",
     ),
     Guard(
-        "_end_in_error",
+        "end_in_error",
         never("not is_covered"),
         EVENTS + "an_error_after_a_report_costs_what_is_reported[before its text-error0]",
     ),
@@ -363,8 +363,13 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "ask_about_approval",
-        replaced("Asked(line)", "line"),
+        replaced("QuestionLine(line)", "line"),
         IN_PLACE + "no_text_of_a_model_can_look_like_the_question",
+    ),
+    Guard(
+        "_Program.invoke",
+        always("... is None"),
+        "commands/test_runs.py::test_a_wrong_choice_is_refused_with_the_nearest_one_like_any_wrong_use[words0]",
     ),
     Guard(
         "ProgressScreen.print_above",
@@ -2017,7 +2022,7 @@ OUTSIDE = (
         "http/test_costs_of_one_user.py::test_hostile_answers_cost_little_and_another_user_is_served_meanwhile",
     ),
     Guard(
-        "_count_work",
+        "_charge_before",
         without("work.spend(units)"),
         SCHEMAS + "a_check_that_would_take_too_long_is_refused_in_counted_work",
     ),

@@ -125,14 +125,14 @@ def _walk(body: object) -> Iterator[tuple[str, Any]]:
                 continue
             for name, value in list(part.items())[:MAX_PARTS]:
                 left -= 1
-                yield str(name), _located(part, value) if name == "msg" else value
+                yield str(name), _name_place(part, value) if name == "msg" else value
                 deeper = _decode(value) if name == "raw" else value
                 if isinstance(deeper, dict | list) and name in (*_WORD_FIELDS, *_MORE_FIELDS):
                     inner.append(deeper)
         level = inner
 
 
-def _located(part: Mapping[str, Any], message: object) -> object:
+def _name_place(part: Mapping[str, Any], message: object) -> object:
     """Put the place that a finding is about before its words: `body.max_tokens: Extra inputs are not permitted`."""
     match part.get("loc"):
         case list(places) if isinstance(message, str):
