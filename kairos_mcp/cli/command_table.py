@@ -102,7 +102,8 @@ class _Program(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            if (wrong := _wrong_choice(error)) is None:
+            wrong = _wrong_choice(error)
+            if wrong is None:
                 raise
             raise wrong from error
 

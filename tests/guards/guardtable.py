@@ -368,7 +368,7 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "_Program.invoke",
-        always("... is None"),
+        always("wrong is None"),
         "commands/test_runs.py::test_a_wrong_choice_is_refused_with_the_nearest_one_like_any_wrong_use[words0]",
     ),
     Guard(
