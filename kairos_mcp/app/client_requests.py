@@ -229,17 +229,17 @@ class ClientRequests(Operations):
         await self._store.submit(lambda session: client_completions.end_requests(session, [request], "refused", at))
 
     async def create_ask(
-        self, run: RunRow, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
+        self, run: RunRow, found: Sequence[OpenRequest], caller: Caller, *, stale_after_s: float | None
     ) -> AskRow | RequestOutcome | None:
         """Ask a client that answers by calling again: reuse its ask while that is valid, else make a new one.
 
-        Requests to other sessions are withdrawn and charged first. An ask is valid for `again_s` seconds (None: until
-        it is answered), then it counts as refused; the result is None where the run may then take another route.
+        Requests to other sessions are withdrawn and charged first. An ask is valid for `stale_after_s` seconds (None:
+        until it is answered), then it counts as refused. The result is None if the run may then take another route.
         """
         unanswered = (
             None if await self._can_fall_back(run) else _waiting_note("the client called again without an answer")
         )
-        asking = new_ask([each.path for each in found], caller, self._clock(), again_s, unanswered)
+        asking = new_ask([each.path for each in found], caller, self._clock(), stale_after_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         if len(new) == 1:
             (only,) = new
@@ -394,13 +394,15 @@ def _waiting_note(reason: str) -> str:
     return f"sampling: {reason}; the run waits, since its route was given."
 
 
-def new_ask(keys: Sequence[str], caller: Caller, at: int, again_s: float | None, unanswered: str | None) -> NewAsk:
+def new_ask(
+    keys: Sequence[str], caller: Caller, at: int, stale_after_s: float | None, unanswered: str | None
+) -> NewAsk:
     """Make an ask for these keys. `unanswered`: the note for the run if the client leaves it without an answer."""
     return NewAsk(
         paths=tuple(keys),
         client=(caller.principal, caller.client),
         nonce=secrets.token_hex(16),
         at=at,
-        stale_at=-1 if again_s is None else at - int(again_s * 1000),
+        stale_at=-1 if stale_after_s is None else at - int(stale_after_s * 1000),
         unanswered=unanswered,
     )

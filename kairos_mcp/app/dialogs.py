@@ -105,13 +105,13 @@ class Dialogs(Operations):
         return caller.decides and may_decide(kind, "dialog", self._settings.approvals)
 
     async def create_ask(
-        self, run: RunRow, found: Sequence[Question], caller: Caller, *, again_s: float | None
+        self, run: RunRow, found: Sequence[Question], caller: Caller, *, stale_after_s: float | None
     ) -> AskRow | None:
         """Ask a client that answers by calling again, likewise for its user.
 
         None: an earlier ask stayed unanswered, so nobody is there to be asked.
         """
-        asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
+        asking = new_ask([each.key for each in found], caller, self._clock(), stale_after_s, None)
         return await self._store.submit(
             lambda session: client_questions.create_ask_once(session, run, asking), of_run=run.n
         )

@@ -205,12 +205,14 @@ class Follower:
         return True
 
     async def _wait_until_rest(self, run_id: str) -> RunReport:
-        async def on_beat(beat: Heartbeat) -> None:
+        async def on_heartbeat(beat: Heartbeat) -> None:
             self._screen.show_beat(beat)
             await self._show_progress(run_id)
 
         while True:
-            await self._app.runs.wait([run_id], until="rest", wait_s=600, caller=self._caller, on_heartbeat=on_beat)
+            await self._app.runs.wait(
+                [run_id], until="rest", wait_s=600, caller=self._caller, on_heartbeat=on_heartbeat
+            )
             report = await self._app.runs.report(run_id, self._caller)
             await self._show_progress(run_id)
             if report.status != "working":

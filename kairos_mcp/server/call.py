@@ -201,7 +201,7 @@ POLL_MS = 1000  # how often the client of a task should look, in milliseconds
 LISTEN = "subscriptions/listen"  # a call that ends only with its client
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
-NOBODY = ""
+ANONYMOUS = ""
 """What the HTTP server starts with: a message whose sender was lost owns nothing."""
 
 Scope = Literal["run", "approve", "admin"]
@@ -239,7 +239,9 @@ class WaitPolicy:
 
     first_s: float = 30.0  # for a client's first answer: some declare sampling and never answer
     later_s: float = 300.0  # once it has answered
-    again_s: float = 30.0  # a client that calls again this long after it was asked, without an answer, has refused
+    stale_after_s: float = (
+        30.0  # a client that calls again this long after it was asked, without an answer, has refused
+    )
     instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
     settle_s: float = 1.0  # for a run on the sampling route to come to rest when its call is over
     task_s: float = 2.0  # of a client that takes tasks: a call that ends sooner is none
@@ -315,17 +317,17 @@ class ResumedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:
-    """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
-    to a client that asked for it; `tasks`: run what is pushed to the client, up to 2025-11-25. `skipped`: keys of
-    approvals that this call does not ask about again, since the user left them undecided or is not there. `log`: sends
-    log messages to a client that asked for them.
+    """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_heartbeat`: reports
+    progress to a client that asked for it; `tasks`: run what is pushed to the client, up to 2025-11-25. `skipped`: keys
+    of approvals that this call does not ask about again, since the user left them undecided or is not there. `log`:
+    sends log messages to a client that asked for them.
     """
 
     app: App
     caller: Caller
     client: ClientCapabilities
     resumed: ResumedRequest | None
-    on_beat: Callable[[Heartbeat], Awaitable[None]] | None
+    on_heartbeat: Callable[[Heartbeat], Awaitable[None]] | None
     policy: WaitPolicy
     session: ClientSession
     tasks: TaskGroup | None
@@ -352,12 +354,12 @@ STATE_REFUSED = (
 
 class RequestStateSealer:
     """Middleware: seals each outgoing requestState and opens each incoming one. One that can't be opened is refused
-    with -32602 and a text that says how to go on. `read_key`: reads the store's key. `lives_s`: how long a state is
+    with -32602 and a text that says how to go on. `read_key`: reads the store's key. `ttl_s`: how long a state is
     valid."""
 
-    def __init__(self, read_key: Callable[[], Awaitable[bytes]], lives_s: float) -> None:
+    def __init__(self, read_key: Callable[[], Awaitable[bytes]], ttl_s: float) -> None:
         self._read_key = read_key
-        self._lives_s = lives_s
+        self._ttl_s = ttl_s
         self._boundary: Boundary | None = None
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -374,7 +376,7 @@ class RequestStateSealer:
             result: HandlerResult = await (await self._get_boundary())(ctx, call_opened)
         except MCPError:
             if not was_opened:
-                text = STATE_REFUSED.format(hours=self._lives_s / 3600)
+                text = STATE_REFUSED.format(hours=self._ttl_s / 3600)
                 raise MCPError(wire.INVALID_PARAMS, text) from None
             raise
         return result
@@ -384,15 +386,15 @@ class RequestStateSealer:
         if self._boundary is not None:
             return self._boundary
         try:
-            boundary = self._boundary = make_boundary(await self._read_key(), self._lives_s)
+            boundary = self._boundary = make_boundary(await self._read_key(), self._ttl_s)
         except Exception:  # whatever it is, the call meets it too, and reports it
-            boundary = make_boundary(os.urandom(KEY_BYTES), self._lives_s)
+            boundary = make_boundary(os.urandom(KEY_BYTES), self._ttl_s)
         return boundary
 
 
-def make_boundary(key: bytes, lives_s: float) -> Boundary:
-    """Make a boundary: what it seals is bound to the tool, its arguments and the principal, and valid for `lives_s`."""
+def make_boundary(key: bytes, ttl_s: float) -> Boundary:
+    """Make a boundary: what it seals is bound to the tool, its arguments and the principal, and valid for `ttl_s`."""
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-    security = RequestStateSecurity(keys=[key], ttl=lives_s, bind_principal=lambda _: current_principal())
+    security = RequestStateSecurity(keys=[key], ttl=ttl_s, bind_principal=lambda _: current_principal())
     return RequestStateBoundary(security, default_audience="kairos-mcp")

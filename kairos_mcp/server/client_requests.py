@@ -52,8 +52,8 @@ async def ask_client(
         return await push.push_all(call, found, partial(_look_again, call, run.id, answered), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     looks = call.app.tasks.is_looked_at(run, call.caller, MISSED_LOOKS * POLL_MS / 1000)
-    again_s = call.policy.again_s if call.resumed is None and not looks else None
-    return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1, again_s)
+    stale_after_s = call.policy.stale_after_s if call.resumed is None and not looks else None
+    return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1, stale_after_s)
 
 
 async def has_requests(call: ServerCall, run: RunRow, answered: Collection[str]) -> bool:
@@ -98,7 +98,7 @@ async def ask_through_task(
 
 async def _ask_once(call: ServerCall, found: PushableRequests) -> wire.InputRequests | None:
     """Ask for one thing, and keep the request's state in its row; None where the run moves first."""
-    match await _input_required(call, found, rounds=0, again_s=None):
+    match await _input_required(call, found, rounds=0, stale_after_s=None):
         case wire.InputRequiredResult(input_requests=requests, request_state=str() as state):
             (nonce,) = _state_of(state).nonces
             await call.app.tasks.keep_state(found.run, nonce, state)
@@ -226,16 +226,17 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
 
 
 async def _input_required(
-    call: ServerCall, found: PushableRequests, rounds: int, again_s: float | None
+    call: ServerCall, found: PushableRequests, rounds: int, stale_after_s: float | None
 ) -> wire.InputRequiredResult | bool:
-    """Make the result that asks the client, or fall back: a client that calls again without a requestState, `again_s`
-    after it was asked, has refused; nothing else tells."""
+    """Make the result that asks the client, or fall back.
+
+    A client that calls again without a requestState, `stale_after_s` after it was asked, has refused."""
     asks, run = call.app.client_requests, found.run
     requests: wire.InputRequests = {}
     nonces = []
     digests: tuple[tuple[str, str], ...] = ()
     if found.completions:
-        row = await asks.create_ask(run, found.completions, call.caller, again_s=again_s)
+        row = await asks.create_ask(run, found.completions, call.caller, stale_after_s=stale_after_s)
         if row is None:
             asks.mark_silent(call.caller)
             return await asks.fall_back(run.id, "the client called again without an answer", call.caller)
@@ -248,7 +249,7 @@ async def _input_required(
             requests[key] = sampling.make_sampling_request(request.step, request.sent, dialect, request.prompts)
         nonces.append(row.nonce)
     if found.approvals:
-        row = await call.app.dialogs.create_ask(run, found.approvals, call.caller, again_s=again_s)
+        row = await call.app.dialogs.create_ask(run, found.approvals, call.caller, stale_after_s=stale_after_s)
         by_key = {question.key: question for question in found.approvals}
         if row is None:
             call.skipped.update(by_key)

@@ -112,8 +112,8 @@ async def open_call(
     skipped = set(() if resumed is None else resumed.skipped)
     app.watcher.wake()
     async with nullcontext() if client.modern else session.open_tasks() as tasks:
-        on_beat = _beat_reporter(ctx, call_log)
-        yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped, call_log)
+        on_heartbeat = _beat_reporter(ctx, call_log)
+        yield ServerCall(app, caller, client, resumed, on_heartbeat, policy, session, tasks, skipped, call_log)
         if call_log is not None:
             await call_log.send_news()
 
@@ -127,12 +127,12 @@ def _beat_reporter(
     if call_log is None:
         return report_progress
 
-    async def on_beat(beat: Heartbeat) -> None:
+    async def on_heartbeat(beat: Heartbeat) -> None:
         if report_progress is not None:
             await report_progress(beat)
         await call_log.send_news()
 
-    return on_beat
+    return on_heartbeat
 
 
 def _named_runs(arguments: BaseModel, resumed: ResumedRequest | None) -> list[str]:

@@ -69,7 +69,7 @@ async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again
         is_sampled = await call.app.client_requests.goes_through_clients(run_id, call.caller)
         left_s = settle_s if is_sampled else max(0.0, left_s)
     (run,) = await call.app.runs.wait(
-        [run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat, again=again
+        [run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_heartbeat, again=again
     )
     return run
 
@@ -131,7 +131,7 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
             until=arguments.until or "attention",
             wait_s=arguments.wait,
             caller=call.caller,
-            on_heartbeat=call.on_beat,
+            on_heartbeat=call.on_heartbeat,
             since=arguments.known_seqs(run_ids),
         )
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
@@ -174,7 +174,7 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
     if (query := arguments.steps_query) is not None:
-        frame = await call.app.run_steps.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_beat)
+        frame = await call.app.run_steps.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_heartbeat)
         return results.steps_result(frame)
     return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), call.caller))
 

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.page.app import Mounted, Page
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, answer_unavailable
-from kairos_mcp.server.call import NOBODY, set_principal
+from kairos_mcp.server.call import ANONYMOUS, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
@@ -201,7 +201,7 @@ async def _serve(
     drives: bool,
 ) -> None:
     """`page`: the URL of the page, if it is served; other processes can find it once there is a state folder."""
-    set_principal(NOBODY)
+    set_principal(ANONYMOUS)
     opened: list[App] = []
 
     def end_waits() -> None:

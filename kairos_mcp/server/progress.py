@@ -19,7 +19,7 @@ def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable
     A new round is reported at once, further beats at most once a second."""
     newest, beats, reported_at = -1, 0, 0.0
 
-    async def on_beat(beat: Heartbeat) -> None:
+    async def on_heartbeat(beat: Heartbeat) -> None:
         nonlocal newest, beats, reported_at
         now = time.monotonic()
         if beat.round > newest:
@@ -29,7 +29,7 @@ def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable
         beats, reported_at = beats + 1, now
         await report(progress_at(newest, beats), beat.rounds, progress_message(beat))
 
-    return on_beat
+    return on_heartbeat
 
 
 def progress_at(round_number: int, beats: int) -> float:

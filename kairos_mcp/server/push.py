@@ -139,8 +139,8 @@ async def _start_pushes(
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
             tasks.start_soon(_push_one, call, found.run, push, partial(_ask_user, call, found.run, push, row))
-    if call.on_beat is not None:
-        await call.on_beat(await call.app.runs.heartbeat(found.run))
+    if call.on_heartbeat is not None:
+        await call.on_heartbeat(await call.app.runs.heartbeat(found.run))
 
 
 def _max_silence_s(call: ServerCall, number: int) -> float:

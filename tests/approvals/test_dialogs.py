@@ -338,7 +338,7 @@ async def test_a_state_is_for_its_run_and_its_call_alone(place):
 
 async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_otherwise(place):
     """The client raises on its own side: to be asked at each call would hide what the call has to say."""
-    impatient = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
+    impatient = replace(DEFAULT_WAIT_POLICY, stale_after_s=-1.0)
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         async with connect_person(app, MODERN, Person(), patience=impatient) as client:

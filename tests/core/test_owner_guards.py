@@ -188,7 +188,7 @@ class Forestalling:
         if self.when:
             return
         found = self._place.rows(
-            "select run from step where path = ? and run not in (select run from deposit)", self._path
+            "select run from step where path = ? and run not in (select run from inbox)", self._path
         )
         if not found:
             return

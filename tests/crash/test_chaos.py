@@ -40,12 +40,12 @@ LINES = (
 )
 
 
-def killed_at_random(place: Place, wanted: queue.Queue[int], lives_s: tuple[float, float], seed: int) -> None:
+def killed_at_random(place: Place, wanted: queue.Queue[int], ttl_s: tuple[float, float], seed: int) -> None:
     """Start servers one after the other, each killed after a while, and ask each for the runs that are wanted."""
     moment = random.Random(seed)
     while not wanted.empty():
         client = StdioClient.start(place)
-        killer = threading.Timer(moment.uniform(*lives_s), kill, (client.pid,))
+        killer = threading.Timer(moment.uniform(*ttl_s), kill, (client.pid,))
         try:
             client.call("run_status")  # a server on a busy machine may need long for its first answer
             killer.start()
@@ -77,7 +77,7 @@ def take_numbers(wanted: queue.Queue[int]) -> Iterator[int]:
             yield wanted.get_nowait()
 
 
-def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float]) -> None:
+def assert_every_run_ends(place: Place, runs: int, ttl_s: tuple[float, float]) -> None:
     place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     place.home.mkdir(mode=0o700)
     (place.home / "kairos.toml").write_text(DAY)
@@ -85,7 +85,7 @@ def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float])
     for n in range(runs):
         wanted.put(n)
     pair = [
-        threading.Thread(target=killed_at_random, args=(place, wanted, lives_s, seed), daemon=True) for seed in (1, 2)
+        threading.Thread(target=killed_at_random, args=(place, wanted, ttl_s, seed), daemon=True) for seed in (1, 2)
     ]
     for each in pair:
         each.start()

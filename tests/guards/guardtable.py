@@ -2363,7 +2363,7 @@ OUTSIDE = (
     Guard(
         "RequestStateSealer._get_boundary",
         replaced(
-            "make_boundary(await self._read_key(), self._lives_s)",
+            "make_boundary(await self._read_key(), self._ttl_s)",
             "make_boundary(await self._read_key(), 1000000000.0)",
         ),
         ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",

@@ -31,7 +31,7 @@ from support.sampling_clients import (
 from kairos_mcp.app.app import App
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 
-HASTY = replace(DEFAULT_WAIT_POLICY, first_s=0.1, later_s=0.1, again_s=0.0)
+HASTY = replace(DEFAULT_WAIT_POLICY, first_s=0.1, later_s=0.1, stale_after_s=0.0)
 
 
 def refusing(code: int, message: str) -> Callable[[], ClientModel]:

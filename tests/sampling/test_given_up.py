@@ -296,7 +296,7 @@ async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_on
 
 
 async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):
-    hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
+    hasty = replace(DEFAULT_WAIT_POLICY, stale_after_s=-1.0)
     arguments = {"goal": "go", "route": "sampling", "limits": {"model_calls": 2}}
     async with open_client(place.settings(), MODERN, ClientModel([]), patience=hasty) as client:
         for key in ("round-1", "round-1#2"):

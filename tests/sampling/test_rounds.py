@@ -100,15 +100,15 @@ async def test_a_state_sent_twice_stores_nothing_twice_and_is_told_what_waits_no
         first = await client.step_to_requests("planner_run", GO)
         carried: dict[str, Any] = {"state": first.request_state, "answers": answers(first, LOOK)}
         second = await client.step_to_requests("planner_run", GO, **carried)
-        before = place.rows("select count(*), (select count(*) from ask) from answer")
+        before = place.rows("select count(*), (select count(*) from client_question) from answer")
         again = await client.step_to_requests("planner_run", GO, **carried)
         assert list(second.input_requests) == list(again.input_requests) == ["round-2"]
-        assert place.rows("select count(*), (select count(*) from ask) from answer") == before
+        assert place.rows("select count(*), (select count(*) from client_question) from answer") == before
 
         other = {**carried, "answers": answers(first, says("something else"))}
         still = await client.step_to_requests("planner_run", GO, **other)
         assert list(still.input_requests) == ["round-2"]
-        assert place.rows("select count(*), (select count(*) from ask) from answer") == before
+        assert place.rows("select count(*), (select count(*) from client_question) from answer") == before
 
         ended = await client.step_to_result(
             "planner_run", GO, state=second.request_state, answers=answers(second, says("b"))

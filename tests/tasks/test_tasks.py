@@ -347,7 +347,7 @@ async def test_a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_ch
 
 async def test_a_client_that_looks_after_its_task_has_not_refused_what_that_asks(place):
     """Another call of it, without tasks, is asked the same; where nobody looks any more, it has refused."""
-    hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
+    hasty = replace(DEFAULT_WAIT_POLICY, stale_after_s=-1.0)
     async with open_task_client(place, samples=True) as (app, client):
         task = await client.begin_task("planner_run", **GO)
         await client.until(task, "input_required")
