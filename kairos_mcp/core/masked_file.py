@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.secret_spans import SPAN_BYTES, Span, Spans, spans_between
+from kairos_mcp.core.secret_spans import SPAN_BYTES, Span, Spans, is_masked, join_spans, spans_between, split_lines
 
 WINDOW_BYTES = 8 << 20  # of a file that are read at once to be masked; searches look at so many, too
 PIECE_BYTES = 256 << 10  # that are masked at once: some 0.3 s and 20 MB, if they hold nothing but secrets
-OVERLAP_BYTES = 16 << 10  # around a window or a piece that are looked at for it: no secret in the grammar is longer
+OVERLAP_BYTES = 16 << 10  # around a window that are looked at for it
+LOOK_BACK_BYTES = 32 << 10  # behind a piece whose matches are looked at for it: some secrets begin before their match
 
 STAND_IN = "\ud800"  # in place of a secret while a text is matched: no text of a file or a model can hold it
 _MARK = "\0"  # around what tells two secrets apart while lines are compared
@@ -90,18 +91,27 @@ def unify_marks(text: str) -> str:
 
 
 def mask_in_pieces(
-    content: bytes, find: Callable[[int, int], Iterable[Span]], is_over: Callable[[], bool] = lambda: False
+    content: bytes, find: Callable[[int], Iterable[Span]], is_over: Callable[[], bool] = lambda: False
 ) -> MaskedFile:
     """Mask a content piece by piece. Once `is_over`, only what was masked by then is returned, one piece at least.
 
-    `find` returns the spans between two bytes, in order: those of a piece and of what is around it.
+    `find` returns the spans that belong before a byte and were not returned yet, and perhaps later ones, in any order.
+    What reaches beyond a piece is kept for the next one: so no secret ends with a piece.
     """
-    spans = Spans()
+    spans, kept = Spans(), list[Span]()
     for begin in range(0, len(content), PIECE_BYTES):
         if begin and is_over():
+            _add_lines(spans, content, [(left, min(right, begin)) for left, right in kept if left < begin])
             return MaskedFile(content[:begin], spans)
         end = min(begin + PIECE_BYTES, len(content))
-        for left, right in find(max(0, begin - OVERLAP_BYTES), min(end + OVERLAP_BYTES, len(content))):
-            if left < end and right > begin:
-                spans.append((max(left, begin), min(right, end)))
-    return MaskedFile(content, spans)
+        found = join_spans((*kept, *find(end + LOOK_BACK_BYTES)))
+        _add_lines(spans, content, [span for span in found if span[1] <= end])
+        kept = [span for span in found if span[1] > end]
+    return MaskedFile(content, spans or ())
+
+
+def _add_lines(spans: Spans, content: bytes, found: Iterable[Span]) -> None:
+    for start, end in found:
+        for line in split_lines(content, start, end):
+            if not is_masked(content, *line):
+                spans.append(line)

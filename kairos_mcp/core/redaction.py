@@ -14,7 +14,7 @@ from heapq import merge
 from typing import Any, Literal
 
 from kairos_mcp.core.env_files import find_env_values, is_env_file
-from kairos_mcp.core.masked_file import PIECE_BYTES, MaskedFile, mask_in_pieces
+from kairos_mcp.core.masked_file import MaskedFile, mask_in_pieces
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_files import find_by_file_name, telling_name
 from kairos_mcp.core.secret_forms import (
@@ -24,8 +24,8 @@ from kairos_mcp.core.secret_forms import (
     encoded_beginnings,
     encoded_patterns,
 )
-from kairos_mcp.core.secret_grammar import JudgedMatches, compile_patterns, find_secrets, is_source
-from kairos_mcp.core.secret_spans import Span, Spans, drop_masked, merge_spans, spans_between
+from kairos_mcp.core.secret_grammar import SecretSearch, compile_patterns, find_secrets, is_source
+from kairos_mcp.core.secret_spans import Span, Spans
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
 BESIDE_CUT_CHARS = 16 * 1024  # on each side of a cut, searched for a secret that it would part
@@ -295,29 +295,17 @@ def _mask_content(
 ) -> MaskedFile:
     """Mask a content. `name`: that of the file, if it tells what is secret in it. `known`: a pattern of the values that
     are known, or None."""
-    if len(content) <= PIECE_BYTES:
-        found = _find_in_piece(content, 0, kind, _find_values(content, kind, name, known))
-        return MaskedFile(content, Spans(found) if found else ())
-    values, drawn, judged = _find_values(content, kind, name, known), Spans(), JudgedMatches()
+    search, values = SecretSearch(content, settings=kind != "source"), _find_values(content, kind, name, known)
 
-    def find(start: int, end: int) -> list[Span]:
+    def find(limit: int) -> list[Span]:
+        found = search.find_until(limit)
         for span in values:  # drawn no further than they are needed, so that the time is heeded
-            drawn.append(span)
-            if span[0] >= end:
+            found.append(span)
+            if span[0] >= limit:
                 break
-        return _find_in_piece(content[start:end], start, kind, spans_between(drawn, start, end), judged)
+        return found
 
     return mask_in_pieces(content, find, is_over)
-
-
-def _find_in_piece(
-    piece: bytes, start: int, kind: _FileKind, values: Iterable[Span], judged: JudgedMatches | None = None
-) -> list[Span]:
-    """Return where secrets stand in a piece, which begins at byte `start`, and `values` that were found before."""
-    found = find_secrets(piece, settings=kind != "source", judged=judged)
-    more = [(max(left - start, 0), min(right - start, len(piece))) for left, right in values]
-    spans = drop_masked(piece, merge_spans(piece, (*found, *more))) if more else found
-    return [(left + start, right + start) for left, right in spans] if start else spans
 
 
 def _find_values(content: bytes, kind: _FileKind, name: str, known: Any) -> Iterator[Span]:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
 from kairos_mcp.core.secret_records import indent_of, list_members_below, list_values_below
-from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_end, line_start
+from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_end, line_start, whole_line_end
 from kairos_mcp.core.secret_values import (
+    MAX_VALUE_CHARS,
     STRONG,
     STRONG_NAME,
     WEAK,
@@ -61,12 +63,12 @@ _PARAMETER = re.compile(rb"[^\s&\"'<>#]{0,800}")
 _QUOTED_BELOW = re.compile(rb"\r?\n[ \t]{0,200}(?=[\"'])")
 _BRACKET = re.compile(rb"\([ \t]*(?:\r?\n[ \t]{0,200})?(?=[\"'])")
 _CLOSED_BRACKET = re.compile(rb"[\"']{1,3}\s*\)")
-_YAML_BLOCK = re.compile(rb"[|>][-+0-9]{0,2}[ \t]*(?:#[^\n]*)?\r?\n")
+_YAML_BLOCK = re.compile(rb"[|>][-+0-9]{0,2}[ \t]*(?:#[^\n]{0,2000})?\r?\n")
 _YAML_TAGS = re.compile(rb"(?:[!&][^\s,\[\]{}]{0,200}[ \t]+)+(?=\S)|(?:[!&][^\s,\[\]{}]{0,200}[ \t]*)+(?=\r?\n)")
 _YAML_REFERENCE = re.compile(
     rb"(?i)!(?:ref|sub|getatt|importvalue|findinmap|join|select|if|env|env_var|secret|reference|include\w*)\b"
 )
-_NO_VALUE = re.compile(rb"[ \t]*(?:#(?:[ \t#][^\n]*)?)?\r?\n")  # a value may follow on the lines below
+_NO_VALUE = re.compile(rb"[ \t]*(?:#(?:[ \t#][^\n]{0,2000})?)?\r?\n")  # a value may follow on the lines below
 _MEMBER_LINE = re.compile(
     rb"[ \t]*(?:-(?:[ \t]|\r?$)|[\"']?[\w./-]+[\"']?[ \t]*(?:[:=](?:[ \t\r\n]|$))|[{}\[\]<#])", re.M
 )
@@ -207,9 +209,12 @@ def _line_value(text: bytes, begins: int, named: Named, *, folds: bool) -> list[
         value = value[:-1].rstrip()
     if _COMMENT.fullmatch(value) or not is_setting(value.decode("utf-8", "replace"), strong=named.strong):
         return []
+    if end - begins >= MAX_SECRET_BYTES:  # so much of it was looked at; all of it is the value
+        end = whole_line_end(text, end)
+        value = text[begins:end].rstrip()
     spans = [(begins, begins + len(value))]
     while value.endswith(b"\\") and end < len(text):
-        begins, end = end + 1, line_end(text, end + 1)
+        begins, end = end + 1, whole_line_end(text, end + 1)
         value = text[begins:end].rstrip()
         spans.append((begins, end))
     return [*spans, *_folded_lines(text, named.starts, end + 1)] if folds and len(spans) == 1 else spans
@@ -223,24 +228,27 @@ def _folded_lines(text: bytes, name_at: int, at: int) -> Iterator[Span]:
         yield start, end
 
 
-def _values_below(text: bytes, at: int, named: Named) -> list[Span]:
+def _values_below(text: bytes, at: int, named: Named) -> Iterable[Span]:
     """Find a value that begins on the line below its name: a plain text, the items of a list, or a record."""
     end = line_end(text, at)
-    lines = list(_folded_lines(text, named.starts, end + 1))
-    if lines:
-        value = b" ".join(text[start:end].strip() for start, end in lines).decode("utf-8", "replace")
-        return lines if is_setting(value, strong=named.strong) else []
+    lines = _folded_lines(text, named.starts, end + 1)
+    if first := list(islice(lines, MAX_VALUE_CHARS)):  # of so many lines a longer value is made, which is a secret
+        value = b" ".join(text[start:end].strip() for start, end in first).decode("utf-8", "replace")
+        return chain(first, lines) if is_setting(value, strong=named.strong) else ()
     below = _next_deeper(text, named.starts, end + 1)
     if below is None:
-        return []
-    spans, item = list[Span](), _ITEM_VALUE.match(text, below)
-    if item is not None and not _LISTS_NAMES.fullmatch(named.name):
-        for start, stop in _block_lines(text, named.starts, below):
-            if (item := _ITEM_VALUE.match(text, start, stop)) is None or _MEMBER_LINE.match(text, item.end()):
-                return spans
-            spans += _plain_value(text, item.end(), named)
-        return spans
+        return ()
+    if _ITEM_VALUE.match(text, below) is not None and not _LISTS_NAMES.fullmatch(named.name):
+        return _item_values(text, below, named)
     return _member_values(text, at, named)
+
+
+def _item_values(text: bytes, at: int, named: Named) -> Iterator[Span]:
+    """Yield the values of a list of plain ones that begins at a line."""
+    for start, stop in _block_lines(text, named.starts, at):
+        if (item := _ITEM_VALUE.match(text, start, stop)) is None or _MEMBER_LINE.match(text, item.end()):
+            return
+        yield from _plain_value(text, item.end(), named)
 
 
 def _values_within(text: bytes, begins: int, named: Named) -> list[Span]:
@@ -330,8 +338,8 @@ def _block_lines(text: bytes, name_at: int, at: int) -> Iterator[Span]:
     """Yield the lines of an indented YAML block, which are deeper than the line of its name."""
     depth = indent_of(text, line_start(text, name_at))
     while at < len(text):
-        end = line_end(text, at)
-        line = text[at:end]
+        end = whole_line_end(text, at)
+        line = text[at : at + MAX_SECRET_BYTES] if end - at > MAX_SECRET_BYTES else text[at:end]
         if line.strip() and len(line) - len(line.lstrip(b" \t")) <= depth:
             return
         yield at, end

@@ -32,7 +32,7 @@ a text keeps its lines when it is masked.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from heapq import heappop, heappush
 from typing import Any
@@ -83,7 +83,7 @@ from kairos_mcp.core.secret_pairs import (
     judge_pair,
     judge_tag,
 )
-from kairos_mcp.core.secret_spans import Span, drop_masked, line_end, merge_spans
+from kairos_mcp.core.secret_spans import Span, drop_masked, join_lines, merge_spans, whole_line_end
 from kairos_mcp.core.secret_values import (
     HEADERS,
     STRONG,
@@ -95,7 +95,6 @@ from kairos_mcp.core.secret_values import (
 )
 
 MAX_JUDGED = 20_000  # matches of a form in one text, and their values; then the rest of their lines is masked unseen
-JudgedMatches = dict[int, int]  # how many, by the number of their form
 _MAX_MEM = 64 << 20
 _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or no ending, counts as settings
     r"pyi?|pyx|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cxx|hpp|hh?|cs|go|rs|java|kts?|scala|rb|php|p[lm]|lua|swift|mm?|r|jl|sql|"
@@ -161,33 +160,57 @@ def is_source(path: str) -> bool:
     return bool(name) and _SOURCE_ENDINGS.fullmatch(ending.casefold()) is not None
 
 
-def find_secrets(text: bytes, *, settings: bool = False, judged: JudgedMatches | None = None) -> list[Span]:
+def find_secrets(text: bytes, *, settings: bool = False) -> list[Span]:
     """Return where secrets stand in a text, in order, apart from each other and each within one line.
 
-    `settings`: it is a file of settings, in which every value beside the name of a secret is one. `judged` counts on
-    through the pieces of one text.
+    `settings`: it is a file of settings, in which every value beside the name of a secret is one.
     """
-    if _trigger().search(text) is None:
-        return []
-    found: list[Span] = []
-    judged = {} if judged is None else judged
-    for number, (pattern, judge) in enumerate(_forms()):
-        ahead, count = list[Span](), judged.get(number, 0)
-        for match in pattern.finditer(text):
-            if _lies_within(match.start(), ahead):  # what stands within a secret is none by itself
-                continue
-            count += 1
-            if count > MAX_JUDGED:
-                new = [(match.end(), line_end(text, match.end()))]
-            else:
-                new = list(judge(text, match, settings))
-                count += len(new[1:])  # what a list or a record holds
-            found += new
-            for span in new:
-                heappush(ahead, span)
-        judged[number] = count
-    found += find_key_blocks(text, _pem().finditer(text))
+    found = SecretSearch(text, settings=settings).find_until(len(text))
     return drop_masked(text, merge_spans(text, found)) if found else []
+
+
+class SecretSearch:
+    """Searches a text for secrets as far as asked, and later goes on from there.
+
+    Each form is matched and judged on the whole text. So a secret is found to its end, however far that is, and no
+    border between two steps of the search changes what is found.
+    """
+
+    def __init__(self, text: bytes, *, settings: bool) -> None:
+        self._searches: list[Iterator[tuple[int, list[Span]]]] = []
+        if _trigger().search(text) is not None:
+            self._searches += (_search_form(text, pattern, judge, settings) for pattern, judge in _forms())
+            blocks = find_key_blocks(text, _pem().finditer(text))
+            self._searches.append((block[0], [block]) for block in blocks)
+
+    def find_until(self, limit: int) -> list[Span]:
+        """Return the spans of all matches that begin before a place and were not returned yet, and perhaps of later
+        ones. A span may reach over several lines, and spans may meet."""
+        found: list[Span] = []
+        for search in self._searches:
+            for begins, spans in search:
+                found += spans
+                if begins >= limit:
+                    break
+        return found
+
+
+def _search_form(
+    text: bytes, pattern: Any, judge: Callable[[bytes, Any, bool], Iterable[Span]], settings: bool
+) -> Iterator[tuple[int, list[Span]]]:
+    """Yield where each match of a form begins, and the secrets in it. What stands within a secret is none by itself."""
+    ahead, count = list[Span](), 0
+    for match in pattern.finditer(text):
+        if _lies_within(match.start(), ahead):
+            continue
+        count += 1
+        unseen = count > MAX_JUDGED
+        found = [(match.end(), whole_line_end(text, match.end()))] if unseen else judge(text, match, settings)
+        spans = join_lines(text, found)
+        count += len(spans[1:])  # what a list or a record holds
+        for span in spans:
+            heappush(ahead, span)
+        yield match.start(), spans
 
 
 def _lies_within(at: int, ahead: list[Span]) -> bool:

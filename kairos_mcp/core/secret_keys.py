@@ -24,6 +24,7 @@ _KEY_LINE = re.compile(  # base64, the last line of it, a header of the key, or 
     rb"[^A-Za-z0-9+/=\n]{0,40}(?:[A-Za-z0-9+/=\\]{4,}|[A-Z][A-Za-z-]{1,40}: [^\n]{0,400}|)"
     rb"(?:\\n)?[\"',;+\\]{0,4}[ \t\r]*"
 )
+_KEY_TAIL = re.compile(rb"[A-Za-z0-9+/=\\\"',;+ \t\r\n]*")  # the rest of a key, also of one in a single long line
 _KEY_MATERIAL = re.compile(rb"[A-Za-z0-9+/=]{16,}|^[^A-Za-z0-9+/=\n]{0,40}[A-Za-z0-9+/=]{4,}[ \t\r]*$", re.MULTILINE)
 
 
@@ -43,10 +44,10 @@ def find_key_blocks(text: bytes, begins: Iterable[Any]) -> Iterator[Span]:
             closes = found if found >= 0 else len(text) + MAX_SECRET_BYTES
         if closes + len(_END) > at + MAX_SECRET_BYTES:
             reached = _follow_key_lines(text, at)
+            if reached < closes < reached + MAX_SECRET_BYTES and _KEY_TAIL.fullmatch(text, reached, closes):
+                reached = _end_of(text, closes)
         elif _KEY_MATERIAL.search(text, at, closes) is not None:
-            end = closes + len(_END)
-            ends = text.find(b"-----", end, end + 60)
-            reached = line_end(text, end) if ends < 0 else ends + 5
+            reached = _end_of(text, closes)
         else:
             reached = closes  # a later BEGIN before this END has no key material either
             continue
@@ -54,12 +55,19 @@ def find_key_blocks(text: bytes, begins: Iterable[Any]) -> Iterator[Span]:
             yield start, reached
 
 
+def _end_of(text: bytes, closes: int) -> int:
+    """Return where an END line ends that begins at a place."""
+    at = closes + len(_END)
+    ends = text.find(b"-----", at, at + 60)
+    return line_end(text, at) if ends < 0 else ends + 5
+
+
 def _follow_key_lines(text: bytes, at: int) -> int:
     """Return where the key material that follows a BEGIN line ends, 0 where none does."""
     end = rest = line_end(text, at)
     if not _KEY_LINE.fullmatch(text, at, rest):
         return 0
-    while rest < len(text) and rest - at < MAX_SECRET_BYTES:
+    while rest < len(text):
         following = line_end(text, rest + 1)
         if not _KEY_LINE.fullmatch(text, rest + 1, following):
             break
@@ -107,7 +115,7 @@ def judge_base64(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
         return ()
     start, end = match.span(1)
     at = line_end(text, end)
-    while at < len(text) and at - start < MAX_SECRET_BYTES:
+    while at < len(text):
         following = line_end(text, at + 1)
         line = text[at + 1 : following]
         if not line.strip() or not _KEY_LINE.fullmatch(line):

@@ -10,9 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kairos_mcp.core.secret_spans import Span, line_end
+from kairos_mcp.core.secret_spans import Span
 
 PREFIX = re.compile(rb"(?:[bBrRfFuUNE$@]{1,2})?(\\{0,2})(\"\"\"|'''|[\"'`])")
+MAX_PIECES = (
+    1_000  # of one text; from there on what stands between them is taken with them, so that they need no memory
+)
 _RAW = re.compile(rb"(?:[bBuU]?[rR][bB]?)?(#{1,3})\"")  # of Rust: r#"…"#
 _NEXT_PIECE = re.compile(
     rb"[ \t]*(?:\\?\r?\n[ \t]*)?(?:[+&][ \t]*(?:\\?\r?\n[ \t]*)?)(?=[\"'`])|(?<=')(?=')|[ \t]+(?=[\"'])"
@@ -27,19 +30,20 @@ def find_quoted(text: bytes, opened: Any, settings: bool) -> Span:
     """
     escape, quote = opened.group(1), opened.group(2)
     start = opened.end()
-    ends = line_end(text, start)
     has_lines = len(quote) == 3 or (settings and quote != b"`")
-    marker = escape + quote
     escapes = not escape and (quote != b"'" or not settings)
-    closed = _find_closing(text, marker, start, len(text) if has_lines else ends, escapes)
-    return (start, ends) if closed < 0 else (start, closed)
+    closed = _find_closing(text, escape + quote, start, escapes)
+    if closed >= 0 and has_lines:
+        return start, closed
+    ends = text.find(b"\n", start, len(text) if closed < 0 else closed)
+    return start, ends if ends >= 0 else closed if closed >= 0 else len(text)
 
 
-def _find_closing(text: bytes, marker: bytes, start: int, limit: int, escapes: bool) -> int:
+def _find_closing(text: bytes, marker: bytes, start: int, escapes: bool) -> int:
     """Return where the closing quote begins; -1 where there is none. `escapes`: a backslash makes a quote a letter."""
-    at = text.find(marker, start, limit)
+    at = text.find(marker, start)
     while escapes and at >= 0 and _is_escaped(text, start, at):
-        at = text.find(marker, at + 1, limit)
+        at = text.find(marker, at + 1)
     return at
 
 
@@ -52,13 +56,19 @@ def _is_escaped(text: bytes, start: int, at: int) -> bool:
 
 
 def find_pieces(text: bytes, end: int, *, in_brackets: bool) -> Iterator[Span]:
-    """Yield the quoted texts that are joined to the one whose content ends at `end`."""
-    following = _NEXT_IN_BRACKETS if in_brackets else _NEXT_PIECE
+    """Yield the quoted texts that are joined to the one whose content ends at `end`. All beyond MAX_PIECES are one."""
+    following, begins, count = _NEXT_IN_BRACKETS if in_brackets else _NEXT_PIECE, -1, 0
     while text[end : end + 1] in (b'"', b"'", b"`"):
         closes = end + (3 if text[end : end + 3] in (b'"""', b"'''") else 1)
         joined = following.match(text, closes)
         opened = None if joined is None else PREFIX.match(text, joined.end())
         if opened is None:
-            return
+            break
         start, end = find_quoted(text, opened, settings=False)
-        yield start, end
+        count += 1
+        if count <= MAX_PIECES:
+            yield start, end
+        elif begins < 0:
+            begins = start
+    if begins >= 0:
+        yield begins, end

@@ -1,6 +1,7 @@
 """Spans of secrets in a text: joined where they meet, each within one line; and where a line begins and ends.
 
-Lines are looked at as far as the longest secret: so a text of one line takes no longer than another.
+Lines are looked at as far as MAX_SECRET_BYTES, so that a text of one line takes no longer than another. What is found
+to be a secret is masked to its end, however far that is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from kairos_mcp.core.secret_forms import MASK
 
 Span = tuple[int, int]  # in bytes: from, to (excluded)
 SPAN_BYTES = 16  # that a span takes in `Spans`
-MAX_SECRET_BYTES = 16 << 10  # a private key with its lines is shorter; of a longer line, so much is looked at
+MAX_SECRET_BYTES = 16 << 10  # of a longer line, or around a place, so much is looked at to tell what a value is
+_NEWLINE = 0x0A
+_MASK = MASK.encode()
 
 
 class Spans(Sequence[Span]):
@@ -62,22 +65,43 @@ def spans_between(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]
 
 def merge_spans(text: bytes, spans: Iterable[Span]) -> list[Span]:
     """Return spans in order, joined where they meet, split at the ends of lines, without blanks around."""
-    joined: list[list[int]] = []
+    return [line for start, end in join_spans(spans) for line in split_lines(text, start, end)]
+
+
+def join_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, joined where they meet."""
+    joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
-            joined[-1][1] = max(joined[-1][1], end)
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         elif start < end:
-            joined.append([start, end])
-    return [line for start, end in joined for line in _split_lines(text, start, end)]
+            joined.append((start, end))
+    return joined
+
+
+def join_lines(text: bytes, spans: Iterable[Span]) -> list[Span]:
+    """Return spans with those joined that follow each other on adjacent lines: a block is one span, however long."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and (start == joined[-1][1] or (start == joined[-1][1] + 1 and text[start - 1] == _NEWLINE)):
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def drop_masked(text: bytes, spans: Iterable[Span]) -> list[Span]:
     """Return spans without those that hold the mask already."""
-    masked = MASK.encode()
-    return [(start, end) for start, end in spans if text[start:end] != masked]
+    return [(start, end) for start, end in spans if not is_masked(text, start, end)]
 
 
-def _split_lines(text: bytes, start: int, end: int) -> Iterator[Span]:
+def is_masked(text: bytes, start: int, end: int) -> bool:
+    """Whether nothing but the mask stands there."""
+    return end - start == len(_MASK) and text[start:end] == _MASK
+
+
+def split_lines(text: bytes, start: int, end: int) -> Iterator[Span]:
+    """Yield the parts of a span that lie in one line each, without blanks around."""
     at = start
     while at < end:
         newline = text.find(b"\n", at, end)
@@ -94,6 +118,12 @@ def line_end(text: bytes, at: int) -> int:
     """Return where the line ends, or of a long one where it is looked at no further."""
     end = text.find(b"\n", at, at + MAX_SECRET_BYTES)
     return min(len(text), at + MAX_SECRET_BYTES) if end < 0 else end
+
+
+def whole_line_end(text: bytes, at: int) -> int:
+    """Return where the line ends, however long it is: for what is masked up to there, and so looked at once."""
+    end = text.find(b"\n", at)
+    return len(text) if end < 0 else end
 
 
 def line_start(text: bytes, at: int) -> int:

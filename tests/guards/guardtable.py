@@ -56,6 +56,7 @@ RIGHTS = "approvals/test_rights.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
+LONG = "secrets/test_long_secrets.py::test_a_long_secret_is_masked_to_its_end"
 FORMS_IN_FILES = "secrets/test_forms_in_files.py::test_"
 EVERY_FIELD = "secrets/test_every_field.py::test_a_secret_in_any_field_of_"
 FOREIGN_FOLDERS = "commands/test_foreign_folders.py::test_"
@@ -2520,7 +2521,7 @@ OUTSIDE = (
         "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself",
     ),
     Guard(
-        "find_secrets",
+        "SecretSearch.__init__",
         replaced("_forms()", "_forms()[1:]"),
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),
@@ -2552,7 +2553,7 @@ OUTSIDE = (
     ),
     Guard(
         "find_quoted",
-        replaced("len(text) if has_lines else ends", "ends"),
+        replaced("closed >= 0 and has_lines", "0 <= closed < start + 600 and has_lines"),
         FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
     ),
     Guard(
@@ -2560,14 +2561,19 @@ OUTSIDE = (
         replaced("at < len(text)", "at < min(len(text), 600)"),
         FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
     ),
+    Guard("_block_lines", replaced("whole_line_end", "line_end"), LONG + "[a block of one line]"),
+    Guard("_line_value", never("end - begins >= MAX_SECRET_BYTES"), LONG + "[a line]"),
+    Guard("_follow_key_lines", replaced("rest < len(text)", "rest < min(len(text), at + 16384)"), LONG + "[a key]"),
+    Guard("find_key_blocks", never("reached < closes < reached + MAX_SECRET_BYTES"), LONG + "[a key in one line]"),
+    Guard("mask_in_pieces", replaced("[span for span in found if span[1] > end]", "[]"), LONG + "[a quoted text]"),
     Guard(
-        "find_secrets",
+        "_search_form",
         replaced("_lies_within(match.start(), ahead)", "match.start() < max((end for _, end in ahead), default=0)"),
         FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
     ),
     Guard(
-        "find_secrets",
-        without("count += len(new[1:])"),
+        "_search_form",
+        without("count += len(spans[1:])"),
         FORMS_IN_FILES + "the_lists_in_a_list_are_counted_with_what_they_hold",
     ),
     Guard(
@@ -2605,8 +2611,8 @@ OUTSIDE = (
         "secrets/test_masking.py::test_the_secrets_of_a_large_file_take_little_memory",
     ),
     Guard(
-        "_find_in_piece",
-        without("judged=judged"),
+        "_search_form",
+        never("count > MAX_JUDGED"),
         "secrets/test_masking.py::test_places_are_counted_through_all_pieces_of_a_file",
     ),
     Guard(

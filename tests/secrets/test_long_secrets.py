@@ -1,0 +1,95 @@
+"""The law of long secrets: one of any length is masked to its end, wherever a piece of a large file ends within it."""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+
+from kairos_mcp.core.masked_file import PIECE_BYTES
+from kairos_mcp.core.redaction import Redactor
+
+KEY_HEAD = base64.b64encode(bytes.fromhex("308204a40201000282010100")).decode()
+WORD = re.compile(r"Zq7k\d{6}")
+Lines = list[str]  # of a value: words that occur nowhere else
+
+
+def _pem(lines: Lines) -> Lines:
+    return [line.replace(" ", "") * 3 for line in lines]
+
+
+FORMS: dict[str, tuple[str, Callable[[Lines], str]]] = {
+    "a line": ("a.properties", lambda lines: "db.password=" + "".join(lines) + "\n"),
+    "a line of YAML": ("a.yaml", lambda lines: "password: " + " ".join(lines) + "\n"),
+    "a folded line": ("a.yaml", lambda lines: "db:\n  password: " + "\n    ".join(lines) + "\n"),
+    "lines below": ("a.yaml", lambda lines: "db:\n  password:\n    " + "\n    ".join(lines) + "\n"),
+    "a block": ("a.yaml", lambda lines: "db:\n  password: |\n    " + "\n    ".join(lines) + "\n"),
+    "a block of one line": ("a.yaml", lambda lines: "password: >\n  " + " ".join(lines) + "\n"),
+    "a list": ("a.yaml", lambda lines: "passwords:\n  - " + "\n  - ".join(lines) + "\n"),
+    "a quoted text": ("a.json", lambda lines: '{"password": "' + "\\n".join(lines) + '"}\n'),
+    "a quoted text of lines": ("run.sh", lambda lines: "export DB_PASSWORD='" + "\n".join(lines) + "'\n"),
+    "three quotes": ("a.toml", lambda lines: 'password = """\n' + "\n".join(lines) + '"""\n'),
+    "three quotes in code": ("a.py", lambda lines: 'DB_PASSWORD = """\n' + "\n".join(lines) + '"""\n'),
+    "a quoted line in code": ("a.js", lambda lines: 'const api_key = "' + "".join(lines) + '";\n'),
+    "pieces in code": ("a.js", lambda lines: 'DB_PASSWORD = "' + '" +\n  "'.join(lines) + '";\n'),
+    "an element": ("a.xml", lambda lines: "<a>\n<password>" + "\n".join(lines) + "</password>\n</a>\n"),
+    "continued lines": ("a.properties", lambda lines: "password = " + "\\\n  ".join(lines) + "\n"),
+    "a file like .env": (".env", lambda lines: 'A="' + "\n".join(lines) + '"\n'),
+    "a cell": ("a.csv", lambda lines: 'id,password\n1,"' + "\n".join(lines) + '"\n'),
+    "a key": (
+        "a.md",
+        lambda lines: (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n"
+            + "\n".join(_pem(lines))
+            + "\n-----END PGP PRIVATE KEY BLOCK-----\n"
+        ),
+    ),
+    "a key without its end": ("a.md", lambda lines: "-----BEGIN PRIVATE KEY-----\n" + "\n".join(_pem(lines)) + "\n\n"),
+    "a key in one line": (
+        "a.py",
+        lambda lines: "\\n".join(['x = "-----BEGIN PRIVATE KEY-----', *_pem(lines), '-----END PRIVATE KEY-----\\n"\n']),
+    ),
+    "a key without its lines": (
+        "a.md",
+        lambda lines: "\n".join([KEY_HEAD + "A" * (64 - len(KEY_HEAD)), *_pem(lines)]) + "\n\n",
+    ),
+}
+SIZES = (200, 20_000, 70_000, 600_000)
+BORDERS = (-1, 0, 1, 9, 500, 16_000, 17_000, 40_000, 250_000, 599_000)  # bytes of the secret in the piece before
+
+
+def check_long_secret(form: str, size: int, before: int) -> None:
+    path, write = FORMS[form]
+    count = size // (30 if "key" in form and "api" not in form else 22)
+    text = write([f"Zq7k{n:06d} Zq7k{n:06d}" if path != "a.md" else f"Zq7k{n:06d}" for n in range(count)])
+    head = "id,password\n" if form == "a cell" else ""
+    filler = max(0, PIECE_BYTES - before - len(head))
+    lines = "1,\n" if form == "a cell" else "x\n"
+    content = (
+        head + lines * (filler // len(lines)) + "\n" * (filler % len(lines)) + text.removeprefix(head) + "y\n"
+    ).encode()
+    masked = Redactor().mask_file(path, content)
+    shown = masked.shown.decode()
+    assert WORD.search(shown) is None, (form, size, before)
+    assert shown.count("\n") == content.count(b"\n")
+    assert shown.endswith("y\n") or form.startswith("a cell"), "what follows is shown"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_secret_is_masked_to_its_end(form: str) -> None:
+    chance = random.Random(form)
+    check_long_secret(form, 70_000, chance.choice((9, 500)))
+    check_long_secret(form, 70_000, chance.choice((17_000, 40_000)))
+    check_long_secret(form, 20_000, 250_000)
+
+
+@pytest.mark.slow
+def test_a_secret_of_any_length_is_masked_wherever_a_piece_ends() -> None:
+    for form in FORMS:
+        for size in SIZES:
+            for before in BORDERS:
+                if before < size:
+                    check_long_secret(form, size, before)
