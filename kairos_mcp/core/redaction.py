@@ -25,7 +25,7 @@ from kairos_mcp.core.secret_forms import (
     encoded_patterns,
 )
 from kairos_mcp.core.secret_grammar import SecretSearch, compile_patterns, find_secrets, is_source
-from kairos_mcp.core.secret_spans import Span, Spans
+from kairos_mcp.core.secret_spans import Span
 from kairos_mcp.core.secret_values import ONE_CLASS_CHARS, is_set_secret, is_variable, looks_like_key, names_key
 
 BESIDE_CUT_CHARS = 16 * 1024  # on each side of a cut, searched for a secret that it would part
