@@ -193,7 +193,7 @@ OURS = {
     "server/tasks.py",
     "settings/proposal.py",
     "settings/tables.py",
-    "specs/load.py",
+    "specs/ooda.py",
     "store/rows.py",
     "store/tasks.py",
     "tools/commands/interrupted_command.py",
