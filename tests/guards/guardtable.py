@@ -2561,6 +2561,11 @@ OUTSIDE = (
         replaced("at < len(text)", "at < min(len(text), 600)"),
         FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
     ),
+    Guard(
+        "fetch:read_body",
+        never("begins < len(kept)"),
+        "net/test_fetch.py::test_a_body_is_not_cut_within_a_known_key[0-12]",
+    ),
     Guard("_block_lines", replaced("whole_line_end", "line_end"), LONG + "[a block of one line]"),
     Guard("_line_value", never("end - begins >= MAX_SECRET_BYTES"), LONG + "[a line]"),
     Guard("_follow_key_lines", replaced("rest < len(text)", "rest < min(len(text), at + 16384)"), LONG + "[a key]"),

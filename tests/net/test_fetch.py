@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,16 @@ from support.network import Names, Peer, call_net_tool, egress_to, leads_to, mak
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.fetch import FETCH_SPEC, classify_fetch, fetch_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import preview_call
+from kairos_mcp.tools.tool import call_tool, preview_call
 
+KNOWN_KEY = "kq-4711-zX9+/pLm=c0ffee"
 LISTED = HttpClient(rules("docs.test", "*.open.test", "127.0.0.1:8080"), rules("127.0.0.1:8080", "127.0.0.1:9090"))
 
 
@@ -216,6 +219,16 @@ def test_a_body_that_was_cut_says_so(web: Peer) -> None:
     result = call_net_tool(fetch_tool(egress_to(web, body_bytes=1000)), url=web.url())
     assert "only the first 1,000 bytes were read; there are more" in result.data["notes"]
     assert result.content.endswith("\n" + "x" * 1000)
+
+
+@pytest.mark.parametrize("before", [1, 12, len(KNOWN_KEY) - 1])
+@pytest.mark.parametrize("following", [0, 5_000, 100_000])
+def test_a_body_is_not_cut_within_a_known_key(web: Peer, before: int, following: int) -> None:
+    web.will(text("." * (1000 - before) + KNOWN_KEY + "x" * following))
+    ctx = replace(make_ctx(), find_parted=Redactor([KNOWN_KEY]).find_parted)
+    result = call_tool(fetch_tool(egress_to(web, body_bytes=1000)), {"url": web.url()}, ctx)
+    assert "only the first 1,000 bytes were read; there are more" in result.data["notes"]
+    assert result.content.endswith("\n" + "." * (1000 - before))
 
 
 def test_a_header_of_the_reply_can_not_look_like_more(web: Peer) -> None:

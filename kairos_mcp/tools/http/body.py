@@ -19,6 +19,7 @@ SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as git has it
 META_BYTES = 1024  # where HTML states its charset
 ENCODINGS = {"": 0, "identity": 0, "gzip": 1, "x-gzip": 1, "deflate": 1}
 STEP_BYTES = 64 * 1024
+BESIDE_CUT_BYTES = 16 * 1024  # behind the bound, read to find the secret that it would part
 
 _CHARSETS = re.compile(
     r"utf-?(8|(16|32)(-?[lb]e)?)|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|(windows|cp)-?125[0-8]|"
@@ -34,10 +35,12 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 
 @dataclass(frozen=True, slots=True)
 class UnpackedBody:
-    """An unpacked body; `cut` means that only its beginning was read, up to the bound."""
+    """An unpacked body; `cut` means that only its beginning was read, up to the bound. `following`: what came behind
+    the bound, in which a secret may end that the bound would part."""
 
     content: bytes
     cut: bool = False
+    following: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,17 @@ def unpack_body(head: ReplyHead, chunks: Iterable[bytes], limit: int) -> Unpacke
         if unpacker is None:
             content += chunk
         else:
-            unpacker.add(chunk, content, limit)
+            unpacker.add(chunk, content, limit + BESIDE_CUT_BYTES)
         # Both are bounded, since a packed body may be endless and yet unpack to nothing.
-        if len(content) > limit or received > limit + STEP_BYTES:
-            return UnpackedBody(bytes(content[:limit]), cut=True)
+        if len(content) > limit + BESIDE_CUT_BYTES or received > limit + STEP_BYTES:
+            return _cut_body(content, limit)
     if unpacker is not None and not unpacker.is_complete and received:
         raise Unreachable("The body broke off.", "Try again later.")
-    return UnpackedBody(bytes(content))
+    return UnpackedBody(bytes(content)) if len(content) <= limit else _cut_body(content, limit)
+
+
+def _cut_body(content: bytearray, limit: int) -> UnpackedBody:
+    return UnpackedBody(bytes(content[:limit]), True, bytes(content[limit : limit + BESIDE_CUT_BYTES]))
 
 
 class _Unpacker:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import EgressDenied, HttpError
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.urls import URL_CHARS, parse_url
 from kairos_mcp.settings.settings import GateVerdict
 from kairos_mcp.tools.http.addresses import describe_local
@@ -83,7 +85,7 @@ def fetch_tool(client: HttpClient) -> Tool:
     def http_fetch(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         outgoing = _build_request(arguments)
         reply = client.send(outgoing, ctx.deadline, ctx.stop, ctx.recheck_for(FETCH_SPEC.effect))
-        return format_reply(outgoing, reply)
+        return format_reply(outgoing, reply, ctx.find_parted)
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
         outgoing = _build_request(arguments)
@@ -108,9 +110,9 @@ def format_request(request: HttpRequest) -> str:
     return "\n".join([*lines, *(["", body] if body else [])])
 
 
-def format_reply(request: HttpRequest, reply: HttpReply) -> ToolResult:
+def format_reply(request: HttpRequest, reply: HttpReply, find_parted: FindParted) -> ToolResult:
     """Turn a reply into a result for a model. A status other than 2xx is a failure, which shows the body too."""
-    text = read_body(reply)
+    text = read_body(reply, find_parted)
     notes = body_notes(reply, text)
     data: JsonObject = {
         "url": str(reply.url),
@@ -147,8 +149,17 @@ def reply_result(request: HttpRequest, reply: HttpReply, content: str, data: Jso
     return ToolResult(shown, is_error=True, data=failure | {"retryable": is_retryable} | data, code=error.code)
 
 
-def read_body(reply: HttpReply) -> BodyText:
-    return decode_body(reply.body.content, reply.head.header("content-type"))
+def read_body(reply: HttpReply, find_parted: FindParted) -> BodyText:
+    """Decode a body. A secret that its bound would part is left out: half of it is found by no later search."""
+    kind, body = reply.head.header("content-type"), reply.body
+    decoded = decode_body(body.content, kind)
+    if not body.following or decoded.text is None:
+        return decoded
+    whole, kept = decode_body(body.content + body.following, kind).text, decoded.text.rstrip("\ufffd")
+    if whole is None or not whole.startswith(kept):  # another charset is found with what follows
+        return decoded
+    begins, _ = find_parted(whole, len(kept))
+    return replace(decoded, text=kept[:begins]) if begins < len(kept) else decoded
 
 
 def body_notes(reply: HttpReply, text: BodyText) -> list[str]:

@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, Kair
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.urls import parse_url
 from kairos_mcp.settings.http_definition import HttpDefinition, Parameter, fill_secrets
 from kairos_mcp.tools.http.addresses import describe_local
@@ -50,7 +51,7 @@ def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: Re
         request, redactor = build_request(definition, arguments, secrets), _CallRedactor(secrets)
         try:
             reply = client.send(request, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
-            return redactor.result(_tool_result(definition, request, reply))
+            return redactor.result(_tool_result(definition, request, reply, ctx.find_parted))
         except KairosError as error:
             raise type(error)(redactor.text(error.message), redactor.text(error.hint)) from None
 
@@ -174,9 +175,11 @@ class _CallRedactor:
         return replace(result, content=self.text(result.content), data=redacted_data)
 
 
-def _tool_result(definition: HttpDefinition, request: HttpRequest, reply: HttpReply) -> ToolResult:
+def _tool_result(
+    definition: HttpDefinition, request: HttpRequest, reply: HttpReply, find_parted: FindParted
+) -> ToolResult:
     """Build the result: the part of the body that the definition points at, else all; a failure for no 2xx status."""
-    text = read_body(reply)
+    text = read_body(reply, find_parted)
     notes = body_notes(reply, text)
     data: JsonObject = {
         "url": str(reply.url),
