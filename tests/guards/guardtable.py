@@ -238,6 +238,11 @@ IN_THE_TERMINAL = (
         EVENTS + "the_lines_of_an_event_are_bounded",
     ),
     Guard(
+        "index_of",
+        never("text.isdecimal()"),
+        "providers/test_deviating_calls.py::test_calls_that_come_in_pieces_are_put_together[indexes as texts-1]",
+    ),
+    Guard(
         "_begins_another",
         without("given_id != call.fields['id']"),
         CALLS + "calls_that_come_in_pieces_are_put_together[index 0 for both, in pieces-1]",

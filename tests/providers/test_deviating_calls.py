@@ -121,6 +121,8 @@ PIECES: list[tuple[str, list[dict[str, Any]], Any]] = [
     ("an object as arguments", [piece(0, "x1", "read_file", A), piece(0, "x2", "read_file", B)], TWO),
     ("interleaved", [piece(0, "x1", "read_file", JSON_A[:4]), piece(1, "x2", "read_file", JSON_B[:4]),
                      piece(0, None, None, JSON_A[4:]), piece(1, None, None, JSON_B[4:])], TWO),
+    ("indexes as texts", [piece("0", "x1", "read_file", JSON_A[:4]), piece("1", "x2", "read_file", JSON_B[:4]),
+                          piece("0", None, None, JSON_A[4:]), piece("1", None, None, JSON_B[4:])], TWO),
     ("indexes from 1", [piece(1, "x1", "read_file", JSON_A), piece(2, "x2", "read_file", JSON_B)], TWO),
     ("an index with a gap", [piece(0, "x1", "read_file", JSON_A), piece(5, "x2", "read_file", JSON_B)], TWO),
     ("ids alike under two indexes", [piece(0, "x1", "read_file", JSON_A), piece(1, "x1", "read_file", JSON_B)],
@@ -259,3 +261,17 @@ def test_thinking_is_not_heard_as_the_answer(text: str, size: int) -> None:
     deltas = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
     taken = taken_of(events([*map(chunk, deltas), chunk({}, "stop")]))
     assert taken.heard == (text if not text.lstrip().startswith("<think>") else "Well.")
+
+
+@pytest.mark.parametrize("arguments", [JSON_A, A], ids=["a text", "an object"])
+@pytest.mark.parametrize("zero", [0, "0"])
+def test_blocks_whose_indexes_are_texts_or_whose_input_is_an_object_are_put_together(zero: Any, arguments: Any) -> None:
+    one = type(zero)(1)
+    values: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m1"}}]
+    for at, name in ((zero, "x1"), (one, "x2")):
+        values.append({"type": "content_block_start", "index": at, "content_block": use(id=name, input={})})
+    for at, given in ((zero, arguments), (one, JSON_B)):
+        delta = {"type": "input_json_delta", "partial_json": given}
+        values.append({"type": "content_block_delta", "index": at, "delta": delta})
+    values += [{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+    assert taken_of(events(values, done=False), MESSAGES).calls == TWO

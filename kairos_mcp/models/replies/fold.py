@@ -46,6 +46,11 @@ def end_in_error(
 
 
 def index_of(event: JsonObject) -> int | None:
-    """Return the index that an event names, or None."""
-    index = event.get("index")
-    return index if isinstance(index, int) else None
+    """Return the index that an event names, or None. Some servers send it as a text."""
+    match event.get("index"):
+        case int(index):
+            return index
+        case str(text) if text.isdecimal():
+            return int(text[:9])
+        case _:
+            return None

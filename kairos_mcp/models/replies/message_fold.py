@@ -95,6 +95,8 @@ class MessageFold:
                 self._block(index, "thinking")["signature"] = signature
             case {"partial_json": str(piece)}:
                 self._block(index, "tool_use").setdefault("pieces", []).append(piece)
+            case {"partial_json": dict(arguments)} if arguments:  # all of them at once
+                self._block(index, "tool_use")["input"] = arguments
             case _:
                 pass
 
