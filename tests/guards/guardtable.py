@@ -243,6 +243,11 @@ IN_THE_TERMINAL = (
         "providers/test_deviating_calls.py::test_calls_that_come_in_pieces_are_put_together[indexes as texts-1]",
     ),
     Guard(
+        "ChatFold.take",
+        never("self._is_other_answer(choice)"),
+        "providers/test_deviating_calls.py::test_a_further_answer_in_a_stream_is_not_mixed_into_the_first",
+    ),
+    Guard(
         "_begins_another",
         without("given_id != call.fields['id']"),
         CALLS + "calls_that_come_in_pieces_are_put_together[index 0 for both, in pieces-1]",

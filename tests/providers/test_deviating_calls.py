@@ -121,6 +121,9 @@ PIECES: list[tuple[str, list[dict[str, Any]], Any]] = [
     ("an object as arguments", [piece(0, "x1", "read_file", A), piece(0, "x2", "read_file", B)], TWO),
     ("interleaved", [piece(0, "x1", "read_file", JSON_A[:4]), piece(1, "x2", "read_file", JSON_B[:4]),
                      piece(0, None, None, JSON_A[4:]), piece(1, None, None, JSON_B[4:])], TWO),
+    ("no index, interleaved by id", [piece(None, "x1", "read_file", JSON_A[:4]),
+                                     piece(None, "x2", "read_file", JSON_B[:4]),
+                                     piece(None, "x1", None, JSON_A[4:]), piece(None, "x2", None, JSON_B[4:])], TWO),
     ("indexes as texts", [piece("0", "x1", "read_file", JSON_A[:4]), piece("1", "x2", "read_file", JSON_B[:4]),
                           piece("0", None, None, JSON_A[4:]), piece("1", None, None, JSON_B[4:])], TWO),
     ("indexes from 1", [piece(1, "x1", "read_file", JSON_A), piece(2, "x2", "read_file", JSON_B)], TWO),
@@ -275,3 +278,13 @@ def test_blocks_whose_indexes_are_texts_or_whose_input_is_an_object_are_put_toge
         values.append({"type": "content_block_delta", "index": at, "delta": delta})
     values += [{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
     assert taken_of(events(values, done=False), MESSAGES).calls == TWO
+
+
+def test_a_further_answer_in_a_stream_is_not_mixed_into_the_first() -> None:
+    chunks = [(0, {"content": "We"}), (1, {"content": "No"}), (0, {"content": "ll."}), (1, {"content": "."})]
+    values: list[dict[str, Any]] = [{"choices": [{"index": at, "delta": delta}]} for at, delta in chunks]
+    values += [
+        {"choices": [{"index": at, "delta": {}, "finish_reason": word}]} for at, word in ((0, "stop"), (1, "length"))
+    ]
+    taken = taken_of(events(values))
+    assert (taken.content, taken.finish) == ("Well.", "stop")

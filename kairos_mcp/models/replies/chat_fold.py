@@ -80,11 +80,14 @@ class ChatFold:
         self._usages: list[object] = []
         self._is_covered = True  # by the last report, which counts the pieces of its own chunk
         self._finish: object = None
+        self._index: int | None = None  # of the answer, where its chunks say so
 
     def take(self, event: JsonObject) -> None:
         """Take a chunk. Raises ErrorInReply."""
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        if self._is_other_answer(choice):
+            choice = {}
         groq = event.get("x_groq")
         usages = [event.get("usage"), choice.get("usage"), groq.get("usage") if isinstance(groq, dict) else None]
         self._usages += usages
@@ -116,6 +119,12 @@ class ChatFold:
             return {**self._head, "choices": [], "usages": self._usages}
         choice = {"message": message, "finish_reason": self._finish}
         return {**self._head, "choices": [choice], "usages": self._usages}
+
+    def _is_other_answer(self, choice: JsonObject) -> bool:
+        """Whether a chunk is of a further answer, which nobody asked for: the one that begins first is taken."""
+        index = index_of(choice)
+        self._index = index if self._index is None else self._index
+        return index is not None and index != self._index
 
     def _take_delta(self, delta: JsonObject) -> None:
         for name in ("content", "refusal", "reasoning_content", "reasoning", "thinking"):
@@ -152,7 +161,7 @@ class ChatFold:
         given_name = inner if isinstance(inner, str) else function.get("name")
         name = given_name if isinstance(given_name, str) else ""
         index = index_of(piece)
-        call = self._by_index.get(index) if index is not None else (self._calls[-1] if self._calls else None)
+        call = self._by_index.get(index) if index is not None else self._find_call(piece.get("id"))
         if call is None or _begins_another(call, piece.get("id"), name):
             call = _Call({key: piece[key] for key in ("id", "extra_content") if piece.get(key)})
             self._calls.append(call)
@@ -164,6 +173,11 @@ class ChatFold:
         if piece.get("id") and not call.fields.get("id"):
             call.fields["id"] = piece["id"]
         call.add(function.get("arguments", function.get("parameters")))
+
+    def _find_call(self, given_id: object) -> _Call | None:
+        """Return the call with this id, or that has begun last: of a piece without an index."""
+        named = (call for call in reversed(self._calls) if given_id and call.fields.get("id") == given_id)
+        return next(named, self._calls[-1] if self._calls else None)
 
 
 def _has_piece(choice: JsonObject) -> bool:
