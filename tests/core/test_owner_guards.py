@@ -62,7 +62,7 @@ async def test_control_requests_are_applied_by_the_owner_alone(place: Place) -> 
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
                 await app._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
-        assert place.rows("select paused, taken from run, deposit") == [(None, None)]
+        assert place.rows("select paused, taken from run, inbox") == [(None, None)]
         await app._store.submit(lambda c: drain_inbox(c, run, mine, fence, 1))
         assert place.rows("select paused from run") == [("asked",)]
 
