@@ -61,6 +61,8 @@ _CODE_VALUE = re.compile(rb"[^\s\"'\\`,;&<>(){}\[\]|$*]{1,800}")
 _BARE_VALUE = re.compile(rb"[^\s\"'`]{1,800}")
 _PARAMETER = re.compile(rb"[^\s&\"'<>#]{0,800}")
 _QUOTED_BELOW = re.compile(rb"\r?\n[ \t]{0,200}(?=[\"'])")
+_QUOTED_NAME = re.compile(rb"(?:\"[^\"\r\n]{0,200}\"|'[^'\r\n]{0,200}')[ \t]*:(?:[ \t\r\n]|$)")  # of a member below
+_BRACE_BELOW = re.compile(rb"\s{1,200}(?=\{(?!\{))")
 _BRACKET = re.compile(rb"\([ \t]*(?:\r?\n[ \t]{0,200})?(?=[\"'])")
 _CLOSED_BRACKET = re.compile(rb"[\"']{1,3}\s*\)")
 _YAML_BLOCK = re.compile(rb"[|>][-+0-9]{0,2}[ \t]*(?:#[^\n]{0,2000})?\r?\n")
@@ -138,7 +140,7 @@ def find_value(text: bytes, at: int, named: Named) -> Iterable[Span]:
         at += 1
     begins = _skip_blanks(text, at)
     if begins > at and text[at:begins].count(b"\n"):
-        return _quoted_value(text, begins, named) if settings else ()
+        return _quoted_below(text, at, begins, named) if settings else ()
     if settings and separator == b":" and (tags := _YAML_TAGS.match(text, begins)) is not None:
         if _YAML_REFERENCE.match(text, begins):
             return ()
@@ -162,6 +164,13 @@ def find_value(text: bytes, at: int, named: Named) -> Iterable[Span]:
         return _quoted_value(text, bracket.end(), named, in_brackets=True)
     connection = _connection_value(text, begins, named) if separator == b"=" else ()
     return connection or _bare_value(text, at, begins, named)
+
+
+def _quoted_below(text: bytes, at: int, begins: int, named: Named) -> list[Span]:
+    """Find what begins with a quote on the line below its name: a text, or a record by the name of its first member."""
+    if _QUOTED_NAME.match(text, begins):
+        return _member_values(text, at, named)
+    return _quoted_value(text, begins, named)
 
 
 def _quoted_value(text: bytes, begins: int, named: Named, *, in_brackets: bool = False) -> list[Span]:
@@ -230,6 +239,8 @@ def _folded_lines(text: bytes, name_at: int, at: int) -> Iterator[Span]:
 
 def _values_below(text: bytes, at: int, named: Named) -> Iterable[Span]:
     """Find a value that begins on the line below its name: a plain text, the items of a list, or a record."""
+    if (opened := _BRACE_BELOW.match(text, at)) is not None:
+        return _values_within(text, opened.end(), named)
     end = line_end(text, at)
     lines = _folded_lines(text, named.starts, end + 1)
     if first := list(islice(lines, MAX_VALUE_CHARS)):  # of so many lines a longer value is made, which is a secret
@@ -347,12 +358,14 @@ def _block_lines(text: bytes, name_at: int, at: int) -> Iterator[Span]:
 
 
 def _next_deeper(text: bytes, name_at: int, at: int) -> int | None:
-    """Return where the next line that is not empty starts, if it is deeper than that of the name, or a list in its
-    column."""
+    """Return where the next line starts that is neither empty nor a comment.
+
+    None: it is neither deeper than that of the name nor a list in its column.
+    """
     depth = indent_of(text, line_start(text, name_at))
     while at < len(text):
         end = line_end(text, at)
-        if (line := text[at:end]).strip():
+        if (line := text[at:end]).strip() and not line.lstrip().startswith(b"#"):
             inside = len(line) - len(line.lstrip(b" \t"))
             return at if inside > depth or (inside == depth and _ITEM_VALUE.match(line)) else None
         at = end + 1

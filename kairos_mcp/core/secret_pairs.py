@@ -43,8 +43,8 @@ BLOCK = (
     rf"(?i)\b(?:variable|output|param(?:eter)?|secret|local|property|setting)[ \t]+"
     rf"\"?{_NAME}\"?[ \t]*(?:\{{|string[ \t]*=)"
 )
-DATA = r"(?m)^[ \t]*\"?kind\"?[ \t]*:[ \t]*\"?Secret\"?[ \t]*,?[ \t]*\r?$"
-_DATA = re.compile(rb"(?m)^[ \t]*\"?(?:data|stringData)\"?[ \t]*:[ \t]*(?=\{|\r?$)")
+DATA = r"(?m)^[ \t]*(?:-[ \t]{1,20})?\"?kind\"?[ \t]*:[ \t]*\"?Secret\"?[ \t]*,?[ \t]*\r?$"
+_DATA = re.compile(rb"(?m)^[ \t]*(?:-[ \t]{1,20})?\"?(?:data|stringData)\"?[ \t]*:[ \t]*(?=\{|\r?$)")
 _MAX_DATA = 2  # `data` and `stringData`, before the kind and behind it
 _DOCUMENT_END = re.compile(rb"(?m)^---")
 _ATTRIBUTE = re.compile(rb"(?i)\s(?:value|default|defaultvalue|content)\s*=\s*(\"([^\"]*)\"|'([^']*)')")
@@ -130,7 +130,7 @@ def judge_data(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     named = read_name(b"secret", 0, 6, settings)
     column = indent_of(text, line_start(text, match.start()))
     first, last = max(0, match.start() - MAX_SECRET_BYTES), min(len(text), match.end() + MAX_SECRET_BYTES)
-    kind = match.group().strip()  # of another Secret, whose `data` is none of this one
+    kind = match.group().strip(b" \t\r-")  # of another Secret, whose `data` is none of this one
     first = max(first, text.rfind(kind, first, match.start()))
     last = last if (other := text.find(kind, match.end(), last)) < 0 else other
     first = max([first, *(found.end() for found in _DOCUMENT_END.finditer(text, first, match.start()))])

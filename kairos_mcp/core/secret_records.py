@@ -69,12 +69,12 @@ def _list_below(text: bytes, at: int, reach: int = 0) -> Iterator[Span]:
 
 
 def _next_line(text: bytes, at: int) -> int | None:
-    """Return where the next line that is not empty starts."""
+    """Return where the next line starts that is neither empty nor a comment."""
     for _ in range(MAX_LINES):
         at = line_end(text, at) + 1
         if at >= len(text):
             return None
-        if text[at : line_end(text, at)].strip():
+        if text[at : line_end(text, at)].strip() and _line_kind(text, at, 0) != "empty":
             return at
     return None
 

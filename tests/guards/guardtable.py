@@ -2587,6 +2587,16 @@ OUTSIDE = (
         FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
     ),
     Guard(
+        "_next_line",
+        without("_line_kind(text, at, 0) != 'empty'"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
+    ),
+    Guard(
+        "_quoted_below",
+        never("_QUOTED_NAME.match(text, begins)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not",
+    ),
+    Guard(
         "_search_form",
         without("count += len(spans[1:])"),
         FORMS_IN_FILES + "the_lists_in_a_list_are_counted_with_what_they_hold",

@@ -30,6 +30,16 @@ FORMS = {
         "a.json",
         '{"passwords": {"a": "quaggazebra", "db": {"host": "keep", "token": "quaggazebra"}, "z": "quaggazebra"}}\n',
     ),
+    "a record below a comment": (
+        "a.yaml",
+        "secrets:\n\n# of the first machine\n  a: quaggazebra\n\n      # and more\n  b: quaggazebra\nhost: keep\n",
+    ),
+    "a record with quoted names": ("a.yaml", "secrets:\n  \"a\": quaggazebra\n  'b': quaggazebra\nhost: keep\n"),
+    "a record whose brace stands below": ("a.json", '{\n"secrets":\n{\n"a": "quaggazebra"\n},\n"host": "keep"\n}\n'),
+    "a Kubernetes Secret in a list": (
+        "a.yaml",
+        "- kind: Secret\n  data:\n    any: quaggazebra\n- data:\n    any: quaggazebra\n  kind: Secret\n- kind: Pod\n",
+    ),
     "a variable of Terraform": (
         "a.tf",
         'variable "db_password" {\n  type = string\n  default = "quaggazebra"\n}\nvariable "x" {\n  default = "y"\n}\n',
