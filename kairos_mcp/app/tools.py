@@ -32,6 +32,7 @@ from kairos_mcp.tools.registry import MAX_NOTES, NAMED_WAIT_S
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
+STDERR_CHARS = 2_000  # of what a server wrote that is shown
 CLIENT_CHARS = 60  # of a client's name, beside a proposal
 DefinitionDecision = Literal["approved", "removed"]
 
@@ -258,11 +259,12 @@ class Tools(Operations):
             raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 
     async def try_servers(self, within_s: float) -> list[ServerTrial]:
-        """Start each approved server once more and see whether it lists its tools; what it wrote to stderr is
-        redacted. Nothing of it is pinned or stored."""
+        """Start each approved server once more and see whether it lists its tools; of what it wrote to stderr the last
+        is kept, redacted before it is cut. Nothing of it is pinned or stored."""
         await self._factory.registry(self._factory.find_workspace(None))  # knows those that were registered
         trials = await asyncio.to_thread(self._factory.try_servers, within_s)
-        return [replace(trial, stderr=self._factory.redactor.redact_text(trial.stderr).text) for trial in trials]
+        redact = self._factory.redactor.redact_text
+        return [replace(trial, stderr=redact(trial.stderr).text[-STDERR_CHARS:]) for trial in trials]
 
     async def source_notes(self) -> tuple[str, ...]:
         """Return the notes that the sources have made so far: no server is started."""

@@ -13,6 +13,7 @@ import pytest
 from support.downstream import PEER
 from support.provider_server import refuses, standin, talks
 
+from kairos_mcp.app.tools import STDERR_CHARS
 from kairos_mcp.settings.settings import SETTINGS
 
 
@@ -71,6 +72,21 @@ def test_agents_are_judged_by_the_tools_that_this_folder_brings(kairos) -> None:
     folder.mkdir(parents=True)
     (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: R.\ntools: [read_file]\n---\nYou review.\n")
     assert not [text for state, text in findings(kairos("doctor", "--json"), "agents") if state != "ok"]
+
+
+@pytest.mark.parametrize("shown", [12, 20])
+def test_what_a_server_wrote_is_not_cut_within_a_known_key(kairos, shown: int) -> None:
+    key = "kq-4711-zX9+/pLm=c0ffee"
+    behind = "." * (STDERR_CHARS - shown - len("\nlast\n")) + "\nlast\n"
+    script = f"import os, sys; sys.stderr.write('x' * 3000 + os.environ['PARTED_TOKEN'] + {behind!r}); sys.exit(3)"
+    kairos.state.mkdir(parents=True, mode=0o700)
+    (kairos.state / "kairos.toml").write_text(
+        f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-c', script])}\n"
+        'sandbox = false\nenv = { PARTED_TOKEN = "env:PARTED_TOKEN" }\n'
+    )
+    said = kairos("doctor", "--json", PARTED_TOKEN=key)
+    assert "last" in said.out
+    assert key[-shown:] not in said.out
 
 
 def test_a_server_that_can_t_start_is_named_with_its_exit_and_its_last_line(kairos, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 
 CHUNK_BYTES = 65_536
-STDERR_BYTES = 2_000  # the last of its stderr, kept for a person who looks for a cause
+STDERR_BYTES = 18 * 1024  # the last of its stderr, kept for a person who looks for a cause and shown in part
 STDERR_FREE_BYTES = 8 * 1024 * 1024  # of stderr, read at full speed
 STDERR_PAUSE_S = 0.05  # after each further chunk: a server that writes without end is slowed down, not stopped
 GRACE_S = 1.0  # after each step of: close its stdin, SIGTERM, SIGKILL
