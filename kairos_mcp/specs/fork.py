@@ -88,6 +88,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
         asked_route=choice.asked,
         scopes_text=spec.scopes_text if scopes is None else builder.keep(encode(scopes)),
         stretch=stretch,
+        grants_rounds=spec.grants_rounds if request.limits.rounds is None else None,
         continues=request.continues,
         from_round=request.from_round,
         given_by=request.continues,  # a ref that this run has no row for is that run's

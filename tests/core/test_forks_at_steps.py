@@ -331,3 +331,20 @@ async def test_a_fork_has_limits_of_its_own(place: Place) -> None:
         assert (await app.runs.report(forked, ME)).remaining["model_calls"] == 0
         with pytest.raises(BadArguments):
             await app.runs.start_planner(PlannerRequest("", continues=forked), ME)
+
+
+@pytest.mark.parametrize(("limits", "granted"), [(Limits(), 1), (Limits(rounds=40), 0)])
+async def test_a_fork_whose_rounds_are_limited_grants_no_more(place: Place, limits: Limits, granted: int) -> None:
+    async with open_checked_app(place.settings()) as app:
+        run_id, _ = await team_at_its_synthesis(app, place)
+        forked = await fork(app, run_id, "plan", limits=limits)
+        await app.answers.submit(forked, {"plan": ONE_TASK}, ME)
+        await rests(app, forked)
+        words = "One file was read so far, and it holds alpha. The others below it are to be read in the same way, too."
+        more = {"additional": 1, "justification": words, "progress_summary": words}
+        asked = {"content": "", "tool_calls": [{"name": "request_more_rounds", "arguments": more}]}
+        for path, answer in (("round-1", reads("a.txt")), ("round-2", asked)):
+            await app.answers.submit(forked, {f"task-1/try-1/{path}": answer}, ME)
+            await rests(app, forked)
+        messages = (await waits_for(app, forked))["task-1/try-1/round-3"]["messages"]
+        assert f"[round 3 of {10 + granted}" in messages[-1]["content"]

@@ -3301,6 +3301,11 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "build_fork_spec",
+        without("grants_rounds=spec.grants_rounds if request.limits.rounds is None else None"),
+        STEP_FORKS + "a_fork_whose_rounds_are_limited_grants_no_more",
+    ),
+    Guard(
+        "build_fork_spec",
         replaced("given_by=request.continues", "given_by=None"),
         STEP_FORKS + "what_that_run_observed_is_read_under_its_ref",
     ),
