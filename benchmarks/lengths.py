@@ -37,7 +37,7 @@ async def lengths(folder: Path, few: int, many: int) -> dict[str, float]:
     async with App.open(waiting_settings(folder), via="serve") as app:
         limits = Limits(rounds=many + 3 * ROUNDS)
         request = PlannerRequest("measured", route="caller", limits=limits)
-        run = (await app.runs.start_planner(request, subjects.ME)).run_id
+        run = (await app.runs.start(request, subjects.ME)).run_id
         await answered(app, run, few)
         found = {f"{name}_at_{few}": figure for name, figure in (await _measured(app, run, few)).items()}
         await answered(app, run, many - few - ROUNDS, few + ROUNDS + 1)

@@ -39,7 +39,7 @@ async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
 async def _park(app: App, runs: int, rounds: int, name: str) -> None:
     for n in range(runs):
         request = PlannerRequest(f"{name} {n}", route="caller", limits=Limits(rounds=100))
-        run = (await app.runs.start_planner(request, subjects.ME)).run_id
+        run = (await app.runs.start(request, subjects.ME)).run_id
         await answered(app, run, rounds)
 
 

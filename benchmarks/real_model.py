@@ -37,7 +37,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=limits)
         began = time.monotonic()
         async with App.open(settings, via="command") as app:
-            run_id = (await app.runs.start_planner(request, Caller())).run_id
+            run_id = (await app.runs.start(request, Caller())).run_id
             await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
             report = await app.runs.report(run_id, Caller())
     return {

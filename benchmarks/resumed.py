@@ -25,7 +25,7 @@ async def waiting(folder: Path, rounds: int) -> str:
     """A run of so many rounds whose next answer is to come; its id."""
     async with App.open(waiting_settings(folder), via="serve") as app:
         request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
-        run = (await app.runs.start_planner(request, subjects.ME)).run_id
+        run = (await app.runs.start(request, subjects.ME)).run_id
         await answered(app, run, rounds)
     return run
 
@@ -33,7 +33,7 @@ async def waiting(folder: Path, rounds: int) -> str:
 async def resume(folder: Path, run: str) -> tuple[float, float]:
     """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
     async with App.open(waiting_settings(folder), via="serve") as app:
-        other = await app.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
+        other = await app.runs.start(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(app, other.run_id, 2)
         began = time.process_time()
         waits = (await app.runs.report(run, subjects.ME, full=False)).waiting[0]["key"]

@@ -172,7 +172,7 @@ def through_kairos(prompts: str, dialect: str, model: str) -> Answerer:
             settings = load_settings(Flags(home=home, workspaces=(str(folder),)), environ)
             request = PlannerRequest(question, temperature=TEMPERATURE, limits=Limits(rounds=ROUNDS))
             async with App.open(settings, via="command") as app:
-                run_id = (await app.runs.start_planner(request, Caller())).run_id
+                run_id = (await app.runs.start(request, Caller())).run_id
                 await app.runs.wait([run_id], until="done", wait_s=600, caller=Caller())
                 return (await app.runs.report(run_id, Caller())).summary or ""
 

@@ -138,13 +138,13 @@ async def charge_to(app: App, shared: int) -> None:
 async def start(app: App, rounds: int, goals: Sequence[str]) -> list[str]:
     """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return [(await app.runs.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
+    return [(await app.runs.start(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
 
 
 async def start_with(app: App, rounds: int, globs: Sequence[str]) -> str:
     """A run of so many rounds over the tools that the globs name."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return (await app.runs.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
+    return (await app.runs.start(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
 
 
 async def ended(app: App, runs: Sequence[str]) -> None:

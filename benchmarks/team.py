@@ -53,7 +53,7 @@ def settings(folder: Path, tasks: int, rounds: int, delay_s: float = 0) -> Setti
 async def start(app: App, tasks: int, rounds: int) -> str:
     limits = Limits(rounds=2 * tasks * (rounds + 1), total_tokens=10**9)  # a share is kept for the answer
     request = TeamRequest("measured", plan=plan(tasks), max_parallel=tasks, limits=limits)
-    return (await app.runs.start_team(request, subjects.ME)).run_id
+    return (await app.runs.start(request, subjects.ME)).run_id
 
 
 async def must_have_run(app: App, run: str, tasks: int, rounds: int) -> None:

@@ -12,41 +12,25 @@ from typing import Literal
 
 import anyio
 
-from kairos_mcp.app.agents import choose_request_model, find_agent
+from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import AppContext, Standing, read_run
-from kairos_mcp.app.redact_aside import redact_aside
+from kairos_mcp.app.plan_starts import StartRequest, plan_start
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
-from kairos_mcp.app.start import (
-    NewRunPlan,
-    StartResult,
-    build_team,
-    choose_workspace,
-    note_idle_rules,
-    note_redactions,
-    read_continued_run,
-    read_file_names,
-    read_goal_lines,
-    start_run,
-)
-from kairos_mcp.core import redact_values
+from kairos_mcp.app.start import StartResult, start_run
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.messages import JsonObject, digest_of
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import PAID_ROUTES
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.specs import planner
+from kairos_mcp.core.run_spec import CallRequest, PlannerRequest, TeamRequest
 from kairos_mcp.specs.build import ModelChoice
-from kairos_mcp.specs.call import CALL, build_call_spec
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.planner import PLANNER
-from kairos_mcp.specs.team import PLAN, TEAM
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.retention import PrunableRun
-from kairos_mcp.store.rows import Session, encode
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
     run_status,
@@ -79,77 +63,19 @@ class Runs(RunReports):
         self._waits: set[anyio.CancelScope] = set()
         self._waits_end = False
 
-    async def start_planner(self, request: PlannerRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
-        """Start a planner run, or find the open one of an identical start, unless it is to be another one. At a step of
-        a plan, a team or a phase (`from_round`) a run of that flow is started.
+    async def start(self, request: StartRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
+        """Start a run, or find the open one of an identical start, unless it is to be another one. The type of the
+        request says which flow it starts.
 
         Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, Stale, ConfigError.
         """
-        context = self._context
-        await context.register_use()
-        request, secrets = await redact_aside(redact_values.redact_request, request, self._factory.redactor)
-        encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
-        start_digest = digest_of(PLANNER.tool.encode(), caller.principal.encode(), encoded.encode())
-        workspace = await choose_workspace(context, request, caller)
-        if request.from_round is not None:
-            from kairos_mcp.app.forks import build_fork  # at first use, with all that builds the specs of teams
+        await self._context.register_use()
+        plan = await plan_start(self._context, request, caller)
+        return await start_run(self._context, replace(plan, is_another=is_another or plan.is_another), caller)
 
-            if (fork := await build_fork(context, request, workspace, caller)) is not None:
-                registry = await self._factory.registry(workspace)
-                built = await note_idle_rules(context, note_redactions(fork.built, secrets), registry)
-                plan = NewRunPlan(
-                    *(built, workspace, start_digest, request.key), mandate=fork.mandate, is_another=is_another
-                )
-                return await start_run(context, plan, caller)
-        agent = await find_agent(self._factory, workspace, request) if request.agent is not None else None
-        continued = await read_continued_run(context, request, caller)
-        registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
-        files, lines = planner.NO_FILE_NAMES, planner.NO_GOAL_LINES
-        if planner.looks_at_files(request, agent, self._settings, samples=caller.samples):
-            files = await read_file_names(context, workspace)
-            lines = await read_goal_lines(context, workspace, request.goal)
-        built = note_redactions(
-            planner.build_planner_spec(
-                request,
-                self._settings,
-                registry,
-                continued,
-                samples=caller.samples,
-                files=files,
-                goal_lines=lines,
-                agent=agent,
-            ),
-            secrets,
-        )
-        built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
-        return await start_run(
-            context, NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another), caller
-        )
-
-    async def start(
-        self, request: PlannerRequest | TeamRequest, caller: Caller, *, is_another: bool = False
-    ) -> StartResult:
-        """Start a planner run, a team or a plan alone; see `start_planner` and `start_team`."""
-        if isinstance(request, TeamRequest):
-            return await self.start_team(request, caller, is_another=is_another)
-        return await self.start_planner(request, caller, is_another=is_another)
-
-    async def start_team(self, request: TeamRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
-        """Start a team, or a plan alone, or find the open run of an identical start, unless it is to be another one.
-
-        Raises BadArguments, also for a plan with faults; UnknownAgent, UnknownTool, ConfigError.
-        """
-        context = self._context
-        await context.register_use()
-        request, secrets = await redact_aside(redact_values.redact_team_request, request, self._factory.redactor)
-        encoded = encode(replace(request, workspace=None))
-        kind = PLAN if request.plans_only else TEAM
-        start_digest = digest_of(kind.tool.encode(), caller.principal.encode(), encoded.encode())
-        workspace = self._factory.find_workspace(request.workspace)
-        built = note_redactions(await build_team(context, request, workspace, caller), secrets)
-        built = await note_idle_rules(context, built, await self._factory.registry(workspace))
-        plan = NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another)
-        return await start_run(context, plan, caller)
+    async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
+        """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
+        return (await self.start(CallRequest(name, arguments), caller)).run_id
 
     async def choose_model(self, request: PlannerRequest | TeamRequest) -> ModelChoice:
         """Return who a run of this request would ask, where no client offers its own model. Raises BadArguments,
@@ -162,17 +88,6 @@ class Runs(RunReports):
         choice = await self.choose_model(request)
         if choice.route in PAID_ROUTES and choice.model is not None:
             await self._factory.models.check_provider(choice.model)
-
-    async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
-        """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
-        await self._context.register_use()
-        workspace = self._factory.find_workspace(None)
-        given, secrets = await redact_aside(redact_values.redact_arguments, arguments, self._factory.redactor)
-        registry = await self._factory.ready_registry(workspace, (name,))
-        built = note_redactions(build_call_spec(name, given, self._settings, registry), secrets)
-        unique = self._context.new_id().encode()  # a call made twice is two calls
-        plan = NewRunPlan(built, workspace, digest_of(CALL.tool.encode(), unique), is_another=True)
-        return (await start_run(self._context, plan, caller)).run_id
 
     async def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """Return the ids of the newest runs of this server's workspaces, or `everywhere`, newest first."""

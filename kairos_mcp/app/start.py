@@ -7,18 +7,16 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.agent import AgentRecord
 from kairos_mcp.core.builtin_tools import FILE_TREE, LIST_FILES, SEARCH_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall, unused_rules
 from kairos_mcp.settings.settings import Settings
@@ -36,7 +34,6 @@ from kairos_mcp.specs.short_prompts import (
     search_arguments,
 )
 from kairos_mcp.store import ownership, queries, runs
-from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.mandates import list_mandate_ids
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode, encode
@@ -244,23 +241,6 @@ async def read_goal_lines(context: AppContext, workspace: str | None, goal: str)
         return await resources.workers.call(FILE_NAMES_GRACE_S, search)
     except TimeoutError:
         return GoalLines()
-
-
-async def build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:
-    """Build the spec of a team: its agents as they are now, what they did before, the names of the files here."""
-    from kairos_mcp.specs.team import TeamSources, build_team_spec  # at first use: most runs are of no team
-
-    factory = context.factory
-    files = await find_agents(factory, workspace)
-    globs = tuple(dict.fromkeys(glob for agent in files.agents.values() for glob in agent.tools or ()))
-    registry = await factory.ready_registry(workspace, globs)
-    tree, records = "", tuple[AgentRecord, ...]()
-    if request.plan is None:
-        tree = (await read_file_names(context, workspace)).text
-        principal = caller.principal
-        records = await context.store.read(lambda session: read_records(session, principal, workspace or ""))
-    sources = TeamSources(context.settings, registry, files, caller.samples, records, tree)
-    return build_team_spec(request, sources)
 
 
 async def read_continued_run(context: AppContext, request: PlannerRequest, caller: Caller) -> ContinuedRun | None:

@@ -103,7 +103,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
             route=PROVIDER.name,
             limits=Limits(rounds=1, model_calls=1),
         )
-        started = await app.runs.start_planner(request, _DOCTOR, is_another=True)
+        started = await app.runs.start(request, _DOCTOR, is_another=True)
         await app.runs.wait([started.run_id], until="rest", wait_s=PROVIDER_TRY_S, caller=PERSON)
         report = await app.runs.report(started.run_id, PERSON)
         if report.status not in END_STATUSES:

@@ -74,6 +74,14 @@ class TeamRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRequest:
+    """The arguments of registry_call: a tool by its name, and what it is called with."""
+
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
 class FrozenAgent:
     """An agent as a team holds it: its system prompt, the names of its tools, and a model of its own if it has one."""
 

@@ -74,17 +74,13 @@ async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again
     return run
 
 
-async def planner_run(call: ServerCall, arguments: planner.PlannerRun) -> Result:
+async def start_run(
+    call: ServerCall, arguments: planner.PlannerRun | planner.PlannerPlan | planner.TeamRun | runs.RegistryCall
+) -> Result:
+    """The handler of each tool whose arguments are the request for a run."""
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.runs.start_planner(arguments.request(), call.caller)
-    return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
-
-
-async def team_run(call: ServerCall, arguments: planner.PlannerPlan | planner.TeamRun) -> Result:
-    if call.resumed is not None:
-        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.runs.start_team(arguments.request(), call.caller)
+    started = await call.app.runs.start(arguments.request(), call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
@@ -184,13 +180,6 @@ async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> w
     return results.plain_result(
         await call.app.tools.search(arguments.query, names, arguments.category, arguments.cursor)
     )
-
-
-async def registry_call(call: ServerCall, arguments: runs.RegistryCall) -> Result:
-    if call.resumed is not None:
-        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    run_id = await call.app.runs.start_call(arguments.name, arguments.arguments, call.caller)
-    return await report_when_at_rest(call, run_id, arguments.wait)
 
 
 async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) -> wire.CallToolResult:

@@ -107,7 +107,7 @@ TOOLS = (
         "answer by run_continue. An identical call returns the open run.",
         "idempotent",
         planner.PlannerRun,
-        handlers.planner_run,
+        handlers.start_run,
         RUN_RESULT,
     ),
     ServerTool(
@@ -116,7 +116,7 @@ TOOLS = (
         "Split a goal into tasks for agents. None is carried out: `output` is the plan, which team_run takes.",
         "idempotent",
         planner.PlannerPlan,
-        handlers.team_run,
+        handlers.start_run,
         RUN_RESULT,
     ),
     ServerTool(
@@ -126,7 +126,7 @@ TOOLS = (
         "planner_run.",
         "idempotent",
         planner.TeamRun,
-        handlers.team_run,
+        handlers.start_run,
         RUN_RESULT,
     ),
     ServerTool(
@@ -253,7 +253,7 @@ TOOLS = (
         "Call one tool without a loop; registry_search finds it. `output` is {content, is_error, data?}.",
         "irreversible",
         runs.RegistryCall,
-        handlers.registry_call,
+        handlers.start_run,
         RUN_RESULT,
     ),
     ServerTool(

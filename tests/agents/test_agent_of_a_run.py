@@ -160,7 +160,7 @@ async def test_one_that_is_disabled_starts_nothing_and_says_what_to_fix(place: P
 async def test_two_starts_that_differ_in_the_agent_are_two_runs(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         runs = [
-            await app.runs.start_planner(PlannerRequest("look", agent=agent, route="caller"), ME)
+            await app.runs.start(PlannerRequest("look", agent=agent, route="caller"), ME)
             for agent in (None, "general", "code_analyzer", "general")
         ]
     assert [run.attached for run in runs] == [False, False, False, True]
@@ -183,7 +183,7 @@ async def test_a_model_that_no_provider_has_is_a_hint_alone(
 ) -> None:
     put_agent(place, model="sonnet")
     async with App.open(with_provider(place.settings()), via="mcp") as app:
-        started_run = await app.runs.start_planner(PlannerRequest("look", agent="mine", **asked), ME)
+        started_run = await app.runs.start(PlannerRequest("look", agent="mine", **asked), ME)
         report = await app.runs.report(started_run.run_id, ME)
         await app.control.request(started_run.run_id, "cancel", ME)
     assert spec_of(place)["model"] == model
@@ -193,7 +193,7 @@ async def test_a_model_that_no_provider_has_is_a_hint_alone(
 async def test_its_model_is_the_one_that_is_asked(place: Place) -> None:
     put_agent(place, model="openai:gpt-5-mini")
     async with App.open(with_provider(place.settings()), via="mcp") as app:
-        run = await app.runs.start_planner(PlannerRequest("look", agent="mine"), ME)
+        run = await app.runs.start(PlannerRequest("look", agent="mine"), ME)
         await app.control.request(run.run_id, "cancel", ME)
     assert spec_of(place)["model"] == "openai:gpt-5-mini"
 

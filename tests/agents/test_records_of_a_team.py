@@ -39,7 +39,7 @@ SCRIPT = [
 
 async def test_each_try_is_on_record_and_the_next_planner_is_shown_it(place: Place) -> None:
     async with App.open(place.settings(*SCRIPT), via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Read both.", plan=PLAN), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Read both.", plan=PLAN), ME)).run_id
         assert (await rests(app, run_id)).stop_reason == "team_done"
         records = {each.agent.name: each.record for each in (await app.agents.list_all(PERSON)).agents if each.record}
 
@@ -54,7 +54,7 @@ async def test_each_try_is_on_record_and_the_next_planner_is_shown_it(place: Pla
         assert analyzer.rounds == 1
         assert analyzer.tokens == sorted(each.total_tokens for each in own)[1] > 0
 
-        asked = (await app.runs.start_team(TeamRequest("Again.", route="caller"), ME)).run_id
+        asked = (await app.runs.start(TeamRequest("Again.", route="caller"), ME)).run_id
         (item,) = (await rests(app, asked)).waiting
     text = item["messages"][0]["content"]
     assert f"- code_analyzer: {analyzer.line}" in text
@@ -64,8 +64,8 @@ async def test_each_try_is_on_record_and_the_next_planner_is_shown_it(place: Pla
 async def test_another_principal_s_planner_is_shown_nothing_of_it(place: Place) -> None:
     other = Caller(principal="token")
     async with App.open(place.settings(*SCRIPT), via="mcp") as app:
-        await rests(app, (await app.runs.start_team(TeamRequest("Read both.", plan=PLAN), ME)).run_id)
-        asked = (await app.runs.start_team(TeamRequest("Again.", route="caller"), other)).run_id
+        await rests(app, (await app.runs.start(TeamRequest("Read both.", plan=PLAN), ME)).run_id)
+        asked = (await app.runs.start(TeamRequest("Again.", route="caller"), other)).run_id
         await app.runs.wait([asked], until="rest", wait_s=WITHIN_S, caller=other)
         (item,) = (await app.runs.report(asked, other)).waiting
     assert "tasks done" not in item["messages"][0]["content"]

@@ -33,7 +33,7 @@ EDIT = edits("a.txt", "alpha", "omega")
 
 async def start_edit_run(app: App, **more: Any) -> str:
     request = PlannerRequest("change it", tools=ALL, caller_tools=(ASK,), **more)
-    run_id = (await app.runs.start_planner(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 

@@ -404,7 +404,7 @@ def _unasked_now(place: Place) -> list[str]:
 
 async def _start_waiting_run(app: App, caller: Caller) -> Any:
     key = f"unasked {len(await app.runs.newest_ids(caller, 1000))}"
-    started = await app.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
+    started = await app.runs.start(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
     await app.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)
     return started
 

@@ -377,7 +377,7 @@ async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, e
         connect_person(app, era, person) as client,
     ):
         request = PlannerRequest("look", caller_tools=(replace(ASK, effect="read"),))
-        run_id = (await app.runs.start_planner(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         await rests(app, run_id)
         for n in (1, 2, 3):
             assert asks_for(place, run_id, path=f"round-1/call-{n}")

@@ -97,7 +97,7 @@ async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_
         assert (await run_call(app, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
     turn = {"content": "go", "tool_calls": [{"name": "apply_edit_plan", "arguments": plan}]}
     async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as app:
-        await rests(app, (await app.runs.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
+        await rests(app, (await app.runs.start(PlannerRequest("apply", tools=WRITING), ME)).run_id)
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
         assert not (await run_call(app, "apply_edit_plan", plan))["is_error"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"

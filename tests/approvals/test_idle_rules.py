@@ -136,7 +136,7 @@ async def test_a_run_names_the_rules_that_fit_nothing_that_it_could_call(tmp_pat
     mine = ToolSpec("mine_one", "Mine.", {"type": "object"}, source="caller")
     async with open_checked_app(place.settings(says("done"), gate=rules)) as app:
         request = PlannerRequest("go", tools=("read_file",), caller_tools=(mine,))
-        started = await app.runs.start_planner(request, ME)
+        started = await app.runs.start(request, ME)
         report = await rests(app, started.run_id)
     named = [note for note in report.degraded if "of the gate" in note]
     assert len(named) == 4

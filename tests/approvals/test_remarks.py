@@ -63,7 +63,7 @@ async def test_a_callers_own_tool_brings_it_too_and_the_same_answer_again_is_non
     asked = {"tool_calls": [{"name": ASK.name, "arguments": {"question": "may I?"}}]}
     rules = (GateRule(ASK.name, "ask"),)
     async with App.open(place.settings(asked, says("done"), gate=rules), via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("ask", caller_tools=(ASK,)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("ask", caller_tools=(ASK,)), ME)).run_id
         await rests(app, run_id)
         await app.answers.decide(run_id, KEY, "approve", WORD, PERSON)
         await rests(app, run_id)

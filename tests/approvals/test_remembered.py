@@ -42,7 +42,7 @@ def let_through(place: Place) -> list[tuple[Any, ...]]:
 
 async def start_change_run(app: App, goal: str = "change it", **more: Any) -> str:
     request = PlannerRequest(goal, tools=("*",), caller_tools=(ASK,), **more)
-    run_id = (await app.runs.start_planner(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 
@@ -142,7 +142,7 @@ async def test_a_rule_is_of_its_principal(place):
         await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
         (place.workspace / "a.txt").write_text("alpha\n")
         other = Caller("somebody")
-        run_id = (await app.runs.start_planner(PlannerRequest("change", tools=("*",)), other)).run_id
+        run_id = (await app.runs.start(PlannerRequest("change", tools=("*",)), other)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=other)
         assert (await app.runs.report(run_id, other)).status == "input_required"
         assert await app.rules.list_all(replace(PERSON, principal="somebody")) == []

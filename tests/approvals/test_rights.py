@@ -73,7 +73,7 @@ async def a_lost_call(place: Place) -> str:
         {"tool_calls": [COMMAND]}, says("done"), gate=(GateRule("run_command", "allow"),), commands="bare"
     )
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
     lose_the_call(place)
     return run_id

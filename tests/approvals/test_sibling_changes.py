@@ -242,7 +242,7 @@ EDITING = {
 async def test_the_tasks_of_a_team_are_told_of_each_others_changes(place: Place) -> None:
     (place.workspace / "a.txt").write_text("one\ntwo\nthree\n")
     async with open_checked_app(place.settings(gate=ALLOWED)) as app:
-        run_id = (await app.runs.start_team(TeamRequest("mend it", EDITING, route="caller"), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("mend it", EDITING, route="caller"), ME)).run_id
         await rests(app, run_id)
         tasks = Tasks(app, place, run_id)
         await tasks.answer(task_1__try_1__round_1=turn(READ), task_2__try_1__round_1=turn(READ))

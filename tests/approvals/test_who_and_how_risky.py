@@ -82,7 +82,7 @@ FIRST = GateRule("write_file", "allow", agent="file_*")
 )
 async def test_a_rule_for_an_agent_holds_for_the_calls_of_its_branch_and_of_those_within(place, rules, files):
     async with team(place.settings(says("x"), gate=rules)) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("write", tools=("*",)), ME)).run_id
         await rests(app, run_id)
         assert task_files(place) == files
     denied = "select path from step join answer on step = step.id where body like '%denied%' order by path"

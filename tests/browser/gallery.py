@@ -198,7 +198,7 @@ class _Painter:
     async def plan(self, app: App, goal: str, rounds: int = 8, usd: float = 0.5) -> str:
         limits = Limits(rounds=rounds, nano_usd=int(usd * 1e9))
         tools = ("list_files", "file_tree", "read_file", "search_files", "edit_file")
-        started = await app.runs.start_planner(
+        started = await app.runs.start(
             PlannerRequest(goal, limits=limits, tools=tools, key=secrets.token_hex(4)), AGENT
         )
         await rests(app, started.run_id)
@@ -302,7 +302,7 @@ async def _team(painter: _Painter, app: App) -> str:
     request = TeamRequest(
         "Are the docs right? Mend what is wrong", max_parallel=1, limits=Limits(nano_usd=10**9), key="team"
     )
-    started = await app.runs.start_team(request, AGENT)
+    started = await app.runs.start(request, AGENT)
     await rests(app, started.run_id)
     return started.run_id
 
@@ -315,7 +315,7 @@ async def _finish_team(painter: _Painter, app: App) -> None:
         {"content": json.dumps(plan)}, *found, {"content": "One link is broken; the page names no version."}
     )
     request = TeamRequest("Are the docs right?", max_parallel=1, limits=Limits(nano_usd=10**9), key="looked")
-    await rests(app, (await app.runs.start_team(request, AGENT)).run_id)
+    await rests(app, (await app.runs.start(request, AGENT)).run_id)
 
 
 async def _paused(painter: _Painter, app: App) -> str:

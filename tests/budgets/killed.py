@@ -65,7 +65,7 @@ async def killed_after(place: Place, commits: int, *more: str) -> None:
 async def main(root: str, commits: int, *, asks_more: bool) -> None:
     settings = settings_for(Place(Path(root)), asks_more=asks_more)
     app = team_app(settings, MORE_TEAM if asks_more else DEEP, Clock(), lambda: "run-one")
-    run_id = (await app.runs.start_planner(MORE if asks_more else REQUEST, ME)).run_id
+    run_id = (await app.runs.start(MORE if asks_more else REQUEST, ME)).run_id
     while app._store.writer.commits < commits and (await app.runs.report(run_id, ME)).status == "working":  # noqa: ASYNC110 - a count has no event
         await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -123,7 +123,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range, 
             server.will(*(lie(chance, lies, asks_more=0.3) for _ in range(400)))
             cap = chance.choice((800_000, 2_000_000))
             request = TeamRequest(f"run {seed}", TASKS, max_parallel=BRANCHES, limits=Limits(total_tokens=cap))
-            run_id = (await app.runs.start_team(request, ME)).run_id
+            run_id = (await app.runs.start(request, ME)).run_id
             # What failed is asked again after pauses of seconds, and a task that failed is then tried once more.
             await app.runs.wait([run_id], until="rest", wait_s=10 * WITHIN_S, caller=ME)
             if watch and seed == seeds.start:

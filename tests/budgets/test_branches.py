@@ -167,7 +167,7 @@ KILLS = [3, 8, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 3
 async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(place: Place, commits: int) -> None:
     await killed_after(place, commits)
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), DEEP) as app:
-        report = await rests(app, (await app.runs.start_planner(REQUEST, ME)).run_id)
+        report = await rests(app, (await app.runs.start(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)
         assert app._store.find_damage(Outcome) == []
         assert len(branches_of(place, report.run_id)) == 6
@@ -181,7 +181,7 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
         Team(2, tries=1),
     )
     app = team_app(settings, team, Clock(), lambda: "run-lost")
-    run_id = (await app.runs.start_planner(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await wait_for_step(app, "task-2/try-1/round-1")
     async with asyncio.timeout(WITHIN_S):
         while len(server.heard) < 2:  # noqa: ASYNC110 - another's count has no event

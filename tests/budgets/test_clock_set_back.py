@@ -58,7 +58,7 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         assert report.next["why"].endswith(" --trust-clock`.")
         assert "--trust-clock" in (await app.spending.read(None, ME))["note"]
         other = Caller("other")
-        free = (await app.runs.start_planner(PlannerRequest("free"), other)).run_id
+        free = (await app.runs.start(PlannerRequest("free"), other)).run_id
         await app.runs.wait([free], until="rest", wait_s=20, caller=other)
         assert (await app.runs.report(free, other)).status == "completed"
         assert await app.spending.trust_clock(ME) == ["2026-12-21"]

@@ -129,7 +129,7 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
         first = await start_run(one, "the file is made")
         watch_peaks(place)
         apps = (one, other, one, other, one)
-        starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(apps)]
+        starts = [app.runs.start(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(apps)]
         runs = [first, *(each.run_id for each in await asyncio.gather(*starts))]
         await asyncio.gather(*(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other)))
         reports = [await one.runs.report(run_id, ME) for run_id in runs]
@@ -174,7 +174,7 @@ async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved
     clock = Clock(MIDNIGHT - 1)
     lines = (reads("a.txt", delay_s=0.2, **usage_of(5_000)), says("done", **usage_of(6_000)))
     async with app_at(place.settings(*lines, time_zone=ZONE), clock) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         clock.now = MIDNIGHT + 100
         await wait_until_ended(app, run_id)
@@ -227,7 +227,7 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
     server.will(silent)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look", route=route), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look", route=route), ME)).run_id
         await wait_for_step(app, "round-1")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
         if route == "provider":
@@ -260,7 +260,7 @@ async def test_budget_011_a_lost_attempt_stays_charged_on_its_day(place: Place, 
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     clock = Clock()
     app = App(settings, "mcp", clock, lambda: "run-lost")
-    run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+    run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         await server.came.wait()
     await app._close()
@@ -281,7 +281,7 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
     request = PlannerRequest("look around", caller_tools=(ASK,), key="one")
     for nth in range(8):
         app = App(settings, "mcp", clock, lambda: "run-one")
-        going = asyncio.create_task(app.runs.start_planner(request, ME))
+        going = asyncio.create_task(app.runs.start(request, ME))
         while app._store.writer.commits < nth and not going.done():  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0)
         going.cancel()
@@ -290,7 +290,7 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
         if place.db.exists():
             assert_days_add_up(place)
     async with app_at(settings, clock) as app:
-        run_id = (await app.runs.start_planner(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         assert (await rests(app, run_id)).status == "paused"
         clock.now = MIDNIGHT
         await wait_until_ended(app, run_id)
@@ -362,7 +362,7 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
     settings = place.settings(model="openai:small", base_url=elsewhere, day=Limits(nano_usd=10**9))
     async with app_at(settings, Clock()) as app:
         with pytest.raises(BadArguments) as refused:
-            await app.runs.start_planner(PlannerRequest("x"), ME)
+            await app.runs.start(PlannerRequest("x"), ME)
         assert "day.usd" in str(refused.value)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         run_id = await start_run(app, route="caller")
@@ -387,7 +387,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     server.will(busy, busy, busy, last, talks("done"))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look", key="k"), ME)).run_id
         await rests(app, run_id)
         assert place.rows("select paused, resume_at from run") == [("somebody asked for it", None)]
         await asyncio.gather(*requests)

@@ -66,7 +66,7 @@ async def test_neither_other_tools_nor_another_model_address_or_principal_is_bou
         await start_run(app, "first", tools=NARROW)
         await start_run(app, "other tools", tools=("read_file", "search_files"))
         somebody = replace(ME, principal="somebody-else")
-        run_id = (await app.runs.start_planner(PlannerRequest("somebody's", tools=NARROW), somebody)).run_id
+        run_id = (await app.runs.start(PlannerRequest("somebody's", tools=NARROW), somebody)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=somebody)
     async with App.open(replace(settings_of(place, server), model="openai:large"), via="mcp") as app:
         await start_run(app, "other model", tools=NARROW)
@@ -109,7 +109,7 @@ async def test_a_start_says_for_how_many_calls_a_limit_has_room_by_what_is_known
             answered = asyncio.Event()
             server.replies.appendleft(replies_after(answered))
             request = PlannerRequest(goal, tools=NARROW, limits=Limits(rounds=30, total_tokens=9_500))
-            run_id = (await app.runs.start_planner(request, ME)).run_id
+            run_id = (await app.runs.start(request, ME)).run_id
             await wait_for_step(app, "round-1")
             told += [note for note in (await app.runs.report(run_id, ME)).degraded if "has room for" in note]
             answered.set()

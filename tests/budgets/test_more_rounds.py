@@ -286,7 +286,7 @@ async def test_each_task_of_a_team_has_grants_of_its_own(many_lines: Place, limi
     lines = [{"for": f"task-1/try-1/round-{number}", **turn} for number, turn in enumerate(turns, 1)]
     lines += [{"for": "task-2/try-1/round-1", **says("nothing")}, {"for": "synthesis", **says("all of it")}]
     async with open_checked_app(place.settings(*lines)) as app:
-        run_id = (await app.runs.start_team(TeamRequest("read it", READING, limits=Limits(**limits)), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("read it", READING, limits=Limits(**limits)), ME)).run_id
         report = await rests(app, run_id)
         assert (report.stop_reason, report.summary) == ("team_done", "all of it")
         assert [each for each, _ in grants_of(place)] == [4, 6, 0]
@@ -299,7 +299,7 @@ async def test_a_team_whose_rounds_the_caller_gave_grants_none(many_lines: Place
     put_reader(place, max_rounds=3)
     async with open_checked_app(place.settings()) as app:
         request = TeamRequest("read it", READING, route="caller", limits=Limits(rounds=20))
-        run_id = (await app.runs.start_team(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         report = await rests(app, run_id)
         assert all(NAME not in [tool["name"] for tool in item.get("tools", ())] for item in report.waiting)
         await app.answers.submit(run_id, {"task-1/try-1/round-1": requests()}, ME)
@@ -318,7 +318,7 @@ async def test_killed_after_any_commit_a_loop_has_its_answer_and_its_rounds_or_n
     await killed_after(place, commits, "more")
     assert_caps_fit_answers(place)
     async with open_team_app(settings_for(place, asks_more=True), MORE_TEAM) as app:
-        report = await rests(app, (await app.runs.start_planner(MORE, ME)).run_id)
+        report = await rests(app, (await app.runs.start(MORE, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 2 * (3 + 4))
         assert_caps_fit_answers(place)
         assert [granted for granted, _ in grants_of(place) if granted] == [2] * 4

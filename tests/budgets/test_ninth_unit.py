@@ -42,7 +42,7 @@ def test_a_new_store_has_the_unit_and_a_run_ends(place: Place) -> None:
 @pytest.mark.unreplayed
 async def test_a_run_that_began_before_goes_on_with_the_unit(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("go", route="caller"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("go", route="caller"), ME)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
         await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)  # so that there are amounts of before
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)

@@ -46,7 +46,7 @@ async def test_a_run_that_is_at_hand_goes_on_too(place: Place) -> None:
 async def test_a_run_moves_whose_start_was_given_up(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
         await start_run(app, "another")
-        await give_up_while_queued(app, app.runs.start_planner(PlannerRequest("look"), ME))
+        await give_up_while_queued(app, app.runs.start(PlannerRequest("look"), ME))
         (run_id,) = await app.runs.newest_ids(ME, 1)
         assert (await rests(app, run_id)).status == "completed"
 

@@ -84,7 +84,7 @@ async def test_an_answer_and_a_control_request_reach_an_owner_that_is_busy(place
 async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
     settings = place.settings(says("never", delay_s=60))
     async with open_checked_app(settings) as owner, App.open(settings, via="mcp") as other:
-        run_id = (await owner.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await owner.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(owner, "round-1")
         async with asyncio.timeout(5):
             await other.control.request(run_id, "cancel", ME)
@@ -122,7 +122,7 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
     settings = place.settings(reads("a.txt"), reads("b.txt", delay_s=60), says("done"))
     place.script.write_text(place.script.read_text().replace('"delay_s": 60', '"delay_s": 1.5'))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(first, "round-2")
     async with open_checked_app(settings) as second:
         report = await rests(second, run_id)
@@ -133,7 +133,7 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
 async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(first, "round-1")
     before = place.rows("select owner, fence from run")
     async with App.open(settings, via="mcp") as prober:
@@ -147,7 +147,7 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
 async def test_an_app_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(first, "round-1")
     async with App.open(place.settings(workspaces=()), via="mcp") as stranger:
         await stranger.runs.wait([run_id], until="rest", wait_s=0, caller=ME)
@@ -192,7 +192,7 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
         with ExitStack() as stack:
             stack.enter_context(place.store().write_session())
             asyncio.get_running_loop().call_later(0.3, stack.pop_all().close)
-        starts = [app.runs.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
+        starts = [app.runs.start(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
         made = await asyncio.gather(*starts)
         await app.runs.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
         assert len({each.run_id for each in made}) == 4
@@ -343,7 +343,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
     lines = [reads("a.txt"), says("never", delay_s=60)]
     settings = place.settings(*lines, durability="full")
     async with open_checked_app(settings) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         with app._store.writer.active_run():  # as if another run moved: commits are made in the thread
             request = asyncio.create_task(cancel_within_commit(app, place, run_id))
             async with asyncio.timeout(6):
@@ -382,7 +382,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
 async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done", delay_s=0.5))
     async with open_checked_app(settings) as first, App.open(settings, via="mcp") as second:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(first, "round-1")
         orphan(place, run_id)  # as if the first had been stopped for so long that it was thought dead
         assert (await rests(second, run_id)).summary == "done"
@@ -458,7 +458,7 @@ async def test_whoever_waits_is_not_told_that_a_run_stands_still_which_goes_on_h
     """Its server ends while the call waits; nobody but the call looks for such runs here."""
     settings = place.settings(reads("a.txt", delay_s=1.0), says("done"))
     async with App.open(settings, via="mcp") as first, App.open(settings, via="mcp") as second:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(first, "round-1")
         waiting = asyncio.create_task(second.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0.2)  # until it waits

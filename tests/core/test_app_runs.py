@@ -123,7 +123,7 @@ async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) 
 
 async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> None:
     async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         await app.control.request(run_id, "reroute", ME, route="caller")
         report = await rests(app, run_id)
@@ -160,7 +160,7 @@ async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -
 
 async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
     async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         await app.control.request(run_id, "pause", ME)
         assert (await rests(app, run_id)).status == "paused"
@@ -173,7 +173,7 @@ async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Plac
 
 async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twice(place: Place) -> None:
     async with open_checked_app(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         await app.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
         report = await rests(app, run_id)
@@ -193,7 +193,7 @@ async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Pla
 
 async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> None:
     async with open_checked_app(place.settings(says("never", delay_s=60))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         async with asyncio.timeout(5):
             await app.control.request(run_id, "cancel", ME)
@@ -261,7 +261,7 @@ async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) 
 
 async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
     async with open_checked_app(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
         await wait_for_step(app, "round-1")
         await asyncio.gather(
             *(app.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
@@ -288,12 +288,12 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
 
 async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
-        first = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
-        second = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
+        first = await app.runs.start(PlannerRequest("look", route="caller"), ME)
+        second = await app.runs.start(PlannerRequest("look", route="caller"), ME)
         assert (first.attached, second.attached, second.run_id) == (False, True, first.run_id)
         for other in (PlannerRequest("look", route="caller", temperature=0.5), PlannerRequest("else", route="caller")):
-            assert (await app.runs.start_planner(other, ME)).run_id != first.run_id
-        someone = await app.runs.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
+            assert (await app.runs.start(other, ME)).run_id != first.run_id
+        someone = await app.runs.start(PlannerRequest("look", route="caller"), Caller("somebody else"))
         assert someone.run_id != first.run_id
 
 
@@ -305,17 +305,17 @@ async def test_an_identical_start_after_the_end_makes_a_new_run(place: Place) ->
 async def test_a_key_gives_its_run_also_after_the_end(place: Place) -> None:
     async with open_checked_app(place.settings(says("done"))) as app:
         first = await start_run(app, key="k")
-        again = await app.runs.start_planner(PlannerRequest("look around", key="k"), ME)
+        again = await app.runs.start(PlannerRequest("look around", key="k"), ME)
         assert (again.run_id, again.attached) == (first, True)
         with pytest.raises(BadArguments) as refused:
-            await app.runs.start_planner(PlannerRequest("something else", key="k"), ME)
+            await app.runs.start(PlannerRequest("something else", key="k"), ME)
         assert refused.value.run_id == first
         assert await start_run(app, key="another") != first
 
 
 async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
-        starts = [app.runs.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
+        starts = [app.runs.start(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
         assert len({start.run_id for start in await asyncio.gather(*starts)}) == 1
         assert place.rows("select count(*) from run") == [(1,)]
 
@@ -351,9 +351,9 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
         with pytest.raises(Stale):
-            await app.runs.start_planner(PlannerRequest("on", continues=run_id), ME)
+            await app.runs.start(PlannerRequest("on", continues=run_id), ME)
         with pytest.raises(UnknownRun):
-            await app.runs.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
+            await app.runs.start(PlannerRequest("on", continues="run-of-nobody"), ME)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
 async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes: dict[str, Any]) -> None:
     async with open_checked_app(place.settings()) as app:
         with pytest.raises((BadArguments, UnknownTool)):
-            await app.runs.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
+            await app.runs.start(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
         await start_run(app, route="caller")
         assert place.rows("select count(*) from run") == [(1,)]
 
@@ -555,7 +555,7 @@ async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
 
 async def test_attention_wakes_when_another_run_asks_for_something(place: Place) -> None:
     async with open_checked_app(place.settings(asks("why", delay_s=0.3))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
         async with asyncio.timeout(5):
             await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
         assert [item["kind"] for item in (await app.runs.report(run_id, ME)).waiting] == ["tool_call"]
@@ -564,7 +564,7 @@ async def test_attention_wakes_when_another_run_asks_for_something(place: Place)
 
 async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
     async with open_checked_app(place.settings(says("done", delay_s=0.4))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await app.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "working"
         waiting = asyncio.create_task(app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
@@ -703,7 +703,7 @@ async def test_a_server_that_began_before_the_settings_file_changed_is_known_to_
 async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: Place) -> None:
     write = {"tool_calls": [{"name": "write_file", "arguments": {"path": "n.txt", "content": "1 + 1"}}]}
     async with open_checked_app(place.settings(write, says("done"))) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("x", tools=("write_file",)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("x", tools=("write_file",)), ME)).run_id
         (item,) = (await rests(app, run_id)).waiting
         await app.answers.decide(run_id, item["key"], "deny", "no sums", PERSON)
         await rests(app, run_id)

@@ -17,7 +17,7 @@ DAMAGE = {
 async def stuck(place: Place, damage: str) -> str:
     """A run on the caller route that waits for round 2, damaged while nobody has it in memory."""
     async with App.open(place.settings(), via="test") as app:
-        run = await app.runs.start_planner(PlannerRequest("Look.", route="caller"), ME)
+        run = await app.runs.start(PlannerRequest("Look.", route="caller"), ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         asked = {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
         await app.answers.submit(run.run_id, {"round-1": asked}, ME)
@@ -45,7 +45,7 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
 async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as app:
-        new = await app.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+        new = await app.runs.start(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
         await app.runs.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         (item,) = (await app.runs.report(new.run_id, ME)).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
@@ -65,4 +65,4 @@ async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:
     run_id = await stuck(place, "select 1")
     async with App.open(place.settings(), via="test") as app:
         with pytest.raises(Stale):
-            await app.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+            await app.runs.start(PlannerRequest("Go on.", route="caller", continues=run_id), ME)

@@ -61,7 +61,7 @@ async def test_an_approved_call_is_made_while_another_branch_s_model_still_think
         of(3, 2, says("three"), delay_s=60),
     )
     async with open_team_app(place.settings(*lines), TEAM) as app:
-        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-1/round-1/call-1", answered=False)
         await until(app, run_id, "task-3/round-2", answered=False)
         assert (await app.runs.report(run_id, ME)).status == "input_required"
@@ -98,7 +98,7 @@ async def test_an_answer_that_comes_during_a_commit_goes_on_while_what_that_begi
 
         monkeypatch.setattr(app._store, "submit", submit_slowly)
         monkeypatch.setattr(app._store.writer, "commit_at_once", lambda _job: None)
-        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-2/round-2", answered=True)
         assert not steps(place)["task-1/round-2"]
         await app.control.request(run_id, "cancel", ME)
@@ -122,7 +122,7 @@ async def test_a_failed_completion_is_repeated_while_another_branch_takes_turn_a
     request = PlannerRequest("go", tools=REQUEST.tools, limits=Limits(rounds=3 * turns))
     settings = replace(place.settings(*lines), limits=Limits())  # by default a run has fewer rounds
     async with open_team_app(settings, TEAM) as app:
-        run_id = (await app.runs.start_planner(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         await until(app, run_id, "task-1/round-1", answered=True)
         assert place.rows("select count(*) from attempt") == [(3,)]
         assert f"task-3/round-{turns}" not in steps(place)
@@ -139,7 +139,7 @@ async def test_a_cancel_reaches_every_branch(place: Place) -> None:
         of(3, 2, says("never"), delay_s=60),
     )
     async with open_team_app(place.settings(*lines), TEAM) as app:
-        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-2/round-1/call-1", answered=False)
         await until(app, run_id, "task-3/round-2", answered=False)
         async with asyncio.timeout(5):
@@ -162,7 +162,7 @@ async def test_a_pause_reaches_every_branch_and_what_is_under_way_ends(place: Pl
         of(3, 2, says("three")),
     )
     async with open_team_app(place.settings(*lines), TEAM) as app:
-        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-3/round-1/call-1", answered=False)
         await app.control.request(run_id, "pause", ME)
         report = await rests(app, run_id)
@@ -189,7 +189,7 @@ async def test_a_denial_ends_nothing_but_the_call(place: Place) -> None:
         of(3, 1, says("three")),
     )
     async with open_team_app(place.settings(*lines), TEAM) as app:
-        run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+        run_id = (await app.runs.start(REQUEST, ME)).run_id
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["task-1/round-1/call-1/approval"]
         await app.answers.decide(run_id, report.waiting[0]["key"], "deny", None, PERSON)

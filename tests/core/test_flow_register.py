@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import kairos_mcp
+from kairos_mcp.app import plan_starts
 from kairos_mcp.core.run_spec import PHASES
 from kairos_mcp.specs.kinds import KINDS, kind_of
 from kairos_mcp.specs.ooda import PHASE_KINDS
@@ -37,6 +39,10 @@ def test_a_run_is_a_call_or_a_phase_or_a_loop(kind):
     assert (kind.is_call, kind.phase is not None, kind.has_loop).count(True) == 1
     assert not (kind.has_plan and kind.has_mandate)
     assert kind.has_mandate or kind.phase is None
+
+
+def test_every_request_starts_a_run_through_the_one_door():
+    assert set(get_args(plan_starts.StartRequest)) == set(plan_starts._PLANNED_BY)
 
 
 def test_every_phase_is_a_flow_alone():

@@ -125,7 +125,7 @@ async def test_without_a_goal_nothing_else_is_begun(place: Place, changes: dict[
         run_id, _ = await three_rounds(app)
         given = {"continues": run_id, "from_round": "round-2", "route": "caller"} | changes
         with pytest.raises(BadArguments):
-            await app.runs.start_planner(PlannerRequest("", **given), ME)
+            await app.runs.start(PlannerRequest("", **given), ME)
         assert place.rows("select count(*) from run") == [(1,)]
 
 
@@ -258,7 +258,7 @@ async def test_what_has_no_planner_loop_is_not_forked(place: Place) -> None:
         with pytest.raises(BadArguments, match="one call of a tool"):
             await fork(app, call, "round-1")
         with pytest.raises(BadArguments, match="from cuts the run that continues names"):
-            await app.runs.start_planner(PlannerRequest("on", from_round="round-1"), ME)
+            await app.runs.start(PlannerRequest("on", from_round="round-1"), ME)
 
 
 async def test_the_summary_of_a_run_that_was_cut_is_not_told(place: Place) -> None:

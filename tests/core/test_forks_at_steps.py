@@ -57,7 +57,7 @@ async def asked_at(app: App, run_id: str, path: str) -> list[dict[str, Any]]:
 
 async def team_at_its_synthesis(app: App, place: Place) -> tuple[str, dict[str, list[dict[str, Any]]]]:
     """A team that waits for its synthesis; and what was asked at its plan and there."""
-    run_id = (await app.runs.start_team(TeamRequest("What is in the files?", route="caller"), ME)).run_id
+    run_id = (await app.runs.start(TeamRequest("What is in the files?", route="caller"), ME)).run_id
     await rests(app, run_id)
     asked = {"plan": await asked_at(app, run_id, "plan")}
     await app.answers.submit(run_id, {"plan": TWO_TASKS}, ME)
@@ -122,7 +122,7 @@ async def test_a_team_goes_on_from_its_plan_with_another_one(place: Place) -> No
 async def test_a_plan_alone_is_made_again(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
         request = TeamRequest("Look.", route="caller", plans_only=True)
-        run_id = (await app.runs.start_team(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         await rests(app, run_id)
         asked = await asked_at(app, run_id, "plan")
         await answer_run(app, run_id, plan=TWO_TASKS)
@@ -134,7 +134,7 @@ async def test_a_plan_alone_is_made_again(place: Place) -> None:
 
 async def test_what_replaces_failed_tasks_is_planned_again(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
-        run_id = (await app.runs.start_team(TeamRequest("Look.", route="caller"), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Look.", route="caller"), ME)).run_id
         await rests(app, run_id)
         await answer_run(app, run_id, plan=TWO_TASKS)
         refused = says("", finish="refusal")
@@ -330,7 +330,7 @@ async def test_a_fork_has_limits_of_its_own(place: Place) -> None:
         forked = await fork(app, run_id, "synthesis", limits=Limits(model_calls=1))
         assert (await app.runs.report(forked, ME)).remaining["model_calls"] == 0
         with pytest.raises(BadArguments):
-            await app.runs.start_planner(PlannerRequest("", continues=forked), ME)
+            await app.runs.start(PlannerRequest("", continues=forked), ME)
 
 
 @pytest.mark.parametrize(("limits", "granted"), [(Limits(), 1), (Limits(rounds=40), 0)])

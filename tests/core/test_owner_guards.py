@@ -144,7 +144,7 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
         for nth in range(6):
             forestalling = Forestalling(app, place, "round-2/call-1")
             asked = PlannerRequest(f"make {nth}", tools=("read_file", "write_file"))
-            run_id = (await app.runs.start_planner(asked, ME)).run_id
+            run_id = (await app.runs.start(asked, ME)).run_id
             async with asyncio.timeout(WITHIN_S):
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert forestalling.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
@@ -158,7 +158,7 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done"))
     async with App.open(settings, via="mcp") as first:
         asked = PlannerRequest("look", limits=Limits(milliseconds=300_000))
-        run_id = (await first.runs.start_planner(asked, ME)).run_id
+        run_id = (await first.runs.start(asked, ME)).run_id
         await wait_for_step(first, "round-1")
         place.rows("update run set owner = 0, fence = fence + 1")  # as if it had been killed
     if clock == "is set back":

@@ -31,7 +31,7 @@ async def server(place: Place, at: str | None, *, drives: bool = False, **change
 
 
 async def start(app: App, goal: str = "look", **more: Any) -> str:
-    return (await app.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
+    return (await app.runs.start(PlannerRequest(goal, **more), ME)).run_id
 
 
 def places(place: Place) -> list[Any]:

@@ -61,7 +61,7 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
     monkeypatch.setattr(store_watcher, "IDLE_POLL_S", 600)
     async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
         await rests(app, await start_run(app, "opens the day", route="caller"))
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         ((n,),) = place.rows("select n from run where id = ?", run_id)
         await app._pool.wait_until_stopped([n], WITHIN_S)
         begun = place.rows("select path from step where run = ?", n)

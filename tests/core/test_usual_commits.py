@@ -175,7 +175,7 @@ async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Tu
     turns.begin(always)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         use_key_of_tests(app)
-        run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await finish_run(app, run)
     assert turns.short == 8  # all: four completions, three calls, and the end
 
@@ -230,7 +230,7 @@ async def test_an_account_that_somebody_else_has_written_is_read_again(place: Pl
     turns.begin(meddling)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         use_key_of_tests(app)
-        await rests(app, (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=50)), ME)).run_id)
+        await rests(app, (await app.runs.start(PlannerRequest("look", limits=Limits(rounds=50)), ME)).run_id)
     assert place.rows("select spent_rounds from account where scope = 'run'") == [(4 + 7,)]
 
 
@@ -244,7 +244,7 @@ async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, tur
     turns.begin(take_run_at_second_turn)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         use_key_of_tests(app)
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
         assert place.rows("select count(*) from step join run on run.n = step.run where run.id = ?", run_id) == [(2,)]
 
@@ -296,7 +296,7 @@ async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Lim
     async with App.open(place.settings(*script, day=day), via="mcp") as app:
         use_key_of_tests(app)
         request = PlannerRequest("look", limits=limits, caller_tools=(ASK,))
-        await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id)
+        await answer_to_the_end(app, (await app.runs.start(request, ME)).run_id)
     return rows_of(place)
 
 
@@ -306,7 +306,7 @@ async def rows_of_caller(root: Path, turns: list[Any], limits: Limits, day: Limi
     async with App.open(place.settings(day=day), via="mcp") as app:
         use_key_of_tests(app)
         request = PlannerRequest("look", limits=limits, caller_tools=(ASK,), route="caller")
-        await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id, turns)
+        await answer_to_the_end(app, (await app.runs.start(request, ME)).run_id, turns)
     return rows_of(place)
 
 
@@ -317,7 +317,7 @@ async def rows_of_team(root: Path, turns: list[Any], limits: Limits, day: Limits
         use_key_of_tests(app)
         await rests(app, await start_run(app, "opens the day", route="caller"))
         request = PlannerRequest("look", limits=limits, route="caller")
-        run_id, left = (await app.runs.start_planner(request, ME)).run_id, iter(turns)
+        run_id, left = (await app.runs.start(request, ME)).run_id, iter(turns)
         while (report := await rests(app, run_id)).status == "input_required":
             key = min(item["key"] for item in report.waiting)
             await app.answers.submit(run_id, {key: next(left, says("done"))}, ME)

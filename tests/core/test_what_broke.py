@@ -101,7 +101,7 @@ async def test_a_call_with_broken_arguments_one_not_offered_and_one_of_a_cut_tur
     )
     async with open_checked_app(place.settings(*lines)) as app:
         request = PlannerRequest("look around", tools=("read_file",))
-        run_id = (await app.runs.start_planner(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         report = await rests(app, run_id)
         assert (report.status, report.stop_reason) == ("completed", "assistant_stop")
     codes = place.rows("select json_extract(body, '$.code') from step join answer on step = id where kind = 'call'")

@@ -146,7 +146,7 @@ async def test_a_tool_that_answers_at_once_is_called_in_the_event_loop_and_other
     async with App.open(settings, via="mcp") as app:
         found = replace(app._factory.resources(None), registry=ToolRegistry(tools))
         monkeypatch.setattr(app._factory, "resources", lambda _workspace: found)
-        await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
+        await rests(app, (await app.runs.start(PlannerRequest("look"), ME)).run_id)
     here = threading.get_ident()
     assert seen["at_once"] == here
     assert here not in (seen["in_a_thread"], seen["asked_first"])

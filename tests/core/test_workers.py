@@ -49,7 +49,7 @@ def front(place: Place, *lines: Any) -> Any:
 
 async def start(app: App, goals: int) -> list[str]:
     requests = [PlannerRequest(f"look {n}") for n in range(goals)]
-    return [(await app.runs.start_planner(request, ME)).run_id for request in requests]
+    return [(await app.runs.start(request, ME)).run_id for request in requests]
 
 
 def owners(place: Place) -> set[Any]:
@@ -173,7 +173,7 @@ def test_a_host_s_server_can_t_be_told_not_to_drive(place: Place) -> None:
 @both_stores
 async def test_an_answer_that_comes_to_a_server_that_does_not_drive_is_left_to_a_worker(place: Place) -> None:
     async with front(place, *SLOW) as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("think", route="caller"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("think", route="caller"), ME)).run_id
         with worker(place):
             wait_until(lambda: place.rows("select 1 from waiting"), WITHIN_S)
             wait_until(lambda: owners(place) == {None}, WITHIN_S)

@@ -64,7 +64,7 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
     configured = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
     async with open_checked_app(configured) as app:
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
-        run_id = (await app.runs.start_planner(asked, ME)).run_id
+        run_id = (await app.runs.start(asked, ME)).run_id
         await disk.is_reached()
         cancels = [app.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody impatient
         all_cancels = asyncio.gather(*cancels)

@@ -33,7 +33,7 @@ REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
 
 
 async def gone_through(app: App) -> str:
-    run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+    run_id = (await app.runs.start(REQUEST, ME)).run_id
     await finish_run(app, run_id)
     return run_id
 

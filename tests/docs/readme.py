@@ -291,9 +291,7 @@ def caller_output() -> str:
             workspace.mkdir()
             flags = Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),))
             async with App.open(load_settings(flags, {}), via="readme") as app:
-                run = await app.runs.start_planner(
-                    PlannerRequest("What is in README.md?", tools=("read_file",)), Caller()
-                )
+                run = await app.runs.start(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
                 await app.runs.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
                 return (await app.runs.report(run.run_id, Caller())).as_json()
 

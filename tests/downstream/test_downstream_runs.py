@@ -33,7 +33,7 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
 
 
 async def run_with(app: App, *globs: str) -> str:
-    return (await (await meet_servers(app)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
+    return (await (await meet_servers(app)).runs.start(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
 def results(place: Place) -> list[dict[str, Any]]:

@@ -67,9 +67,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
     async with open_checked_app(place.settings(*lines, servers=servers, gate=gate)) as app:
-        run_id = (
-            await (await meet_servers(app)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)
-        ).run_id
+        run_id = (await (await meet_servers(app)).runs.start(PlannerRequest("use them", tools=globs), ME)).run_id
         async with asyncio.timeout(20):
             while not log_lines(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
@@ -105,7 +103,7 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     lines = (calling(("x__hang", {})), says("done"))
     marker = f"log={log}"
     async with open_checked_app(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as app:
-        run_id = (await (await meet_servers(app)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
+        run_id = (await (await meet_servers(app)).runs.start(PlannerRequest("go", tools=("x__*",)), ME)).run_id
         async with asyncio.timeout(20):
             while not (log.exists() and "call hang" in log.read_text()):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)

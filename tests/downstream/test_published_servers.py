@@ -190,7 +190,7 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     async with App.open(settings, via="test") as app:
         globs = ("files__*", "memory__*", "every__*", "getPet")
         await meet_servers(app)
-        report = await rests(app, (await app.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
+        report = await rests(app, (await app.runs.start(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
         "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )

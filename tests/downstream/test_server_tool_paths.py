@@ -76,7 +76,7 @@ def codes(place: Place) -> list[str | None]:
 
 
 async def run_with(app: App) -> str:
-    run_id = (await (await meet_servers(app)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
+    run_id = (await (await meet_servers(app)).runs.start(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
     await rests(app, run_id)
     return run_id
 

@@ -58,7 +58,7 @@ async def test_a_run_whose_seconds_a_server_used_up_ends_as_timeout_and_says_tha
     settings = place.settings(*lines, servers=(server,), gate=(GateRule("x__hang", "allow"),))
     async with open_checked_app(settings) as app:
         asked = PlannerRequest("use it", tools=("x__hang",), limits=Limits(milliseconds=2_000))
-        run_id = (await app.runs.start_planner(asked, ME)).run_id
+        run_id = (await app.runs.start(asked, ME)).run_id
         report = await rests(app, run_id)
         with pytest.raises(KairosError):  # it has ended: nothing of it is settled any more
             await app.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME)

@@ -3295,7 +3295,7 @@ WHAT_IS_NEW = (
         STEP_FORKS + "cycles_are_forked_only_while_no_run_of_their_mandate_is_open",
     ),
     Guard(
-        "Runs.start_planner",
+        "_plan_planner",
         without("mandate=fork.mandate"),
         STEP_FORKS + "a_cycle_goes_on_from_its_decision_with_another_one",
     ),

@@ -93,7 +93,7 @@ repeat_a_call.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, a
 async def caller(app: App, place: Place) -> str:
     """The caller thinks, and has a tool of its own."""
     request = PlannerRequest("Ask somebody.", caller_tools=(ASK,), route="caller")
-    run_id = (await app.runs.start_planner(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await rests(app, run_id)
     asked = {"content": "I ask.", "tool_calls": [{"id": "x", **asks("why")["tool_calls"][0]}]}
     for answer in ({"round-1": asked}, {"round-1/call-1": {"content": "because"}}, {"round-2": says("Because.")}):
@@ -113,7 +113,7 @@ continue_run.lines = (reads("a.txt"), says("alpha"))
 
 async def cancel_run(app: App, place: Place) -> str:
     """Ended by its caller while it waited."""
-    run_id = (await app.runs.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
+    run_id = (await app.runs.start(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
     await rests(app, run_id)
     await app.control.request(run_id, "cancel", ME)
     await rests(app, run_id)
@@ -162,7 +162,7 @@ def file_of(name: str) -> Path:
 
 
 async def _planner(app: App, request: PlannerRequest) -> str:
-    run_id = (await app.runs.start_planner(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 

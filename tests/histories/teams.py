@@ -58,7 +58,7 @@ replace_a_task.lines = (
 
 
 async def _run_team(app: App, request: TeamRequest) -> str:
-    run_id = (await app.runs.start_team(request, ME)).run_id
+    run_id = (await app.runs.start(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 

@@ -77,7 +77,7 @@ async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -
     async with App.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as app:
         from kairos_mcp.core.run_spec import PlannerRequest
 
-        run_id = (await app.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
+        run_id = (await app.runs.start(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
         next_call = (await app.runs.report(run_id, tenant)).next
     assert next_call is not None

@@ -96,7 +96,7 @@ async def test_an_approval_is_told_once_and_waits_for_the_decision(place: Place)
 async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
     async with open_client(place, asks("one"), asks("two"), says("Done.")) as client:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await client.app.runs.start_planner(request, ME)).run_id
+        run_id = (await client.app.runs.start(request, ME)).run_id
         await rests(client.app, run_id)
 
         async def after(act: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
 async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:
     async with open_client(place, asks("one"), says("Done.")) as client:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await client.app.runs.start_planner(request, ME)).run_id
+        run_id = (await client.app.runs.start(request, ME)).run_id
         report = await rests(client.app, run_id)
         place.rows("insert into note(run, text) select n, 'a word' from run")
         (found,) = await news(client, report.seq, [run_id], wait_s=0.4)
@@ -131,7 +131,7 @@ async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:
 async def test_without_since_and_with_one_that_is_ahead_news_is_told_at_once(place: Place) -> None:
     async with open_client(place, asks("one"), says("Done.")) as client:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await client.app.runs.start_planner(request, ME)).run_id
+        run_id = (await client.app.runs.start(request, ME)).run_id
         report = await rests(client.app, run_id)
         for since in (None, report.seq + 1_000, {run_id: 0}, {}):
             began = time.monotonic()
@@ -144,7 +144,7 @@ async def test_several_runs_are_waited_for_each_from_its_own_seq(place: Place) -
         ids = []
         for key in ("a", "b"):
             request = PlannerRequest("Ask.", caller_tools=(ASK,), key=key)
-            ids.append((await client.app.runs.start_planner(request, ME)).run_id)
+            ids.append((await client.app.runs.start(request, ME)).run_id)
         await rests(client.app, *ids)
         since = {run_id: seq_of(place, run_id) for run_id in ids}
         waiting = asyncio.create_task(news(client, since, ids))

@@ -65,7 +65,7 @@ def two(tmp_path: Path) -> Two:
 
 
 async def start_run(app: App, caller: Caller = ME, **more: Any) -> str:
-    run_id = (await app.runs.start_planner(PlannerRequest("Think.", **more), caller)).run_id
+    run_id = (await app.runs.start(PlannerRequest("Think.", **more), caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     return run_id
 
@@ -172,7 +172,7 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
     """It would be paid, and shown files, by somebody who works on something else."""
     sampling = Caller(samples=True)
     async with two.server(two.one) as here, two.server(two.other) as there:
-        run_id = (await here.runs.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
+        run_id = (await here.runs.start(PlannerRequest("Think.", route="sampling"), sampling)).run_id
         (run,) = await here.runs.wait([run_id], until="rest", wait_s=20, caller=sampling)
         waiting = await here.runs.what_waits(run)
         assert [ask.path for ask in await here.client_requests.open_requests(run, waiting)] == ["round-1"]
@@ -223,7 +223,7 @@ async def test_runs_that_wait_are_a_line_each_by_a_beginning_that_no_other_has(t
     async with two.server(two.one, lines=(WRITES, ENDS)) as app:
         await start_run(app, tools=("write_file",))
         for goal in ("Look around.", "x" * 90):
-            await rests(app, (await app.runs.start_planner(PlannerRequest(goal, route="caller"), ME)).run_id)
+            await rests(app, (await app.runs.start(PlannerRequest(goal, route="caller"), ME)).run_id)
     for n, run_id in enumerate(("run-abcdef000001", "run-abcdef999999", "run-ffff00000000"), 1):
         two.place.rows("update run set id = ? where n = ?", run_id, n)
     long, look, change = two.run_command("runs").out.splitlines()

@@ -162,7 +162,7 @@ def test_a_living_server_goes_on_with_what_is_decided(place: Place) -> None:
     async def serve_while_decided() -> None:
         settings = place.settings(writes("new.txt", "new\n"), says("done"))
         async with App.open(settings, via="mcp") as app:
-            run_id = (await app.runs.start_planner(PlannerRequest("make it", tools=("write_file",)), ME)).run_id
+            run_id = (await app.runs.start(PlannerRequest("make it", tools=("write_file",)), ME)).run_id
             await rests(app, run_id)
             said = await asyncio.to_thread(decide, run_id)
             assert said == "Approved. A server of its folder goes on with it."
@@ -182,9 +182,7 @@ def test_a_living_server_goes_on_with_what_is_decided(place: Place) -> None:
 def test_a_run_that_is_started_here_is_left_to_a_living_server(place: Place) -> None:
     async def serve_while_started() -> str:
         async with App.open(place.settings(says("done"), says("done")), via="mcp") as app:
-            first = (
-                await app.runs.start_planner(PlannerRequest("look first"), ME)
-            ).run_id  # now it is known as a server
+            first = (await app.runs.start(PlannerRequest("look first"), ME)).run_id  # now it is known as a server
             await app.runs.wait([first], until="done", wait_s=20, caller=ME)
             run_id = await asyncio.to_thread(start)
             await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
@@ -256,7 +254,7 @@ def test_a_run_is_paused_resumed_extended_and_cancelled(place: Place) -> None:
 def test_what_waits_for_the_calling_model_is_answered(place: Place) -> None:
     async def start_by_hand() -> str:
         async with App.open(place.settings(), via="mcp") as app:
-            run_id = (await app.runs.start_planner(PlannerRequest("say it", route="caller"), ME)).run_id
+            run_id = (await app.runs.start(PlannerRequest("say it", route="caller"), ME)).run_id
             await rests(app, run_id)
             return run_id
 
@@ -332,7 +330,7 @@ def test_teams_plans_and_mandates_are_started(place: Place, desk: Visitor) -> No
 def test_a_run_is_sent_to_another_route(place: Place, desk: Visitor) -> None:
     async def start_by_hand() -> str:
         async with App.open(place.settings(says("Said by the script.")), via="mcp") as app:
-            run_id = (await app.runs.start_planner(PlannerRequest("say it", route="caller"), ME)).run_id
+            run_id = (await app.runs.start(PlannerRequest("say it", route="caller"), ME)).run_id
             await rests(app, run_id)
             return run_id
 
@@ -347,7 +345,7 @@ def test_whoever_owns_the_state_folder_decides_about_the_runs_of_all_in_it(place
 
     async def start_as_alice() -> str:
         async with App.open(place.settings(writes("new.txt", "new\n"), says("done")), via="mcp") as app:
-            run_id = (await app.runs.start_planner(PlannerRequest("make it", tools=("write_file",)), alice)).run_id
+            run_id = (await app.runs.start(PlannerRequest("make it", tools=("write_file",)), alice)).run_id
             await app.runs.wait([run_id], until="rest", wait_s=20, caller=alice)
             return run_id
 

@@ -45,7 +45,7 @@ def two_rounds() -> tuple[dict[str, Any], ...]:
 
 
 async def run_whole(app: App, goal: str = "look") -> str:
-    run_id = (await app.runs.start_planner(PlannerRequest(goal), ME)).run_id
+    run_id = (await app.runs.start(PlannerRequest(goal), ME)).run_id
     await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
     return run_id
 
@@ -99,7 +99,7 @@ async def test_nobody_looks_for_nobody(place: Place, monkeypatch: pytest.MonkeyP
 async def test_a_viewer_that_comes_again_is_told_what_it_lacks(place: Place) -> None:
     """From any number of the run on, what is sent and what was known give the whole; of a number that is none, all."""
     async with open_live(place, *two_rounds()) as (app, live):
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         told: dict[int, dict[str, Any]] = {}
         known: dict[str, Any] = {}
         async with aclosing(await live.open_line(run_id, None, compress=False)) as line:

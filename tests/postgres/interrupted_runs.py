@@ -26,15 +26,15 @@ class Case(NamedTuple):
 
 
 async def start_planner(app: App) -> str:
-    return (await app.runs.start_planner(PlannerRequest("look", key=KEY), ME)).run_id
+    return (await app.runs.start(PlannerRequest("look", key=KEY), ME)).run_id
 
 
 async def start_editor(app: App) -> str:
-    return (await app.runs.start_planner(PlannerRequest("edit", tools=("edit_file",), key=KEY), ME)).run_id
+    return (await app.runs.start(PlannerRequest("edit", tools=("edit_file",), key=KEY), ME)).run_id
 
 
 async def start_team(app: App) -> str:
-    return (await app.runs.start_team(TeamRequest("look", PLAN, key=KEY), ME)).run_id
+    return (await app.runs.start(TeamRequest("look", PLAN, key=KEY), ME)).run_id
 
 
 def edits(old: str, new: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def on_machine(settings: Settings, place: Place, number: int) -> Settings:
 @on_database
 @pytest.mark.parametrize("key", ["one", None])
 async def test_the_same_start_is_one_run(place: Place, replicas: list[App], key: str | None) -> None:
-    starts = [app.runs.start_planner(PlannerRequest("look", key=key, route="caller"), ME) for app in replicas]
+    starts = [app.runs.start(PlannerRequest("look", key=key, route="caller"), ME) for app in replicas]
     found = {started.run_id for started in await asyncio.gather(*starts)}
     assert place.rows("select id from run") == [(run_id,) for run_id in found]
     assert (await rests(replicas[-1], *found)).status == "input_required"

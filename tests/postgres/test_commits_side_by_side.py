@@ -237,12 +237,12 @@ async def test_a_group_of_usual_commits_takes_three_trips_whatever_its_size(
 ) -> None:
     monkeypatch.setenv(postgres.CHOICE, server)
     async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
-        warm = await app.runs.start_planner(PlannerRequest("warm"), ME)
+        warm = await app.runs.start(PlannerRequest("warm"), ME)
         await finish_run(app, warm.run_id)
         with count_trips(app._store.writer) as groups:
             goals = [f"look {n}" for n in range(runs)]
             started = await asyncio.gather(
-                *(app.runs.start_planner(PlannerRequest(goal, limits=Limits(rounds=4)), ME) for goal in goals)
+                *(app.runs.start(PlannerRequest(goal, limits=Limits(rounds=4)), ME) for goal in goals)
             )
             for each in started:
                 await finish_run(app, each.run_id)

@@ -41,7 +41,7 @@ async def fill(place: Place) -> tuple[str, str]:
         ended = await start_run(app)
     async with App.open(place.settings(), via="mcp") as app:
         request = PlannerRequest("think", route="caller")
-        waiting = (await app.runs.start_planner(request, Caller("alice"))).run_id
+        waiting = (await app.runs.start(request, Caller("alice"))).run_id
         await app.runs.wait([waiting], until="rest", wait_s=20, caller=Caller("alice"))
     return ended, waiting
 
@@ -68,9 +68,7 @@ async def test_every_row_is_copied_and_runs_go_on_in_the_database(place: Place, 
         await app.answers.submit(waiting, {item["key"]: {"content": "thought"}}, Caller("alice"))
         await app.runs.wait([waiting], until="done", wait_s=20, caller=Caller("alice"))
         assert (await app.runs.report(waiting, Caller("alice"))).summary == "thought"
-        assert (
-            await app.runs.start_planner(PlannerRequest("new", route="caller"), ME)
-        ).run_id  # with a number of its own
+        assert (await app.runs.start(PlannerRequest("new", route="caller"), ME)).run_id  # with a number of its own
 
 
 async def test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_lives(

@@ -53,7 +53,7 @@ async def start_runs(place: Place, settings: Settings) -> None:
             while (await asyncio.to_thread(look, place, OPEN_RUNS))[0][0] > MOST_OPEN:  # noqa: ASYNC110 - they end elsewhere
                 await asyncio.sleep(0.1)
             goals = range(first, min(first + BESIDE, RUNS))
-            await asyncio.gather(*(app.runs.start_planner(PlannerRequest(f"look {n}"), ME) for n in goals))
+            await asyncio.gather(*(app.runs.start(PlannerRequest(f"look {n}"), ME) for n in goals))
 
 
 def look(place: Place, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:

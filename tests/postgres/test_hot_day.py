@@ -63,7 +63,7 @@ def start_worker(place: Place, database: str, took: Path) -> Any:
 
 async def start_runs(settings: Settings) -> None:
     async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as app:
-        await asyncio.gather(*(app.runs.start_planner(PlannerRequest(f"look {n}"), ME) for n in range(RUNS)))
+        await asyncio.gather(*(app.runs.start(PlannerRequest(f"look {n}"), ME) for n in range(RUNS)))
 
 
 def test_a_day_that_all_runs_share_is_never_used_past_its_cap(

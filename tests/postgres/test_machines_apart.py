@@ -63,7 +63,7 @@ async def test_clocks_of_machines_that_are_minutes_apart_change_nothing(place: P
         async with App.open(place.settings(*LINES), via="mcp", mode=DriveMode(drives=False)) as front:
             for ahead_s in (APART_S, -APART_S):
                 stack.enter_context(worker(place, ahead_s))
-            starts = [front.runs.start_planner(PlannerRequest(f"look {n}"), ME) for n in range(12)]
+            starts = [front.runs.start(PlannerRequest(f"look {n}"), ME) for n in range(12)]
             ids = [started.run_id for started in await asyncio.gather(*starts)]
             for run_id in ids:
                 await front.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
@@ -83,7 +83,7 @@ async def test_a_server_that_hears_nothing_of_what_others_commit_looks_for_it(pl
         App.open(place.settings(*lines), via="mcp") as deaf,
         App.open(place.settings(*lines, home=place.root / "other"), via="mcp") as other,
     ):
-        run_id = (await deaf.runs.start_planner(PlannerRequest("look", route="caller"), ME)).run_id
+        run_id = (await deaf.runs.start(PlannerRequest("look", route="caller"), ME)).run_id
         await rests(deaf, run_id)
         await asyncio.to_thread(deaf._context.store.ownership._connection.execute, "unlisten *")
         waiting = asyncio.create_task(deaf.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
@@ -101,7 +101,7 @@ async def test_a_cancel_reaches_a_server_that_hears_nothing(place: Place) -> Non
         App.open(settings, via="mcp") as deaf,
         App.open(replace(settings, home=place.root / "other"), via="mcp") as other,
     ):
-        run_id = (await deaf.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await deaf.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(deaf, "round-1")
         await asyncio.to_thread(deaf._context.store.ownership._connection.execute, "unlisten *")
         await other.control.request(run_id, "cancel", ME)
@@ -120,7 +120,7 @@ async def test_a_worker_that_hears_nothing_takes_what_others_start(place: Place)
         await worker.begin_work()
         await asyncio.to_thread(worker._context.store.ownership._connection.execute, "unlisten *")
         for n in range(3):
-            run_id = (await front.runs.start_planner(PlannerRequest(f"look {n}"), ME)).run_id
+            run_id = (await front.runs.start(PlannerRequest(f"look {n}"), ME)).run_id
             async with asyncio.timeout(5):  # it looks once a second
                 await front.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert (await front.runs.report(run_id, ME)).status == "completed"
@@ -177,7 +177,7 @@ async def test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothi
     async with App.open(place.settings(*LINES, store=through), via="mcp") as app:
         for n in range(20):
             try:
-                await app.runs.start_planner(PlannerRequest(f"look {n}", key=str(n)), ME)
+                await app.runs.start(PlannerRequest(f"look {n}", key=str(n)), ME)
                 started += 1
             except (StoreBusy, StoreUnavailable) as refusal:
                 refused += 1
@@ -185,7 +185,7 @@ async def test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothi
         await asyncio.sleep(0.5)
     print(f"{started} runs were started, {refused} refused", f"as {said}" if refused else "")
     async with App.open(place.settings(*LINES, store=direct, home=place.root / "other"), via="mcp") as app:
-        ids = [(await app.runs.start_planner(PlannerRequest(f"look {n}", key=str(n)), ME)).run_id for n in range(20)]
+        ids = [(await app.runs.start(PlannerRequest(f"look {n}", key=str(n)), ME)).run_id for n in range(20)]
         for run_id in ids:
             assert (await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)) is not None
             assert (await rests(app, run_id)).status == "completed"

@@ -158,7 +158,7 @@ async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(
 
 async def test_only_the_runs_of_which_something_is_heard_are_looked_at(place: Place) -> None:
     async with App.open(place.settings(*[says("done", delay_s=20.0)] * 2), via="mcp") as app:
-        heard, other = [(await app.runs.start_planner(PlannerRequest(goal), ME)).run_id for goal in ("one", "two")]
+        heard, other = [(await app.runs.start(PlannerRequest(goal), ME)).run_id for goal in ("one", "two")]
         ((n,),) = place.rows(f"select n from run where id = '{heard}'")
         workers = {worker.state.run.id: worker for worker, _ in app._pool.moving.values()}
         for worker in workers.values():

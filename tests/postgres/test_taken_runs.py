@@ -29,7 +29,7 @@ async def test_as_many_as_there_are_slots_are_taken_in_one_commit(
     settings = place.settings(says("done", delay_s=5.0))
     async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as front:
         for number in range(RUNS):
-            await front.runs.start_planner(PlannerRequest(f"look {number}"), ME)
+            await front.runs.start(PlannerRequest(f"look {number}"), ME)
     async with App.open(settings, via="work", mode=DriveMode(slots=SLOTS)) as worker:
         await worker.begin_work()
         taken = "select count(*), count(distinct owner) from run where owner <> 0"

@@ -61,7 +61,7 @@ async def test_a_start_is_committed_in_five_trips_and_reads_twice(place: Place) 
         for number in range(3):
             await start_run(app, f"warm {number}", route="caller")
         with counted(app) as taken:
-            run_id = (await app.runs.start_planner(PlannerRequest("counted", route="caller"), ME)).run_id
+            run_id = (await app.runs.start(PlannerRequest("counted", route="caller"), ME)).run_id
         assert [(group.is_alone, group.trips) for group in taken.groups] == [(True, 5)]
         assert [read.trips for read in taken.reads if read.statements] == [1, 1]
         assert (await app.runs.report(run_id, ME)).waiting[0]["key"] == "round-1"
@@ -132,11 +132,11 @@ async def test_a_run_is_loaded_in_few_trips(place: Place) -> None:
 
 
 async def start_planner(app: App) -> str:
-    return (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+    return (await app.runs.start(PlannerRequest("look"), ME)).run_id
 
 
 async def start_team(app: App) -> str:
-    return (await app.runs.start_team(TeamRequest("look", PLAN), ME)).run_id
+    return (await app.runs.start(TeamRequest("look", PLAN), ME)).run_id
 
 
 def commits_beside(taken: Taken) -> list[Group]:

@@ -38,7 +38,7 @@ def between_tries() -> bool:
 
 
 async def cancelled_between_tries(app: App) -> str:
-    run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+    run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         while not between_tries():  # noqa: ASYNC110 - what another task waits for has no event
             await asyncio.sleep(0.005)

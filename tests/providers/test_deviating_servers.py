@@ -127,7 +127,7 @@ async def test_a_phase_that_is_too_long_ends_as_that_and_names_the_setting(place
 async def test_a_team_whose_planner_is_asked_too_much_ends_as_that(place: Place, server: Standin) -> None:
     server.will(sends(TOO_LONG, 400))
     async with open_checked_app(settings_of(place, server)) as app:
-        report = await rests(app, (await app.runs.start_team(TeamRequest("Look."), ME)).run_id)
+        report = await rests(app, (await app.runs.start(TeamRequest("Look."), ME)).run_id)
     assert (report.stop_reason, len(server.heard)) == ("context_full", 1)
     assert "4096" in str((report.summary, report.record, report.degraded))
 
@@ -138,7 +138,7 @@ async def test_a_team_whose_answer_is_asked_too_much_says_why_it_was_made_from_t
     plan = json.dumps(plan_of(task("a"), task("b")))
     server.will(talks(plan), talks("A."), talks("B."), sends(TOO_LONG, 400))
     async with open_checked_app(settings_of(place, server)) as app:
-        report = await rests(app, (await app.runs.start_team(TeamRequest("Look."), ME)).run_id)
+        report = await rests(app, (await app.runs.start(TeamRequest("Look."), ME)).run_id)
     assert report.stop_reason == "team_done"
     assert any("4096" in note and "context_tokens" in note for note in report.degraded)
 

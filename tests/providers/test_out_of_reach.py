@@ -30,7 +30,7 @@ async def left_in_the_middle(place: Place, server: Standin) -> str:
     """A run whose server has gone while its provider was thinking."""
     server.will(silent)
     async with App.open(provider_settings(place, server), via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             await server.came.wait()
     return run_id
@@ -100,7 +100,7 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
 async def test_a_run_with_tools_that_are_not_here_says_so_and_is_left(place: Place) -> None:
     lines = ({"content": "done", "finish": "stop", "delay_s": 1.5},)
     async with App.open(place.settings(*lines, http_fetch=True), via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
         await wait_for_step(first, "round-1")
     report = await looked_at(place.settings(*lines), run_id)
     assert report.status == "paused"

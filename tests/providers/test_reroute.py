@@ -20,7 +20,7 @@ BUSY = {"error": {"code": "provider_busy", "message": "Later.", "retryable": Tru
 async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
     """The script fails for good in its place, and the caller answers what it could not."""
     async with App.open(place.settings(BUSY), via="test") as app:
-        run = await app.runs.start_planner(PlannerRequest("Look."), ME)
+        run = await app.runs.start(PlannerRequest("Look."), ME)
         await wait_for_step(app, "round-1")
         await app.control.request(run.run_id, "pause", ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
@@ -52,7 +52,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
     priced = {"model": "openai:small", "base_url": "http://127.0.0.1:9/v1", "price_input": 1.0, "price_output": 2.0}
     dollar = Limits(nano_usd=10**9)
     async with App.open(place.settings(BUSY, **priced), via="test") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
         await wait_for_step(app, "round-1")
         await app.control.request(run_id, "reroute", ME, route="auto")
         assert any("limits.usd is set" in line for line in (await app.runs.report(run_id, ME)).degraded)
@@ -66,7 +66,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
     lines = ({**BUSY, "for": "round-1"}, {"content": "unused"})
     async with App.open(place.settings(*lines), via="test") as app:
-        run = await app.runs.start_planner(PlannerRequest("Look."), ME)
+        run = await app.runs.start(PlannerRequest("Look."), ME)
         await wait_for_step(app, "round-1")
         for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
             await app.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table

@@ -233,7 +233,7 @@ async def test_dollars_without_a_price_are_refused_with_the_cure(
 ) -> None:
     async with App.open(openai(place, server, base_url=ELSEWHERE, **more), via="mcp") as app:
         with pytest.raises(BadArguments) as refused:
-            await app.runs.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
+            await app.runs.start(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
     assert "price_input" in str(refused.value)
 
 
@@ -243,7 +243,7 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
     settings = openai(place, server, base_url=ELSEWHERE, limits=Limits(rounds=9, nano_usd=10**9))
     async with open_checked_app(settings) as app:
         with pytest.raises(BadArguments):
-            await app.runs.start_planner(PlannerRequest("x"), ME)
+            await app.runs.start(PlannerRequest("x"), ME)
         run_id = await start_run(app, route="caller")
         assert (await app.runs.report(run_id, ME)).status == "input_required"
         with pytest.raises(BadArguments):
@@ -292,7 +292,7 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
 async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: Standin) -> None:
     server.will(strict(then=LOOKS), silent)
     async with App.open(anthropic(place, server), via="mcp") as first:
-        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             while len(server.heard) < 2:
                 server.came.clear()

@@ -207,7 +207,7 @@ async def test_a_run_is_heard_round_by_round_and_what_it_records_is_redacted(pla
     spoken: list[SpokenText] = []
     async with App.open(place.settings(model=OPENAI, base_url=server.openai), via="command") as app:
         app.listen(spoken.append)
-        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         report = await rests(app, run_id)
     assert report.summary == "It holds [secret] indeed."
     by_step: dict[str, str] = {}

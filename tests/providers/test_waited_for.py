@@ -39,7 +39,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
     server.will(silent)
     place, settings = place_of(tmp_path / "place", server)
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("go", key="one"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("go", key="one"), ME)).run_id
         text = await waiting_note(app, run_id)
         since, until = (
             datetime.strptime(each, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) for each in re.findall(MOMENT, text)
@@ -56,7 +56,7 @@ async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: 
     server.will(refuses(429, "later", retry_after="3"), sends(chat("Done.")))
     _, settings = place_of(tmp_path / "place", server)
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("go"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("go"), ME)).run_id
         text = await waiting_note(app, run_id)
         assert re.search(rf"failed \(provider_busy\); it is asked again at {MOMENT} \(attempt 2 of 4\)", text), text
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)

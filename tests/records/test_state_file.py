@@ -20,7 +20,7 @@ ROUNDS = 600
 
 async def test_pages_of_a_new_file_are_small(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
+        await rests(app, (await app.runs.start(PlannerRequest("look"), ME)).run_id)
     assert place.rows("pragma page_size") == [(connection.PAGE_BYTES,)]
 
 
@@ -31,7 +31,7 @@ async def test_a_file_with_pages_of_another_size_is_written_on_as_it_is(place: P
     made.execute("pragma journal_mode = wal")
     made.close()
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
-        report = await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
+        report = await rests(app, (await app.runs.start(PlannerRequest("look"), ME)).run_id)
         assert report.stop_reason == "assistant_stop"
     assert place.rows("pragma page_size") == [(4096,)]
 
@@ -42,7 +42,7 @@ async def test_the_log_of_a_long_run_is_written_over_again_and_again(place: Plac
     async with App.open(settings, via="mcp") as app:
         async with asyncio.timeout(60):
             asked = PlannerRequest("look", limits=Limits(rounds=ROUNDS + 1))
-            report = await rests(app, (await app.runs.start_planner(asked, ME)).run_id)
+            report = await rests(app, (await app.runs.start(asked, ME)).run_id)
         assert report.stop_reason == "assistant_stop", report
         size = (place.home / "kairos.db-wal").stat().st_size
     assert place.rows("select count(*) from answer") == [(2 * ROUNDS + 1,)]
@@ -60,7 +60,7 @@ async def test_a_reader_who_takes_his_time_keeps_nobody_from_writing(place: Plac
         assert reader.execute("select count(*) from run").fetchall() == [(0,)]
         asked = PlannerRequest("look", limits=Limits(rounds=ROUNDS + 1))
         async with asyncio.timeout(connection.BUSY_LIMIT_S):  # each of the four checkpoints could wait that long
-            report = await rests(app, (await app.runs.start_planner(asked, ME)).run_id)
+            report = await rests(app, (await app.runs.start(asked, ME)).run_id)
         assert report.stop_reason == "assistant_stop"
         assert reader.execute("select count(*) from run").fetchall() == [(0,)]
         reader.close()

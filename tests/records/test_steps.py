@@ -64,7 +64,7 @@ async def record_run(root: Path, kind: str) -> Place:
     place = place_at(root)
     async with App.open(place.settings(*(TEAM_SCRIPT if kind == "team" else PLANNER_SCRIPT)), via="mcp") as app:
         if kind == "team":
-            run_id = (await app.runs.start_team(TeamRequest("Look at both."), ME)).run_id
+            run_id = (await app.runs.start(TeamRequest("Look at both."), ME)).run_id
             await rests(app, run_id)
         else:
             await start_run(app)

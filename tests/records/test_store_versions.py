@@ -42,9 +42,9 @@ async def leave_open_runs(place: Place) -> dict[str, str]:
     """Leave an open run of each flow, most of which wait for their caller's completion; return their ids by flow."""
     ids = {}
     async with App.open(place.settings(), via="mcp") as app:
-        ids["planner"] = (await app.runs.start_planner(PlannerRequest("Think.", key="parked"), ME)).run_id
-        ids["team"] = (await app.runs.start_team(TeamRequest("Share the work."), ME)).run_id
-        ids["plan"] = (await app.runs.start_team(TeamRequest("Plan the work.", plans_only=True), ME)).run_id
+        ids["planner"] = (await app.runs.start(PlannerRequest("Think.", key="parked"), ME)).run_id
+        ids["team"] = (await app.runs.start(TeamRequest("Share the work."), ME)).run_id
+        ids["plan"] = (await app.runs.start(TeamRequest("Plan the work.", plans_only=True), ME)).run_id
         ids["ooda_run"] = (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
         orient = await app.cycles.start_phase("orient", MandateRef(goal="Look."), OBSERVED, RunOptions(), ME)
         ids["ooda_orient"] = orient.run_id

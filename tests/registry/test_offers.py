@@ -54,7 +54,7 @@ async def start_run_with_server(app: App, *globs: str, **more: Any) -> str:
 
 
 async def start_run(app: App, *globs: str, **more: Any) -> str:
-    return (await app.runs.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
+    return (await app.runs.start(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
 async def offered_at(app: App, run_id: str) -> list[str]:
@@ -116,7 +116,7 @@ async def test_a_run_that_names_no_tool_of_a_server_does_not_start_it(installati
         installation.place.settings(says("done"), servers=(installation.server(effects=()),))
     ) as app:
         assert (await rests(app, await start_run(app, "read_file"))).status == "completed"
-        await rests(app, (await app.runs.start_planner(PlannerRequest("only look"), ME)).run_id)
+        await rests(app, (await app.runs.start(PlannerRequest("only look"), ME)).run_id)
     assert installation.log_lines("start") == []
 
 

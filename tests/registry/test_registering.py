@@ -117,7 +117,7 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
         assert '{"pet": "7"}' in report.output["content"]
         (found,) = (await one.tools.search("pet", None, None, None))["tools"]
         assert (found["name"], found["effect"]) == ("pet", "read")
-        run_id = (await two.runs.start_planner(PlannerRequest("ask for a pet"), ME)).run_id
+        run_id = (await two.runs.start(PlannerRequest("ask for a pet"), ME)).run_id
         report = await rests(two, run_id)
         assert [call["ok"] for call in report.calls] == [True]
         again = await one.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
@@ -147,7 +147,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(installat
     async with open_checked_app(installation.place.settings(*lines)) as app:
         result = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
         await person(installation, *approve_words(result))
-        run_id = (await app.runs.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(app, run_id)
         begun = (await app._factory.registry(app._factory.find_workspace(None))).find("pet")
         assert begun is not None

@@ -69,7 +69,7 @@ async def answer_of(place: Place, name: str, given: dict[str, Any], content: byt
     turn = {"tool_calls": [{"name": name, "arguments": given}]}
     async with App.open(place.settings(turn, says("done"), gate=gate), via="mcp") as app:
         request = PlannerRequest(f"change {content[:40]!r}", tools=(name,))  # else it is the run that waits already
-        report = await rests(app, (await app.runs.start_planner(request, ME)).run_id)
+        report = await rests(app, (await app.runs.start(request, ME)).run_id)
         waiting = [item | {"digest": "", "expires_at": "", "command": ""} for item in report.waiting]
         calls = [call | {"ms": 0} for call in report.calls]
         texts = [text for (text,) in place.rows("select preview from approval where run = (select max(n) from run)")]
@@ -176,7 +176,7 @@ async def test_a_whole_text_that_guesses_a_secret_is_answered_like_any_other(pla
         }
         async with App.open(place.settings(turn, says("done")), via="mcp") as app:
             request = PlannerRequest(f"write {guess}", tools=("write_file",))
-            report = await rests(app, (await app.runs.start_planner(request, ME)).run_id)
+            report = await rests(app, (await app.runs.start(request, ME)).run_id)
             said.append(report.waiting[0]["preview"])
     assert said[0] == said[1]
 

@@ -84,7 +84,7 @@ async def test_a_preview_says_that_a_value_changes_which_it_does_not_show(place:
     turn = {"tool_calls": [{"name": "write_file", "arguments": {"path": "settings.ini", "content": text}}]}
     async with App.open(place.settings(turn, says("done")), via="mcp") as app:
         request = PlannerRequest("write", tools=("write_file",))
-        report = await rests(app, (await app.runs.start_planner(request, ME)).run_id)
+        report = await rests(app, (await app.runs.start(request, ME)).run_id)
         shown = report.waiting[0]["preview"]
     assert "-# mine\n-password = [secret]\n+# ours\n+password = [secret]\n" in shown
     assert "a value that is not shown changes" in shown
@@ -114,7 +114,7 @@ async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(
     with_env(place)
     turn = {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "conf/.env.local"}}]}
     async with App.open(place.settings(turn, says("done")), via="mcp") as app:
-        report = await rests(app, (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id)
+        report = await rests(app, (await app.runs.start(PlannerRequest("look"), ME)).run_id)
     assert [item["name"] for item in report.waiting] == ["read_file"]
 
 

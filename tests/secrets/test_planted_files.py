@@ -91,7 +91,7 @@ async def told_of(place: Place, files: list[Planted]) -> list[tuple[str, bytes]]
     settings = place.settings(*turns, whole, says("done"), gate=ALLOWED)
     async with App.open(settings, via="mcp") as app:
         request = PlannerRequest("look", tools=TOOLS, limits=Limits(rounds=len(turns) + 2))
-        run_id = (await app.runs.start_planner(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         report = await rests(app, run_id)
         said += [report.as_json(), (await app.runs.report(run_id, PERSON)).as_json()]
         assert report.stop_reason == "assistant_stop", (report.stop_reason, report.summary)

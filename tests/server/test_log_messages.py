@@ -129,7 +129,7 @@ async def test_a_call_is_told_of_its_own_run_alone(place: Place) -> None:
 async def test_a_principal_s_log_has_nothing_of_another_s_runs(place: Place, era: str) -> None:
     settings = place.settings(EDIT, says("Done."))
     async with App.open(settings, via="mcp") as app, open_logged_client(app, era, "debug", "bob") as (client, logged):
-        hers = (await app.runs.start_planner(PlannerRequest("hers", tools=("edit_file",)), Caller("alice"))).run_id
+        hers = (await app.runs.start(PlannerRequest("hers", tools=("edit_file",)), Caller("alice"))).run_id
         await app.runs.wait([hers], until="attention", wait_s=WITHIN_S, caller=Caller("alice"))
         assert (await client.call_tool("run_status", {"run_ids": [hers]})).is_error
         his = (await client.call_tool("planner_run", EDITS)).structured_content["run_id"]

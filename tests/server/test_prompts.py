@@ -186,7 +186,7 @@ async def test_no_more_values_are_sent_than_the_protocol_has_room_for(place: Pla
 
 async def test_a_principal_completes_its_own(place: Place) -> None:
     async with open_app_and_client(place, "2026-07-28") as (app, client):
-        hers = (await app.runs.start_planner(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
+        hers = (await app.runs.start(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
         await app.mandates.save({"id": "hers", "goal": "g"}, Caller("alice"))
         for principal, ids, mandates in (("alice", [hers], ["hers"]), ("bob", [], [])):
             set_principal(principal)

@@ -150,7 +150,7 @@ async def test_the_list_has_what_is_always_there_and_the_newest_runs_in_pages(pl
 async def test_what_is_not_there_is_refused_with_what_to_do(place: Place, era: str) -> None:
     settings = place.settings()
     async with App.open(settings, via="mcp") as app, reading(app, settings, era) as client:
-        run_id = (await app.runs.start_planner(PlannerRequest("wait", route="caller"), Caller())).run_id
+        run_id = (await app.runs.start(PlannerRequest("wait", route="caller"), Caller())).run_id
         await rests(app, run_id)
         assert "This server has: kairos://inbox" in await refusal_of(client, "kairos://nothing")
         assert "This server has" in await refusal_of(client, "kairos:runs")
@@ -170,7 +170,7 @@ async def test_what_is_not_there_is_refused_with_what_to_do(place: Place, era: s
 async def test_a_principal_sees_its_own(place: Place, era: str) -> None:
     settings = place.settings(says("secret"))
     async with App.open(settings, via="mcp") as app:
-        mine = await app.runs.start_planner(PlannerRequest("my secret"), Caller("alice"))
+        mine = await app.runs.start(PlannerRequest("my secret"), Caller("alice"))
         await app.runs.wait([mine.run_id], until="done", wait_s=20, caller=Caller("alice"))
         await app.mandates.save({"id": "hers", "goal": "secret"}, Caller("alice"))
         async with reading(app, settings, era, "alice") as alice:

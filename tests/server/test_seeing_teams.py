@@ -213,7 +213,7 @@ async def test_signs_of_life_tell_tasks_and_whose_round_it_is(place: Place) -> N
     )
     tasks = plan_of(task("one", "file_manager"), task("two"), task("three", "general", "two", "one"))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Look.", tasks), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Look.", tasks), ME)).run_id
         await rests(app, run_id)
         beat = await app.runs.heartbeat(await app.runs.find(run_id, ME))
         assert progress_message(beat) == "1/3 tasks · file_manager round 2 · read_file"
@@ -234,7 +234,7 @@ async def test_results_of_large_teams_stay_within_their_bound(place: Place) -> N
 async def test_a_look_at_an_unchanged_team_replays_nothing(place: Place) -> None:
     lines = (line("task-1/try-1/round-1", "", EDIT),)
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Look.", plan_of(task("one", "file_manager"))), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Look.", plan_of(task("one", "file_manager"))), ME)).run_id
         await rests(app, run_id)
         first = await app.runs.team(run_id, ME)
         assert await app.runs.team(run_id, ME) is first

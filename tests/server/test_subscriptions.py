@@ -102,7 +102,7 @@ async def test_a_list_that_changes_again_is_told_after_a_pause(place: Place, mon
 async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> None:
     settings = place.settings(says("Done."))
     async with App.open(settings, via="mcp") as app:
-        hers = (await app.runs.start_planner(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
+        hers = (await app.runs.start(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
         await app.runs.wait([hers], until="rest", wait_s=WITHIN_S, caller=Caller("alice"))
         uri = f"kairos://runs/{hers}"
         async with open_notified_client(app, LEGACY, "bob") as (client, _):
@@ -118,7 +118,7 @@ async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> No
                 assert accepted == ["kairos://runs"]
                 await app.answers.submit(hers, {"round-1": DONE}, Caller("alice"))
                 await app.runs.wait([hers], until="done", wait_s=WITHIN_S, caller=Caller("alice"))
-                mine = (await app.runs.start_planner(PlannerRequest("his", route="caller"), Caller("bob"))).run_id
+                mine = (await app.runs.start(PlannerRequest("his", route="caller"), Caller("bob"))).run_id
                 await notified.until("kairos://runs", None)
                 assert uri not in notified.told
                 assert mine

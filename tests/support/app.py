@@ -160,7 +160,7 @@ async def meet_servers(app: App) -> App:
 
 async def start_run(app: App, goal: str = "look around", **more: Any) -> str:
     """Start a run and wait until it has gone as far as it can by itself; returns its id."""
-    run_id = (await app.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
+    run_id = (await app.runs.start(PlannerRequest(goal, **more), ME)).run_id
     await rests(app, run_id)
     return run_id
 

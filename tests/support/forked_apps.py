@@ -136,7 +136,7 @@ async def _start(app: Any, goal: str, principal: str, key: str | None, route: st
 
     tools = ("read_file", "run_command")
     request = PlannerRequest(goal, key=key, route=route, tools=tools, caller_tools=(ASK,))
-    started = await app.runs.start_planner(request, Caller(principal))
+    started = await app.runs.start(request, Caller(principal))
     return str(started.run_id)
 
 

@@ -154,7 +154,7 @@ def _calls(name: str, **arguments: Any) -> dict[str, Any]:
 def _start_planner(**asked: Any) -> Callable[[App], Awaitable[str]]:
     async def start(app: App) -> str:
         request = PlannerRequest("look around", key="reference", **asked)
-        return (await app.runs.start_planner(request, ME)).run_id
+        return (await app.runs.start(request, ME)).run_id
 
     return start
 
@@ -244,7 +244,7 @@ TEAM_LINES = (
 
 
 async def _team(app: App) -> str:
-    return (await app.runs.start_team(TeamRequest("see to it", PLAN, key="team"), ME)).run_id
+    return (await app.runs.start(TeamRequest("see to it", PLAN, key="team"), ME)).run_id
 
 
 Name = Literal[

@@ -45,7 +45,7 @@ async def finish_run(root: Path, run_id: str, text: str) -> dict[str, object]:
     async with App.open(settings, via="mcp") as app:
         if not run_id:
             limits = Limits(checks=3)
-            run_id = (await app.runs.start_planner(PlannerRequest("go", tools=(), limits=limits), ME)).run_id
+            run_id = (await app.runs.start(PlannerRequest("go", tools=(), limits=limits), ME)).run_id
         else:
             await app.answers.submit(run_id, {"round-2": {"content": text}}, ME)
         await app.runs.wait([run_id], until="end", wait_s=20, caller=ME)

@@ -22,6 +22,6 @@ async def ask_to_write(place: Place, *more: dict[str, Any], goal: str = "make it
     """Start a run that wants to write new.txt, and leave it waiting."""
     settings = place.settings(writes("new.txt", "new\n"), *(more or (says("done"),)), **changes)
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest(goal, tools=("write_file",)), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest(goal, tools=("write_file",)), ME)).run_id
         assert (await rests(app, run_id)).status == "input_required"
         return run_id

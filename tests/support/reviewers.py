@@ -119,7 +119,7 @@ async def open_asking_app(place: Place, *lines: Mapping[str, Any], **changes: An
 async def waiting(app: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
     """A run whose first call waits for approval."""
     request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
-    run_id = (await app.runs.start_planner(request, caller)).run_id
+    run_id = (await app.runs.start(request, caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     assert asks_for(place, run_id, preview=preview)
     return run_id

@@ -59,7 +59,7 @@ async def test_as_many_tasks_have_their_models_think_at_once_as_may(
     settings = place.settings(model="openai:small", base_url=provider.openai)
     request = TeamRequest("Do all.", PLAN, max_parallel=at_once, limits=Limits(rounds=60))
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_team(request, ME)).run_id
+        run_id = (await app.runs.start(request, ME)).run_id
         report = await rests(app, run_id)
         await assert_all_lawful(app)
     assert report.stop_reason == "team_done"

@@ -35,7 +35,7 @@ async def count_bought(place: Place, side_by_side: int, tokens: int = 60_000) ->
     watch_peaks(place)
     async with App.open(place.settings(*lines_of(TASKS, 30)), via="mcp") as app:
         request = TeamRequest("Look at all of it.", limits=Limits(total_tokens=tokens), max_parallel=side_by_side)
-        report = await rests(app, (await app.runs.start_team(request, ME)).run_id)
+        report = await rests(app, (await app.runs.start(request, ME)).run_id)
         await assert_all_lawful(app)
     assert_books_agree(place)
     assert count_passed_caps(place) == 0

@@ -39,7 +39,7 @@ async def test_a_small_model_s_plan_can_name_agents_and_tools_alone(
     if is_small:
         settings = replace(settings, dialect="native")  # which nobody has set: a small model's is text
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Say what a.txt holds."), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Say what a.txt holds."), ME)).run_id
         await app.runs.wait([run_id], until="done", wait_s=30, caller=ME)
         report = await app.runs.report(run_id, ME)
     assert [(each["id"], each["status"]) for each in report.plan] == [("read", "done"), ("find", "done")]

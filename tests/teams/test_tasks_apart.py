@@ -35,7 +35,7 @@ EDITS = {
 
 async def start_waiting_team(app: App, place: Place) -> str:
     """A team whose first task waits for the caller, and whose second for a person."""
-    run_id = (await app.runs.start_team(TeamRequest("Do both.", PLAN, route="caller", limits=LIMITS), ME)).run_id
+    run_id = (await app.runs.start(TeamRequest("Do both.", PLAN, route="caller", limits=LIMITS), ME)).run_id
     assert keys_of(await rests(app, run_id)) == {f"{READ}/round-1", f"{EDIT}/round-1"}
     await answer_run(app, run_id, **{f"{EDIT}/round-1": EDITS})
     assert keys_of(await rests(app, run_id)) == {f"{READ}/round-1", KEY}
@@ -138,7 +138,7 @@ async def test_a_task_goes_on_by_itself_while_another_is_held_and_the_run_pauses
         at(f"{READ}/round-2", says("It is read.", delay_s=1.0)),
     )
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Do both."), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Do both."), ME)).run_id
         while not place.rows("select 1 from step where path = ?", f"{READ}/round-2") or not place.rows(
             "select 1 from approval"
         ):
@@ -168,7 +168,7 @@ async def test_a_provider_that_fails_one_task_pauses_the_team_once_the_others_ha
     provider.will(*[reply] * 40)
     settings = place.settings(model="openai:small", base_url=provider.openai)
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.runs.start_team(TeamRequest("Do both.", PLAN), ME)).run_id
+        run_id = (await app.runs.start(TeamRequest("Do both.", PLAN), ME)).run_id
         report = await rests(app, run_id)
         assert (report.status, report.resume_at is not None) == ("paused", True)
         assert statuses(report) == {"read": "done", "edit": "working"}

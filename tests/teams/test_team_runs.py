@@ -25,7 +25,7 @@ WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt",
 
 async def team(app: App, goal: str = "What is in the two files?", **more: Any) -> RunReport:
     """The report of a team that has gone as far as it can by itself."""
-    return await rests(app, (await app.runs.start_team(TeamRequest(goal, **more), ME)).run_id)
+    return await rests(app, (await app.runs.start(TeamRequest(goal, **more), ME)).run_id)
 
 
 def answer_at(place: Place, path: str) -> Mapping[str, Any]:
@@ -233,9 +233,9 @@ async def test_a_task_that_is_alone_has_its_account_from_its_first_step_on(place
 
 async def test_an_identical_start_finds_the_open_run_and_a_plan_alone_is_another(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        first = await app.runs.start_team(TeamRequest("Do it.", route="caller"), ME)
-        again = await app.runs.start_team(TeamRequest("Do it.", route="caller"), ME)
-        plan = await app.runs.start_team(TeamRequest("Do it.", route="caller", plans_only=True), ME)
+        first = await app.runs.start(TeamRequest("Do it.", route="caller"), ME)
+        again = await app.runs.start(TeamRequest("Do it.", route="caller"), ME)
+        plan = await app.runs.start(TeamRequest("Do it.", route="caller", plans_only=True), ME)
     assert (again.run_id, again.attached, first.attached) == (first.run_id, True, False)
     assert plan.run_id != first.run_id
 

@@ -61,7 +61,7 @@ async def test_a_downstream_server_is_told_the_span_of_the_call(place: Place, te
     )
     call = {"content": "look", "tool_calls": [{"name": "x__echo", "arguments": {"text": "hello"}}]}
     async with telemetry.app(place.settings(call, says("done"), servers=(peer,), telemetry=True)) as app:
-        started = await (await meet_servers(app)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)
+        started = await (await meet_servers(app)).runs.start(PlannerRequest("use it", tools=("x__*",)), ME)
         assert (await rests(app, started.run_id)).status == "completed"
     (told,) = [json.loads(line[5:]) for line in log.read_text().splitlines() if line.startswith("meta ")]
     (span,) = telemetry.named("execute_tool x__echo")

@@ -202,7 +202,7 @@ async def test_a_run_stands_in_the_trace_of_its_client_whichever_server_ends_it(
     """The trace is kept in the run's spec, so the app that goes on with it knows of it."""
     settings = watched(place, {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}, says("done"))
     async with telemetry.app(settings) as app:
-        starting = app.runs.start_planner(PlannerRequest(GOAL, caller_tools=(ASK,)), ME)
+        starting = app.runs.start(PlannerRequest(GOAL, caller_tools=(ASK,)), ME)
         run_id = (await asyncio.create_task(starting, context=in_client_s_trace())).run_id
         await rests(app, run_id)
     async with telemetry.app(settings) as app:
@@ -221,7 +221,7 @@ async def test_a_run_stands_in_the_trace_of_its_client_whichever_server_ends_it(
 
 async def test_a_client_that_samples_nothing_is_followed(place: Place, telemetry: Telemetry) -> None:
     async with telemetry.app(watched(place, says("done"))) as app:
-        starting = app.runs.start_planner(PlannerRequest(GOAL), ME)
+        starting = app.runs.start(PlannerRequest(GOAL), ME)
         await rests(app, (await asyncio.create_task(starting, context=in_client_s_trace(flags=0))).run_id)
     assert telemetry.spans() == []
     assert telemetry.metric_lines("kairos_runs_ended_total")
@@ -297,7 +297,7 @@ async def test_what_is_sent_again_after_a_takeover_is_counted_once(place: Place)
 async def test_a_step_of_every_kind_of_run_has_its_span(place: Place, telemetry: Telemetry) -> None:
     settings = watched(place, *TEAM_LINES)
     async with telemetry.app(settings) as app:
-        started = await app.runs.start_team(TeamRequest(GOAL, plan=PLAN), ME)
+        started = await app.runs.start(TeamRequest(GOAL, plan=PLAN), ME)
         assert (await rests(app, started.run_id)).status == "completed"
     spans = telemetry.spans()
     known = by_id(spans)

@@ -247,7 +247,7 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
     write_skill(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
     lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = (await app.runs.start_planner(PlannerRequest("tidy up"), ME)).run_id
+        run_id = (await app.runs.start(PlannerRequest("tidy up"), ME)).run_id
         assert (await rests(app, run_id)).status == "completed"
         await assert_all_lawful(app)
     bodies = [json.loads(body) for (body,) in place.rows("select body from answer join step on step.id = step"

@@ -12,6 +12,7 @@ from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import RouteName
+from kairos_mcp.core.run_spec import CallRequest
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -259,6 +260,9 @@ class RegistryCall(Arguments):
     @property
     def wait(self) -> float:
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+    def request(self) -> CallRequest:
+        return CallRequest(self.name, self.arguments)
 
 
 class RegistryRegister(Arguments):

@@ -42,7 +42,7 @@ async def start(call: ServerCall, *turns: dict[str, Any]) -> str:
     """A run whose model says these turns."""
     write_script(call, *turns)
     request = PlannerRequest("A scenario.", tools=("write_file",))
-    return (await call.app.runs.start_planner(request, call.caller, is_another=True)).run_id
+    return (await call.app.runs.start(request, call.caller, is_another=True)).run_id
 
 
 def writes(name: str, **where: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ async def multi_input(call: ServerCall, _params: wire.CallToolRequestParams) -> 
     write_script(call, *(writes(f"{n}.txt", **{"for": f"task-{n}/try-1/round-1"}) for n in (1, 2)), DONE, DONE, DONE)
     tasks = [{"id": name, "agent": "file_manager", "description": name} for name in ("left", "right")]
     plan = {"analysis": "Two files.", "strategy": "decomposed", "tasks": tasks}
-    started = await call.app.runs.start_team(TeamRequest("Two files.", plan, key=secrets.token_hex(4)), call.caller)
+    started = await call.app.runs.start(TeamRequest("Two files.", plan, key=secrets.token_hex(4)), call.caller)
     return await report_when_at_rest(call, started.run_id, WAIT_S)
 
 

@@ -1,0 +1,123 @@
+"""Plan the run that a request starts: redact it, read what its spec needs beside it, and build the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kairos_mcp.app.agents import find_agent, find_agents
+from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.redact_aside import redact_aside
+from kairos_mcp.app.start import (
+    NewRunPlan,
+    choose_workspace,
+    note_idle_rules,
+    note_redactions,
+    read_continued_run,
+    read_file_names,
+    read_goal_lines,
+)
+from kairos_mcp.core import redact_values
+from kairos_mcp.core.agent import AgentRecord
+from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.messages import digest_of
+from kairos_mcp.core.run_spec import CallRequest, PlannerRequest, TeamRequest
+from kairos_mcp.specs import planner
+from kairos_mcp.specs.build import BuiltSpec
+from kairos_mcp.specs.call import CALL, build_call_spec
+from kairos_mcp.specs.planner import PLANNER
+from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
+from kairos_mcp.store.agent_records import read_records
+from kairos_mcp.store.rows import encode
+
+StartRequest = PlannerRequest | TeamRequest | CallRequest
+
+
+async def plan_start(context: AppContext, request: StartRequest, caller: Caller) -> NewRunPlan:
+    """Plan the run that a request starts, by the type of the request. Raises what `Runs.start` raises."""
+    return await _PLANNED_BY[type(request)](context, request, caller)
+
+
+async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Caller) -> NewRunPlan:
+    """Plan a planner run. At a step of a plan, a team or a phase (`from_round`) it is a run of that flow."""
+    factory, settings = context.factory, context.settings
+    request, secrets = await redact_aside(redact_values.redact_request, request, factory.redactor)
+    start_digest = _digest_start(PLANNER.tool, request, caller)
+    workspace = await choose_workspace(context, request, caller)
+    if request.from_round is not None:
+        from kairos_mcp.app.forks import build_fork  # at first use: most runs are no forks
+
+        if (fork := await build_fork(context, request, workspace, caller)) is not None:
+            registry = await factory.registry(workspace)
+            built = await note_idle_rules(context, note_redactions(fork.built, secrets), registry)
+            return NewRunPlan(built, workspace, start_digest, request.key, mandate=fork.mandate)
+    agent = await find_agent(factory, workspace, request) if request.agent is not None else None
+    continued = await read_continued_run(context, request, caller)
+    registry = await factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
+    files, lines = planner.NO_FILE_NAMES, planner.NO_GOAL_LINES
+    if planner.looks_at_files(request, agent, settings, samples=caller.samples):
+        files = await read_file_names(context, workspace)
+        lines = await read_goal_lines(context, workspace, request.goal)
+    built = note_redactions(
+        planner.build_planner_spec(
+            request,
+            settings,
+            registry,
+            continued,
+            samples=caller.samples,
+            files=files,
+            goal_lines=lines,
+            agent=agent,
+        ),
+        secrets,
+    )
+    built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
+    return NewRunPlan(built, workspace, start_digest, request.key)
+
+
+async def _plan_team(context: AppContext, request: TeamRequest, caller: Caller) -> NewRunPlan:
+    factory = context.factory
+    request, secrets = await redact_aside(redact_values.redact_team_request, request, factory.redactor)
+    start_digest = _digest_start((PLAN if request.plans_only else TEAM).tool, request, caller)
+    workspace = factory.find_workspace(request.workspace)
+    built = note_redactions(await _build_team(context, request, workspace, caller), secrets)
+    built = await note_idle_rules(context, built, await factory.registry(workspace))
+    return NewRunPlan(built, workspace, start_digest, request.key)
+
+
+async def _build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:
+    """Build the spec of a team: its agents as they are now, what they did before, the names of the files here."""
+    factory = context.factory
+    files = await find_agents(factory, workspace)
+    globs = tuple(dict.fromkeys(glob for agent in files.agents.values() for glob in agent.tools or ()))
+    registry = await factory.ready_registry(workspace, globs)
+    tree, records = "", tuple[AgentRecord, ...]()
+    if request.plan is None:
+        tree = (await read_file_names(context, workspace)).text
+        principal = caller.principal
+        records = await context.store.read(lambda session: read_records(session, principal, workspace or ""))
+    sources = TeamSources(context.settings, registry, files, caller.samples, records, tree)
+    return build_team_spec(request, sources)
+
+
+async def _plan_call(context: AppContext, request: CallRequest, caller: Caller) -> NewRunPlan:
+    factory = context.factory
+    workspace = factory.find_workspace(None)
+    given, secrets = await redact_aside(redact_values.redact_arguments, request.arguments, factory.redactor)
+    registry = await factory.ready_registry(workspace, (request.name,))
+    built = note_redactions(build_call_spec(request.name, given, context.settings, registry), secrets)
+    unique = context.new_id().encode()  # a call made twice is two calls
+    return NewRunPlan(built, workspace, digest_of(CALL.tool.encode(), unique), is_another=True)
+
+
+def _digest_start(tool: str, request: PlannerRequest | TeamRequest, caller: Caller) -> bytes:
+    encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
+    return digest_of(tool.encode(), caller.principal.encode(), encoded.encode())
+
+
+_PLANNED_BY: Mapping[type[StartRequest], Callable[[AppContext, Any, Caller], Awaitable[NewRunPlan]]] = {
+    PlannerRequest: _plan_planner,
+    TeamRequest: _plan_team,
+    CallRequest: _plan_call,
+}
