@@ -36,11 +36,13 @@ from kairos_mcp.core.secret_values import (
 )
 
 BLANK = r"(?:[ \t]|\x{a0}|[\x{2000}-\x{200b}]|\x{202f}|\x{3000}|\x{feff})"  # also those that only look like one
-SEPARATOR = r"(?:=>|:=|[:=\x{ff1a}\x{ff1d}\x{fe55}])"
+SEPARATOR = r"(?:=>|[:?+]=|[:=\x{ff1a}\x{ff1d}\x{fe55}])"
 _NAME = rf"(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
 ASSIGNMENT = (  # up to the place where the value begins
     rf"(?i){_NAME}\\{{0,2}}[\"'`]?\]?{BLANK}{{0,20}}"
-    r"(?::([ \t]{0,3}[A-Za-z_][\w.]{0,40}(?:\[[\w., ]{1,40}\])?(?:[ \t]?\|[ \t]?[\w.]{1,40}){0,3}[ \t]{0,3})=|"
+    r"(?:[ \t]{1,4}string[ \t]{0,4}=|"  # a type of Go, then those behind a colon, of Rust with `&`
+    r":([ \t]{0,3}(?:&(?:'[a-z]{1,20}[ \t])?)?"
+    r"[A-Za-z_][\w.]{0,40}(?:\[[\w., ]{1,40}\])?(?:[ \t]?\|[ \t]?[\w.]{1,40}){0,3}[ \t]{0,3})=|"
     rf"{SEPARATOR})"
 )
 ESCAPED = (  # a name with a letter written as its number: `"pa\u0073sword"`

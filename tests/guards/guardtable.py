@@ -2572,6 +2572,11 @@ OUTSIDE = (
         FORMS_IN_FILES + "a_value_of_many_lines_is_masked_to_its_end",
     ),
     Guard(
+        "secret_assignments:SEPARATOR",
+        replaced_words("[:?+]=", ":="),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[a variable of a Makefile]",
+    ),
+    Guard(
         "Tools.try_servers",
         replaced("redact(trial.stderr).text[-STDERR_CHARS:]", "redact(trial.stderr[-STDERR_CHARS:]).text"),
         "commands/test_doctor_trials.py::test_what_a_server_wrote_is_not_cut_within_a_known_key[12]",

@@ -13,6 +13,15 @@ from kairos_mcp.core.secret_records import MAX_MEMBERS, list_values_around
 WORD = "quaggazebra"
 # In each text WORD is the secret; all else has to stay.
 FORMS = {
+    "a variable of a Makefile": (
+        "Makefile",
+        "DB_PASSWORD ?= quaggazebra\nDB_PASSWORD := quaggazebra\nDB_PASSWORD += quaggazebra\nHOST ?= keep\n",
+    ),
+    "a typed variable": ("a.go", 'var dbPassword string = "quaggazebra"\nvar host string = "keep"\n'),
+    "a constant of Rust": (
+        "a.rs",
+        'const PASSWORD: &str = "quaggazebra";\nstatic DB_PASSWORD: &\'static str = "quaggazebra";\n',
+    ),
     "a pair of YAML": ("a.yaml", "- name: DB_PASSWORD\n  value: quaggazebra\n- name: HOST\n  value: keep\n"),
     "a pair that is turned": ("a.yaml", "- value: quaggazebra\n  name: DB_PASSWORD\n- value: keep\n  name: HOST\n"),
     "a pair in TOML": ("a.toml", '[[env]]\nname = "API_KEY"\nvalue = "quaggazebra"\n[[env]]\nvalue = "keep"\n'),
