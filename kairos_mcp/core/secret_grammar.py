@@ -10,7 +10,7 @@
     NAME        = anything that ends in password, passwd, passphrase, pwd, pass, secret, token, api_key, credential …,
                   in any case, joined in any way (`DB_PASSWORD`, `dbPassword`, `db-password`, `db.password2`, `PGPASS`),
                   also with letters written as numbers (`pa\\u0073sword`)
-    separator   = `=`, `:`, `=>`, `:=`, those of full width, and in a Dockerfile a blank
+    separator   = `=`, `:`, `=>`, `:=`, `?=`, `+=`, those of full width, and in a Dockerfile a blank
     VALUE       = a quoted text (also over several lines), an indented YAML block, what stands until the line ends or on
                   deeper lines below; in a connection string what stands until the next `;`
     key block   = `-----BEGIN … PRIVATE KEY-----` to its end, or as far as key material follows; or lines of base64
