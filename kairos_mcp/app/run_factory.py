@@ -363,7 +363,7 @@ class RunFactory:
             resources.gate,
             loaded.searchable,
             spec.mandate,
-            spec.joining,
+            spec.search_scope,
             None if loaded.team is None else loaded.team.tools_by_agent,
         )
         executor = StepExecutor(

@@ -113,7 +113,7 @@ def redact_label(name: str, redactor: Redactor) -> str:
 
 AS_WRITTEN = (
     *("script_text", "prompts_text", "dialect_text", "phase_prompts_text", "team_prompts_text"),  # of our own files
-    *("given_text", "carried_text"),  # what phases and cycles gave, in a model's words
+    *("given_text", "carried_over_text"),  # what phases and cycles gave, in a model's words
     "fork_text",  # answers that were redacted when they became rows
 )
 

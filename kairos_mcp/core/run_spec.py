@@ -156,31 +156,18 @@ class UnattendedAllowance:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes; the
-    limits are no part of it, since they can be extended: they are the caps of the run's account.
+    """What a run's row holds: never changed after the start.
 
-    Names of fields are stored, so they stay: `behind_text` are the tools that are not offered and the run's search may
-    find, `carried_text` is what a mandate's run takes over from earlier ones, `stretch` its allowance while nobody
-    looks.
-    Of the phases of OODA: `reads` names the tools that observe and decide may call, `may` those that act may run, both
-    within `tools_text`; `mandate` is the id under which the mandate is saved;
-    `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
-    `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
-    None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
-    `has_goal`: the user prompt stands in the conversation that it goes on with; None: it follows that.
-    `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
-    `grants_rounds`: a loop that asks for more rounds may get some; not where the caller limited the rounds.
-    `dialect` is that of a provider. `from_round`: at which round the
-    conversation of the run that it `continues` was cut; None: it goes on from that run's end.
-    `fork_text`: the `FrozenFork` of a run that goes on at a step of the run that it `continues`, with that run's spec;
-    then `from_round` is the path of that step.
-    `traceparent`, `tracestate`: the trace in which a client started it (W3C); None without telemetry.
+    Fields that end in `_text` are content hashes. Limits are not part of it, since they can be extended: they are the
+    caps of the run's account. Names of fields are stored.
     """
 
     flow: str
     goal: str
     route: str
     tools_text: str
+
+    # what the conversation begins with
     system_text: str | None = None
     history_text: str | None = None
     user_text: str | None = None
@@ -189,33 +176,43 @@ class Spec:
     script_text: str | None = None
     context_tokens: int = 100_000
     max_tokens: int = 4096
+    has_goal: bool | None = None  # the user prompt is in the history already
+    asks_back: bool | None = None  # a first answer without any look at a file is asked back once
+
+    # the model, and whose run it is
     model: str | None = None
     temperature: float | None = None
-    continues: str | None = None
-    arguments: JsonObject | None = None
-    dialect_text: str | None = None
     asked_route: str = AUTO
-    behind_text: str | None = None
-    mandate: str | None = None
-    mandate_text: str | None = None
-    phase_prompts_text: str | None = None
-    given_text: str | None = None
-    carried_text: str | None = None
-    scopes_text: str | None = None
-    cycles: int | None = None
-    reads: tuple[str, ...] | None = None
-    may: tuple[str, ...] | None = None
-    stretch: UnattendedAllowance | None = None
-    dialect: DialectName | None = None
-    given_by: str | None = None
-    joining: tuple[str, ...] | None = None
-    looks_first: bool | None = None
-    from_round: str | None = None
-    grants_rounds: bool | None = None
-    agent: str | None = None
+    dialect: DialectName | None = None  # of a provider
+    dialect_text: str | None = None
+    agent: str | None = None  # for rules of the gate and the reports of spending
+    grants_rounds: bool | None = None  # a loop that asks for more rounds may get some
+    traceparent: str | None = None  # the trace in which a client started it (W3C); None without telemetry
+    tracestate: str | None = None
+
+    # tools that are not offered
+    hidden_tools_text: str | None = None  # that the run's search may find
+    search_scope: tuple[str, ...] | None = None  # globs of tools added later; (): those that read; None: none is
+
+    # a run that goes on from another
+    continues: str | None = None
+    from_round: str | None = None  # where that run's conversation was cut, or the step of a fork; None: at its end
+    fork_text: str | None = None  # the `FrozenFork` of a run that goes on at a step, with that run's spec
+
+    # a single call, and a team
+    arguments: JsonObject | None = None
     team_text: str | None = None
     team_prompts_text: str | None = None
-    traceparent: str | None = None
-    tracestate: str | None = None
-    has_goal: bool | None = None
-    fork_text: str | None = None
+
+    # OODA
+    mandate: str | None = None  # the id under which it is saved
+    mandate_text: str | None = None
+    phase_prompts_text: str | None = None
+    given_text: str | None = None  # what a phase alone was given
+    given_by: str | None = None  # the run that gave it, if known: the refs in it are that run's
+    carried_over_text: str | None = None  # what a mandate's run takes over from earlier ones
+    scopes_text: str | None = None
+    cycles: int | None = None
+    reads: tuple[str, ...] | None = None  # tools that observe and decide may call, within `tools_text`
+    may: tuple[str, ...] | None = None  # tools that act may run, within `tools_text`
+    unattended_allowance: UnattendedAllowance | None = None

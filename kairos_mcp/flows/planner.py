@@ -72,7 +72,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             return record.end_without_model(reason)
 
         match kind:
-            case "final" if planner_input.looks_first and not (record.calls or has_asked_back):
+            case "final" if planner_input.asks_back and not (record.calls or has_asked_back):
                 predecessor, has_asked_back = Predecessor(name, len(conversation), tools), True
                 asked_back = Message("user", planner_input.prompts.look_first)
                 conversation = conversation.add(*turn_messages(prompts, turn.content), asked_back)

@@ -65,7 +65,7 @@ class Prompts:
 class PlannerInput:
     """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
 
-    `looks_first`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
+    `asks_back`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
     reminded after results; empty for others.
     `has_goal`: the user prompt is a message of `history` already, where a run goes on at a round without a new turn.
     """
@@ -78,7 +78,7 @@ class PlannerInput:
     context_tokens: int
     max_tokens: int
     prompts: Prompts
-    looks_first: bool = False
+    asks_back: bool = False
     repeated_goal: str = ""
     has_goal: bool = False
 

@@ -65,7 +65,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
     builder, spec, mandate = SpecBuilder(), source.loaded.spec, source.mandate
     own = request.limits if mandate is None else requested_limits(request.limits, mandate)
     choice = choose_model(request.route, own, request.model, settings, samples=source.samples)
-    limits, stretch, cut = _choose_limits(request.limits, spec, mandate, settings)
+    limits, unattended_allowance, cut = _choose_limits(request.limits, spec, mandate, settings)
     if mandate is not None:
         refuse_unpriced_day(mandate, choice, settings)
     elif own.nano_usd is not None and choice.route in PAID_ROUTES and source.loaded.team is not None:
@@ -87,7 +87,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
         dialect_text=builder.keep(encode(load_text_prompts(settings, is_brief=is_short))),
         asked_route=choice.asked,
         scopes_text=spec.scopes_text if scopes is None else builder.keep(encode(scopes)),
-        stretch=stretch,
+        unattended_allowance=unattended_allowance,
         grants_rounds=spec.grants_rounds if request.limits.rounds is None else None,
         continues=request.continues,
         from_round=request.from_round,

@@ -41,7 +41,7 @@ class LoadedSpec:
     @property
     def searches(self) -> bool:
         """Whether its model is offered a search for tools."""
-        return bool(self.searchable) or self.spec.joining is not None
+        return bool(self.searchable) or self.spec.search_scope is not None
 
 
 @lru_cache(maxsize=16)
@@ -107,7 +107,7 @@ class SpecTexts:
 
     @property
     def searchable(self) -> ToolSet:
-        return _load_tools(self.read(self.spec.behind_text)) if self.spec.behind_text else NO_TOOLS
+        return _load_tools(self.read(self.spec.hidden_tools_text)) if self.spec.hidden_tools_text else NO_TOOLS
 
     @property
     def prompts(self) -> Prompts:

@@ -110,14 +110,14 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
             f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
         )
     limits, cut = narrow_mandate_limits(request.limits, mandate, sources.settings)
-    limits, stretch = add_allowance(limits, requested_limits(request.limits, mandate))
+    limits, unattended_allowance = add_allowance(limits, requested_limits(request.limits, mandate))
     builder = SpecBuilder()
     choice = choose_model(
         request.route, requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
     )
     refuse_unpriced_day(mandate, choice, sources.settings)
     spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
-    spec = replace(spec, flow=CYCLES.name, cycles=request.cycles, stretch=stretch)
+    spec = replace(spec, flow=CYCLES.name, cycles=request.cycles, unattended_allowance=unattended_allowance)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
@@ -152,7 +152,7 @@ def _build_ooda_spec(
         mandate.goal,
         choice.route,
         builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
-        behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
+        hidden_tools_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         prompts_text=builder.keep(encode(Prompts.load(settings.read_prompt))),
         script_text=builder.keep(choice.script) if choice.script is not None else None,
         context_tokens=settings.context_tokens,
@@ -163,12 +163,12 @@ def _build_ooda_spec(
         mandate=mandate.id,
         mandate_text=builder.keep(encode(mandate.as_json())),
         phase_prompts_text=builder.keep(encode(PhasePrompts.load(settings.read_prompt))),
-        carried_text=builder.keep(encode(carry_over_from(sources.output))),
+        carried_over_text=builder.keep(encode(carry_over_from(sources.output))),
         scopes_text=builder.keep(encode(scopes)),
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
-        joining=() if offer.finds_late_tools else None,
+        search_scope=() if offer.finds_late_tools else None,
     )
     return spec, [*notes, *offer.notes]
 
@@ -243,10 +243,10 @@ def _load_context(texts: SpecTexts) -> CycleContext:
         _select_named(tools, spec.reads),
         _select_named(tools, spec.may),
         decode(Scopes, text(spec.scopes_text)),
-        decode(CarryOver, text(spec.carried_text)),
+        decode(CarryOver, text(spec.carried_over_text)),
         frozenset(each.name for each in behind),
-        tools.find(SEARCH) if behind or spec.joining is not None else None,
-        spec.joining is not None,
+        tools.find(SEARCH) if behind or spec.search_scope is not None else None,
+        spec.search_scope is not None,
     )
 
 

@@ -271,11 +271,11 @@ def _renew_allowance(session: Session, run: RunRow, requests: Iterable[ControlRe
     have in all.
     """
     spec: Spec = decode(Spec, run.spec)
-    if spec.stretch is None or not any(_is_from_person(session, run, request) for request in requests):
+    if spec.unattended_allowance is None or not any(_is_from_person(session, run, request) for request in requests):
         return
     account = read_account(session, run.account)
     for unit in ALLOWANCE_UNITS:
-        more, most = getattr(spec.stretch, unit), getattr(spec.stretch.most, unit)
+        more, most = getattr(spec.unattended_allowance, unit), getattr(spec.unattended_allowance.most, unit)
         if more is not None:
             cap = getattr(account.spent, unit) + getattr(account.held, unit) + more
             cap = max(cap if most is None else min(cap, most), getattr(account.caps, unit))

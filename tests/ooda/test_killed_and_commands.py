@@ -123,7 +123,7 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
     assert json.loads(kairos("show", run_id, "--json"))["output"]["cycles"][0]["status"] == "applied"
 
 
-def test_a_persons_word_begins_another_stretch(place, kairos):
+def test_a_persons_word_renews_the_allowance(place, kairos):
     script(place, *MENDED)
     save_mandate(place, kairos, checkpoint_every=3)
     kairos("mandate", "run", "links", code=3)
@@ -136,7 +136,7 @@ def test_a_persons_word_begins_another_stretch(place, kairos):
     assert place.rows(cap)[0][0] == 62
 
 
-def test_a_remembered_approval_is_no_persons_word_and_begins_no_stretch(place, kairos):
+def test_a_remembered_approval_is_no_persons_word_and_renews_no_allowance(place, kairos):
     script(place, *MENDED)
     save_mandate(place, kairos, checkpoint_every=3)
     kairos("mandate", "run", "links", code=3)
