@@ -300,7 +300,7 @@ def test_law_a_compiled_test_agrees_with_the_validator(schema: Any, one: Any, va
         compiled = compile_schema(whole)
     except SchemaRejected:
         return
-    with Work(10**9).charged():
+    with Work(10**9).make_current():
         fits = not any(True for _ in compiled.validator.iter_errors(value))
     accepted = compiled.test.fits(value, Work(10**9))
     assert accepted <= fits

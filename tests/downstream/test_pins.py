@@ -49,7 +49,7 @@ def test_what_is_listed_first_is_approved_and_that_is_said(downstream: Downstrea
     server = downstream.ready_peer(downstream.lists(ECHO))
     (row,) = downstream.definitions.read_source(pin_source(server._setting)) or ()
     assert (row.name, row.state, row.by) == ("echo", "approved", FIRST_USE)
-    assert "at first use" in server.notes()[-1]
+    assert "on first use" in server.notes()[-1]
 
 
 def test_a_changed_definition_is_not_called_until_a_person_approves_it(downstream: DownstreamServers) -> None:

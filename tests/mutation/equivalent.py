@@ -47,7 +47,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     **{
         (
             "app/answer_checks.py",
-            "_make_deposit",
+            "_make_answer",
             "text = (result.kept, full_text) if result.kept is not None and full_text is not None else None",
             f"text = (result.kept, full_text) if ({condition}) else None",
         ): "shorten gives both or neither; the type checker has to be told of each"
