@@ -66,13 +66,14 @@ specs = st.builds(
     texts,
     texts,
     texts,
-    *([st.none() | texts] * 6),
-    numbers,
-    numbers,
-    st.none() | texts,
-    st.none() | floats,
-    st.none() | texts,
-    st.none() | objects,
+    system_text=st.none() | texts,
+    user_text=st.none() | texts,
+    context_tokens=numbers,
+    max_tokens=numbers,
+    model=st.none() | texts,
+    temperature=st.none() | floats,
+    continues=st.none() | texts,
+    arguments=st.none() | objects,
 )
 units = st.builds(Units, *([huge] * 8))
 
