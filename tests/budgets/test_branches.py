@@ -247,7 +247,9 @@ async def test_of_branches_that_all_wait_for_each_other_one_is_refused_and_the_o
         for n in (2, 1, 3):
             await app.answers.submit(run_id, {f"task-{n}/round-1": {**looks(1), **usage_of(1_900)}}, ME)
         report = await rests(app, run_id)
-        refused = "select path from step join answer on answer.step = step.id where json_extract(body, '$.kind') = 'refused'"
+        refused = (
+            "select path from step join answer on answer.step = step.id where json_extract(body, '$.kind') = 'refused'"
+        )
         assert not report.waiting
         assert place.rows(f"{refused} order by step.id") == [
             *(("task-2/round-2",), ("task-2/closing",), ("task-1/round-2",)),
