@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 PHASES = ("observe", "orient", "decide", "act", "reflect")
 FLOWS = ("planner", "call", "plan", "team", "ooda_run", *(f"ooda_{phase}" for phase in PHASES))
@@ -40,9 +41,7 @@ def measure(root: Path) -> dict[str, int]:
         f"of these with a body of at most {FEW_LINES} lines": sum(_body_lines(node) <= FEW_LINES for node in once),
         "classes that only hold fields": len(records),
         "of these made in at most one place": sum(calls[node.name] <= 1 for node in records),
-        "lines that compare a flow's name, outside its register": _count_lines(
-            trees, _compares_flow, REGISTERS["flow"]
-        ),
+        "lines that compare a flow's name, outside its register": _count_lines(trees, compares_flow, REGISTERS["flow"]),
         "lines with a route's name, outside its register": _count_lines(trees, _names_route, REGISTERS["route"]),
     }
 
@@ -86,26 +85,28 @@ def _list_calls(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def _count_lines(trees: dict[Path, ast.Module], is_such: object, register: tuple[str, ...]) -> int:
-    assert callable(is_such)
+def _count_lines(
+    trees: dict[Path, ast.Module], find_lines: Callable[[ast.AST], Iterator[int]], register: tuple[str, ...]
+) -> int:
     return len(
         {
             (file, line)
             for file, tree in trees.items()
             if file.name not in register
             for node in ast.walk(tree)
-            for line in is_such(node)
+            for line in find_lines(node)
         }
     )
 
 
-def _compares_flow(node: ast.AST) -> Iterator[int]:
+def compares_flow(node: ast.AST) -> Iterator[int]:
+    """Yield the lines in which this comparison, or this `match`, compares a flow with the name of one."""
     match node:
         case ast.Compare() if any(map(_is_flow, ast.walk(node))):  # "call" and "plan" are other things too
             yield from (each.lineno for each in ast.walk(node) if _is_text(each, FLOWS))
         case ast.Match(subject=subject, cases=cases) if any(map(_is_flow, ast.walk(subject))):
             patterns = (each for case in cases for each in ast.walk(case.pattern))
-            yield from (each.lineno for each in patterns if _is_text(each, FLOWS))  # type: ignore[attr-defined]
+            yield from (each.lineno for each in patterns if _is_text(each, FLOWS))
 
 
 def _is_flow(node: ast.AST) -> bool:
@@ -118,10 +119,10 @@ def _is_flow(node: ast.AST) -> bool:
 
 def _names_route(node: ast.AST) -> Iterator[int]:
     if _is_text(node, ROUTES):
-        yield node.lineno  # type: ignore[attr-defined]
+        yield node.lineno
 
 
-def _is_text(node: ast.AST, texts: tuple[str, ...]) -> bool:
+def _is_text(node: ast.AST, texts: tuple[str, ...]) -> TypeGuard[ast.Constant]:
     return isinstance(node, ast.Constant) and node.value in texts
 
 

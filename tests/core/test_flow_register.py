@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 import kairos_mcp
+from benchmarks.house import FLOWS, compares_flow
 from kairos_mcp.app import plan_starts
 from kairos_mcp.core.run_spec import PHASES
 from kairos_mcp.specs.kinds import KINDS, kind_of
@@ -55,30 +55,17 @@ def test_nothing_is_known_of_a_flow_of_a_later_version():
     assert not any((unknown.version, unknown.has_conversation, unknown.has_plan, unknown.has_mandate, unknown.is_call))
 
 
-def _compared(path: Path) -> Iterator[int]:
-    """Lines that compare a flow with the name of one, or look for it among several."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.Compare():
-                parts = [*ast.walk(node)]
-            case ast.Match():
-                parts = [*ast.walk(node.subject), *(each for case in node.cases for each in ast.walk(case.pattern))]
-            case _:
-                continue
-        if any(map(_is_flow, parts)) and any(isinstance(each, ast.Constant) and each.value in KINDS for each in parts):
-            yield node.lineno
+def _compared(path: Path) -> list[int]:
+    """The lines that compare a flow with the name of one, or look for it among several."""
+    return [line for node in ast.walk(ast.parse(path.read_text())) for line in compares_flow(node)]
 
 
-def _is_flow(node: ast.AST) -> bool:
-    match node:
-        case ast.Attribute(attr="flow") | ast.Name(id="flow") | ast.Constant(value="flow"):
-            return True
-        case _:
-            return False
+def test_the_names_that_are_looked_for_are_those_of_the_register():
+    assert set(FLOWS) == set(KINDS)
 
 
 def test_no_flow_is_compared_by_its_name_outside_the_register():
     modules = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / REGISTER]
-    assert {path.relative_to(PACKAGE).as_posix(): [*_compared(path)] for path in modules if [*_compared(path)]} == {}
+    assert {path.relative_to(PACKAGE).as_posix(): _compared(path) for path in modules if _compared(path)} == {}
     found = {path.relative_to(PACKAGE).as_posix(): len(re.findall(r"\bflow = '", path.read_text())) for path in modules}
     assert {name: lines for name, lines in found.items() if lines} == IN_STATEMENTS
