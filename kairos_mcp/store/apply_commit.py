@@ -28,7 +28,7 @@ from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, Refused, Sent
+from kairos_mcp.core.steps import Answer, Refused, Sent, sort_key
 from kairos_mcp.store import approvals, client_completions, more_rounds, queries, rows, tool_intents
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
@@ -154,7 +154,7 @@ def _start_steps(
     """Start the new steps: of each, what became of it, and whether it is the first that its account pays for.
 
     A completion that its branch can't buy while a sibling runs is kept waiting, as long as anything else of the run
-    moves; where nothing does, the one that waits longest is refused.
+    moves. Where nothing does, the first by its path is refused: not by arrival, so every server refuses the same one.
     """
     started: list[tuple[NewStep, StartedStep, bool]] = []
     for new in commit.new_steps:
@@ -165,7 +165,7 @@ def _start_steps(
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append((new, _start_step(session, commit, new, batch, may_wait=True), first))
     if not commit.others_move and all(step.is_kept_waiting for _, step, _ in started):
-        for nth, (new, _, first) in enumerate(started):
+        for nth, (new, _, first) in sorted(enumerate(started), key=lambda each: sort_key(each[1][0].path)):
             if batch.branches.keys() >= {branch.path for branch in _branches_around(commit, new.path)}:
                 started[nth] = new, _start_step(session, commit, new, batch, may_wait=False), first
                 break

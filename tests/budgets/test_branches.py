@@ -252,8 +252,8 @@ async def test_of_branches_that_all_wait_for_each_other_one_is_refused_and_the_o
         )
         assert not report.waiting
         assert place.rows(f"{refused} order by step.id") == [
-            *(("task-2/round-2",), ("task-2/closing",), ("task-1/round-2",)),
-            *(("task-1/closing",), ("task-3/round-2",), ("task-3/closing",)),
+            *(("task-1/round-2",), ("task-1/closing",), ("task-2/round-2",)),
+            *(("task-2/closing",), ("task-3/round-2",), ("task-3/closing",)),
         ]
 
 

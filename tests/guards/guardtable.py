@@ -665,6 +665,11 @@ ONE_ANSWER = (
     ),
     Guard(
         "_start_steps",
+        replaced("sorted(enumerate(started), key=...)", "enumerate(started)"),
+        BRANCHES + "of_branches_that_all_wait_for_each_other_one_is_refused_and_the_others_have_what_it_leaves",
+    ),
+    Guard(
+        "_start_steps",
         without("not commit.others_move"),
         BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
     ),
