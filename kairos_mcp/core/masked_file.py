@@ -35,11 +35,11 @@ class MaskedFile:
         return len(self.content) + SPAN_BYTES * len(self.spans)
 
     @property
-    def shown(self) -> bytes:
+    def masked_content(self) -> bytes:
         """The content as anybody is shown it."""
-        return self.cut(0, len(self.content))
+        return self.masked_part(0, len(self.content))
 
-    def cut(self, start: int, end: int) -> bytes:
+    def masked_part(self, start: int, end: int) -> bytes:
         """Return the masked text of what stands from byte `start` to `end`."""
         return self._replace(lambda _secret: MASK.encode(), start, end)
 

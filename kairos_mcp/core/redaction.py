@@ -323,7 +323,7 @@ def _find_known(content: bytes, known: Any) -> Iterator[Span]:
 def _as_text(text: str, masked: MaskedFile) -> Redacted:
     if not masked.spans:
         return Redacted(text, 0)
-    return Redacted(masked.shown.decode("utf-8", "surrogatepass"), len(masked.spans))
+    return Redacted(masked.masked_content.decode("utf-8", "surrogatepass"), len(masked.spans))
 
 
 def _encode(text: str) -> bytes:

@@ -87,7 +87,7 @@ _WORD_VALUE = re.compile(rb"[^;\s\"'`]{1,400}")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SecretName:
     """What a name says of its value. `starts`: where the name stands, with all that is joined to it."""
 
     name: str
@@ -97,20 +97,20 @@ class Named:
     settings: bool  # the text is a file of settings
 
 
-def read_name(text: bytes, start: int, end: int, settings: bool) -> Named | None:
+def read_name(text: bytes, start: int, end: int, settings: bool) -> SecretName | None:
     """Return what a name says, of which `start` to `end` matched. None: it only ends like the name of a secret."""
     before = text[max(0, start - 80) : start]
     prefix = before[len(before.rstrip(_NAME_CHARS)) :]
-    return _named(prefix, text[start:end], start - len(prefix), settings)
+    return _judge_name(prefix, text[start:end], start - len(prefix), settings)
 
 
-def _named(prefix: bytes, matched: bytes, starts: int, settings: bool) -> Named | None:
+def _judge_name(prefix: bytes, matched: bytes, starts: int, settings: bool) -> SecretName | None:
     found = re.match(rb"[A-Za-z0-9_.-]*", matched)
     name = (found.group() if found else b"").decode()
     whole = prefix.decode("utf-8", "replace").lstrip(".-") + name
     if _SHORT_NAME.fullmatch(name) and not _begins_word(prefix, matched[:1]) and not _is_glued(whole):
         return None
-    return Named(name, starts, STRONG_NAME.fullmatch(name) is not None, is_variable(whole), settings)
+    return SecretName(name, starts, STRONG_NAME.fullmatch(name) is not None, is_variable(whole), settings)
 
 
 def judge_assignment(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
@@ -130,11 +130,11 @@ def judge_escaped(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     found = _ANY_NAME.search(plain[-80:])
     if found is None:
         return ()
-    named = _named(plain[-80:][: found.start()], found.group(), start, settings)
+    named = _judge_name(plain[-80:][: found.start()], found.group(), start, settings)
     return () if named is None else find_value(text, at, named)
 
 
-def find_value(text: bytes, at: int, named: Named) -> Iterable[Span]:
+def find_value(text: bytes, at: int, named: SecretName) -> Iterable[Span]:
     """Find the secret behind a separator that ends at a place."""
     settings = named.settings
     separator = _WIDE.get(text[at - 1 : at], text[at - 1 : at])
@@ -168,14 +168,14 @@ def find_value(text: bytes, at: int, named: Named) -> Iterable[Span]:
     return connection or _bare_value(text, at, begins, named)
 
 
-def _quoted_below(text: bytes, at: int, begins: int, named: Named) -> list[Span]:
+def _quoted_below(text: bytes, at: int, begins: int, named: SecretName) -> list[Span]:
     """Find what begins with a quote on the line below its name: a text, or a record by the name of its first member."""
     if _QUOTED_NAME.match(text, begins):
         return _member_values(text, at, named)
     return _quoted_value(text, begins, named)
 
 
-def _quoted_value(text: bytes, begins: int, named: Named, *, in_brackets: bool = False) -> list[Span]:
+def _quoted_value(text: bytes, begins: int, named: SecretName, *, in_brackets: bool = False) -> list[Span]:
     opened = PREFIX.match(text, begins)
     if opened is None:
         return []
@@ -186,7 +186,7 @@ def _quoted_value(text: bytes, begins: int, named: Named, *, in_brackets: bool =
     return spans if not in_brackets or _CLOSED_BRACKET.match(text, spans[-1][1]) else []  # a tuple
 
 
-def is_quoted_secret(text: bytes, start: int, end: int, named: Named) -> bool:
+def is_quoted_secret(text: bytes, start: int, end: int, named: SecretName) -> bool:
     """Whether a quoted text beside a name is a secret."""
     value = text[start:end].decode("utf-8", "replace")
     if named.settings:
@@ -200,7 +200,7 @@ def is_quoted_secret(text: bytes, start: int, end: int, named: Named) -> bool:
     return not called and (plain or looks_like_key(value, quoted=True))
 
 
-def _parameter_value(text: bytes, begins: int, named: Named) -> list[Span]:
+def _parameter_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
     """Find the value of a parameter in an address."""
     found = _PARAMETER.match(text, begins)
     value = "" if found is None else found.group().decode("utf-8", "replace")
@@ -211,7 +211,7 @@ def _parameter_value(text: bytes, begins: int, named: Named) -> list[Span]:
     return [found.span()] if found is not None and secret else []
 
 
-def _line_value(text: bytes, begins: int, named: Named, *, folds: bool) -> list[Span]:
+def _line_value(text: bytes, begins: int, named: SecretName, *, folds: bool) -> list[Span]:
     """Find a value without quotes in settings: what stands until the line ends, and the lines that it goes on in."""
     end = line_end(text, begins)
     value = text[begins:end].rstrip()
@@ -239,7 +239,7 @@ def _folded_lines(text: bytes, name_at: int, at: int) -> Iterator[Span]:
         yield start, end
 
 
-def _values_below(text: bytes, at: int, named: Named) -> Iterable[Span]:
+def _values_below(text: bytes, at: int, named: SecretName) -> Iterable[Span]:
     """Find a value that begins on the line below its name: a plain text, the items of a list, or a record."""
     if (opened := _BRACE_BELOW.match(text, at)) is not None:
         return _values_within(text, opened.end(), named)
@@ -256,7 +256,7 @@ def _values_below(text: bytes, at: int, named: Named) -> Iterable[Span]:
     return _member_values(text, at, named)
 
 
-def _item_values(text: bytes, at: int, named: Named) -> Iterator[Span]:
+def _item_values(text: bytes, at: int, named: SecretName) -> Iterator[Span]:
     """Yield the values of a list of plain ones that begins at a line."""
     for start, stop in _block_lines(text, named.starts, at):
         if (item := _ITEM_VALUE.match(text, start, stop)) is None or _MEMBER_LINE.match(text, item.end()):
@@ -264,7 +264,7 @@ def _item_values(text: bytes, at: int, named: Named) -> Iterator[Span]:
         yield from _plain_value(text, item.end(), named)
 
 
-def _values_within(text: bytes, begins: int, named: Named) -> list[Span]:
+def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
     """Find the values of a record or a list that begins behind the separator."""
     if text[begins : begins + 1] == b"{":
         is_record = text[begins : begins + 2] != b"{{" and any(True for _ in list_members_below(text, begins))
@@ -285,13 +285,13 @@ def _values_within(text: bytes, begins: int, named: Named) -> list[Span]:
     return [span for span in spans if is_setting(text[slice(*span)].decode("utf-8", "replace"), strong=named.strong)]
 
 
-def _member_values(text: bytes, at: int, named: Named) -> list[Span]:
+def _member_values(text: bytes, at: int, named: SecretName) -> list[Span]:
     """Find the secrets in a record that has the name of a secret: its value or default; each member of `secrets`."""
     members = list_members_below if _SECRETS.fullmatch(named.name) else list_values_below
     return [span for _, starts, behind in members(text, at) for span in find_member(text, starts, behind, named)]
 
 
-def find_member(text: bytes, starts: int, behind: int, named: Named) -> Iterable[Span]:
+def find_member(text: bytes, starts: int, behind: int, named: SecretName) -> Iterable[Span]:
     """Find the secret in a member of a record, as if it had the name itself. It holds no record of its own."""
     begins = _skip_blanks(text, behind)
     if text[begins : begins + 1] in (b"{", b"["):
@@ -301,13 +301,13 @@ def find_member(text: bytes, starts: int, behind: int, named: Named) -> Iterable
     return find_value(text, behind, replace(named, starts=starts))
 
 
-def _plain_value(text: bytes, begins: int, named: Named) -> list[Span]:
+def _plain_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
     if PREFIX.match(text, begins) is not None:
         return _quoted_value(text, begins, named)
     return _line_value(text, begins, named, folds=False)
 
 
-def _bare_value(text: bytes, after: int, begins: int, named: Named) -> list[Span]:
+def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list[Span]:
     """Find a value without quotes in code or prose: it has to look like a key, or be what a variable is set to."""
     if named.variable and (found := _BARE_VALUE.match(text, begins)) is not None:
         value = found.group().decode("utf-8", "replace")
@@ -326,7 +326,7 @@ def _bare_value(text: bytes, after: int, begins: int, named: Named) -> list[Span
     return [found.span()] if plain or looks_like_key(value, quoted=False) else []
 
 
-def _connection_value(text: bytes, begins: int, named: Named) -> list[Span]:
+def _connection_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
     """Find the value of a member of a connection string in code: `"Server=x;Password=VALUE;"`.
 
     It stands in quotes, beside another member that such texts have, or alone from its quote to a semicolon.

@@ -44,7 +44,7 @@ class ToolMemory:
         The name begins with `prefix` and follows from what is kept, so that an undo that was killed can be made again.
         """
         masked = {
-            part: self.redactor.mask_file(f"{path}/{part}" if part else path, text.encode()).shown.decode()
+            part: self.redactor.mask_file(f"{path}/{part}" if part else path, text.encode()).masked_content.decode()
             for part, text in texts.items()
         }
         text = json.dumps({"path": path, "texts": masked})

@@ -147,7 +147,7 @@ def test_such_a_file_is_known_by_its_name(name: str, held: bool) -> None:
 def test_values_of_any_form_are_hidden_line_for_line() -> None:
     text = 'A=1\nB: x # y\nC = a\\\n b\n# D=comment\n\nE\nF="q\\"\n=z"\r\nG=`x`\njunk\n'
     masked = Redactor().mask_file(".env", text.encode())
-    plain = masked.shown.decode()
+    plain = masked.masked_content.decode()
     assert plain.count("\n") == text.count("\n")
     names = "A=[secret]\nB: [secret]\nC = [secret]\n [secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
     assert plain.startswith(names)

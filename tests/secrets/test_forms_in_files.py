@@ -68,8 +68,8 @@ FORMS = {
 def test_a_form_is_masked_and_what_stands_beside_it_is_not(what: str) -> None:
     path, text = FORMS[what]
     masked = Redactor().mask_file(path, text.encode())
-    assert masked.shown.decode() == text.replace(WORD, MASK)
-    assert Redactor().mask_file(path, masked.shown).spans in ([], ())
+    assert masked.masked_content.decode() == text.replace(WORD, MASK)
+    assert Redactor().mask_file(path, masked.masked_content).spans in ([], ())
 
 
 LONG_RECORDS = {
@@ -85,12 +85,12 @@ def test_each_member_of_a_long_record_of_secrets_is_masked(what: str) -> None:
     head, member, end = (part.replace("{word}", WORD) for part in LONG_RECORDS[what])
     text = f"{head}{''.join(member.replace('{n}', str(n)) for n in range(600))}{end}"
     assert len(text) > 8_192
-    assert Redactor().mask_file("a.yaml", text.encode()).shown.decode() == text.replace(WORD, MASK)
+    assert Redactor().mask_file("a.yaml", text.encode()).masked_content.decode() == text.replace(WORD, MASK)
 
 
 def test_of_a_list_that_is_longer_than_a_secret_so_much_is_masked() -> None:
     text = "passwords: [\n" + '  "quaggazebra",\n' * 2_000 + "]\n"
-    shown = Redactor().mask_file("a.json", text.encode()).shown.decode()
+    shown = Redactor().mask_file("a.json", text.encode()).masked_content.decode()
     assert shown.startswith(text[:16_384].replace(WORD, MASK)[:-40])
 
 
@@ -104,7 +104,7 @@ def test_the_lists_in_a_list_are_counted_with_what_they_hold(monkeypatch: pytest
 
     monkeypatch.setattr(secret_assignments, "is_setting", judge_counted)
     text = 'passwords: ["quaggazebra",\n' * 9_000
-    assert WORD not in Redactor().mask_file("a.yaml", text.encode()).shown.decode()
+    assert WORD not in Redactor().mask_file("a.yaml", text.encode()).masked_content.decode()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_lists_in_a_list_are_counted_with_what_they_hold(monkeypatch: pytest
     ],
 )
 def test_a_value_that_only_looks_like_something_else_is_masked_whole(text: str) -> None:
-    shown = Redactor().mask_file("a.yaml", text.encode()).shown.decode()
+    shown = Redactor().mask_file("a.yaml", text.encode()).masked_content.decode()
     assert MASK in shown
     assert not any(part in shown for part in ("quagga", "cXVh", "DB_P"))
 
@@ -130,7 +130,7 @@ def test_a_value_of_many_lines_is_masked_to_its_end(lines: int) -> None:
         ("a.sh", f'PASSWORD="\n{body}"\nx=1\n'),
         ("a.py", f'DB_PASSWORD = """\n{body}"""\nx = 1\n'),
     ):
-        shown = Redactor().mask_file(path, text.encode()).shown.decode()
+        shown = Redactor().mask_file(path, text.encode()).masked_content.decode()
         assert shown.count(WORD) == 0
         assert shown.count(MASK) == lines
         assert shown.endswith(("x: 1\n", "x=1\n", "x = 1\n"))
@@ -143,7 +143,7 @@ def test_of_a_record_few_values_are_looked_at() -> None:
 
 def test_a_column_with_the_name_of_a_secret_is_masked() -> None:
     text = 'id,dbPassword,note\n1,quagga,keep\n2,"qua""gga,\nzebra",keep\n3,,keep\n'
-    shown = Redactor().mask_file("users.csv", text.encode()).shown.decode()
+    shown = Redactor().mask_file("users.csv", text.encode()).masked_content.decode()
     assert shown == 'id,dbPassword,note\n1,[secret],keep\n2,"[secret]\n[secret]",keep\n3,,keep\n'
     assert Redactor().mask_file("a.csv", b"id,name\n1,quagga\n").spans in ([], ())
 
@@ -171,4 +171,4 @@ async def test_all_below_envs_is_asked_about_and_masked(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         report = await rests(app, await app.runs.start_call("read_file", {"path": ".envs/prod"}, ME))
     assert report.status == "input_required"
-    assert Redactor().mask_file(".envs/prod", f"PLAIN={WORD}\n".encode()).shown == b"PLAIN=[secret]\n"
+    assert Redactor().mask_file(".envs/prod", f"PLAIN={WORD}\n".encode()).masked_content == b"PLAIN=[secret]\n"

@@ -27,10 +27,10 @@ def check_masked(planted: Planted, before: str = "", after: str = "") -> None:
     before, after = ("", "") if planted.alone else (before, after)
     content = (before + planted.text + after).encode()
     masked = Redactor().mask_file(planted.path, content)
-    shown = masked.shown.decode()
+    shown = masked.masked_content.decode()
     assert [trace for trace in planted.traces if trace in shown] == [], shown[-2_000:]
     assert shown.count("\n") == content.decode().count("\n")
-    assert Redactor().mask_file(planted.path, masked.shown).shown.decode() == shown
+    assert Redactor().mask_file(planted.path, masked.masked_content).masked_content.decode() == shown
 
 
 @pytest.mark.parametrize("what", SAMPLE)

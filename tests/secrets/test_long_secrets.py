@@ -72,7 +72,7 @@ def check_long_secret(form: str, size: int, before: int) -> None:
         head + lines * (filler // len(lines)) + "\n" * (filler % len(lines)) + text.removeprefix(head) + "y\n"
     ).encode()
     masked = Redactor().mask_file(path, content)
-    shown = masked.shown.decode()
+    shown = masked.masked_content.decode()
     assert WORD.search(shown) is None, (form, size, before)
     assert shown.count("\n") == content.count(b"\n")
     assert shown.endswith("y\n") or form.startswith("a cell"), "what follows is shown"

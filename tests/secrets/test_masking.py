@@ -294,22 +294,22 @@ def test_the_secrets_of_a_large_file_take_little_memory() -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert masked.shown[PIECE_BYTES:] == b"pwd=[secret]\n" * 5_000
+    assert masked.masked_content[PIECE_BYTES:] == b"pwd=[secret]\n" * 5_000
     assert kept < 60 * 5_000  # as a list of pairs they take 128 bytes each
 
 
 def test_places_are_counted_through_all_pieces_of_a_file() -> None:
     begun = b"pwd=a1\n" * MAX_JUDGED
     content = (begun + FILLER)[: 2 * PIECE_BYTES] + b"pwd=true\n"
-    assert Redactor().mask_file("a.conf", content).shown.endswith(b"\npwd=[secret]\n")
-    assert Redactor().mask_file("a.conf", content[7:]).shown.endswith(b"\npwd=true\n")
+    assert Redactor().mask_file("a.conf", content).masked_content.endswith(b"\npwd=[secret]\n")
+    assert Redactor().mask_file("a.conf", content[7:]).masked_content.endswith(b"\npwd=true\n")
 
 
 def test_masking_ends_with_a_piece_once_its_time_is_over() -> None:
     answers, content = iter((False, True)), b"pwd=a1\n" + 3 * FILLER
     masked = Redactor().mask_file("a.conf", content, lambda: next(answers))
     assert masked.content == content[: 2 * PIECE_BYTES]
-    assert masked.shown.startswith(b"pwd=[secret]\nx\n")
+    assert masked.masked_content.startswith(b"pwd=[secret]\nx\n")
     mask = Redactor()
     assert len(mask.mask_file("a.conf", content, lambda: True).content) == PIECE_BYTES
     assert len(mask.mask_file("a.conf", content).content) == len(content)  # what was cut off is not remembered
@@ -321,7 +321,7 @@ def test_a_secret_that_crosses_the_end_of_a_piece_is_masked_once(kind: str, shif
     secret = f"{KEY}-{'a1B2' * 9}"
     before = "x\n" * ((PIECE_BYTES + shift) // 2)
     masked = Redactor([KEY]).mask_file(kind, f"{before}API_PASSWORD={secret}\nx\n".encode())
-    assert masked.shown.decode().replace(MASK, "x").endswith("x\nAPI_PASSWORD=x\nx\n")
+    assert masked.masked_content.decode().replace(MASK, "x").endswith("x\nAPI_PASSWORD=x\nx\n")
 
 
 @pytest.mark.slow

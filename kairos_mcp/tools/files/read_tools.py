@@ -121,7 +121,7 @@ def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
 
 
 def _read_range(path: str, masked: MaskedFile, start: int | None, end: int | None) -> _ReadText:
-    content = masked.shown
+    content = masked.masked_content
     lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
     lines_asked = clamp(start, end, lines)
     body = content.removeprefix(BOM)
@@ -190,7 +190,7 @@ def read_masked(opened: OpenedFile, start: int, end: int, redactor: Redactor) ->
         first = max(0, window - OVERLAP_BYTES)
         content = opened.read(window + WINDOW_BYTES + OVERLAP_BYTES - first, first)
         masked = redactor.mask_file(opened.path, content)
-        pieces.append(masked.cut(max(start, window) - first, min(end, window + WINDOW_BYTES) - first))
+        pieces.append(masked.masked_part(max(start, window) - first, min(end, window + WINDOW_BYTES) - first))
     return b"".join(pieces)
 
 

@@ -123,7 +123,7 @@ def _search_file(workspace: Workspace, path: str, search: _Search, redactor: Red
         search.binary += 1
         return
     search.files += 1
-    content = redactor.mask_file(path, content, search.is_over).cut(0, FILE_BYTES)
+    content = redactor.mask_file(path, content, search.is_over).masked_part(0, FILE_BYTES)
     if size > FILE_BYTES:
         search.large.append(path)
     name = None
