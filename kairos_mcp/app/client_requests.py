@@ -234,7 +234,7 @@ class ClientRequests(Operations):
         """Ask a client that answers by calling again: reuse its ask while that is valid, else make a new one.
 
         Requests to other sessions are withdrawn and charged first. An ask is valid for `stale_after_s` seconds (None:
-        until it is answered), then it counts as refused. The result is None if the run may then take another route.
+        until it is answered). After that it counts as refused. Returns None if the run may then take another route.
         """
         unanswered = (
             None if await self._can_fall_back(run) else _waiting_note("the client called again without an answer")

@@ -1265,7 +1265,9 @@ APPROVALS = (
     ),
     Guard(
         "ToolMemory.keep_taken",
-        replaced("self.redactor.mask_file(f'{path}/{part}' if part else path, text.encode()).shown.decode()", "text"),
+        replaced(
+            "self.redactor.mask_file(f'{path}/{part}' if part else path, text.encode()).masked_content.decode()", "text"
+        ),
         "tools/test_instructions_protected.py::test_the_record_has_no_secret_of_what_is_moved_into_it",
     ),
     Guard(
