@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Literal
@@ -16,20 +16,19 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, choose_paid_route, choose_route
+from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, RouteName, choose_paid_route, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.inbox import Action, submit_request
+from kairos_mcp.store.inbox import ControlName, submit_request
 from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode, encode
 
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
-ALLOWED_ANYWHERE = ("pause", "cancel")  # stopping a run is allowed wherever its folder is
 PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to go on with what it wrote
 NOT_COMPARED = frozenset(
     (
@@ -60,48 +59,78 @@ class Control(Operations):
     """Pause, cancel, extend, reroute and resume runs, and see to it that a server goes on with them."""
 
     async def request(
+        self, run_id: str, kind: ControlName, caller: Caller, body: str = "", *, drive: bool = True
+    ) -> None:
+        """Submit a control request that needs nothing else: its record in `store/inbox.py` says what it does.
+
+        `drive=False`: the run is left to whoever goes on with it. Raises UnknownRun, PathDenied, Stale.
+        """
+        run = await self._context.find_run_to_move(run_id, caller)
+        await self._submit(run, kind, caller, lambda _session: (body, None), drive=drive)
+
+    async def pause(self, run_id: str, caller: Caller, *, drive: bool = True) -> None:
+        """Pause a run, wherever its folder is, once what is under way has ended. Raises UnknownRun, Stale."""
+        run = await self._context.find_run(run_id, caller)
+        await self._submit(run, "pause", caller, lambda _session: (PAUSED_BY_REQUEST, None), drive=drive)
+
+    async def cancel(self, run_id: str, caller: Caller) -> None:
+        """Cancel a run, wherever its folder is; one that was cancelled before stays so. Raises UnknownRun, Stale."""
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            if run.outcome is not None and decode(Outcome, run.outcome).status == "cancelled":
+                return
+        await self._submit(run, "cancel", caller, lambda _session: ("", None), ends=True)
+
+    async def extend(self, run_id: str, more: Limits, caller: Caller, *, drive: bool = True) -> None:
+        """Add to the limits of a run, within what the configuration allows. Raises UnknownRun, PathDenied, Stale,
+        BadArguments."""
+        run = await self._context.find_run_to_move(run_id, caller)
+        # A command does not take a paused run over for this: it would go on only as long as the command.
+        drive = drive and not (self._context.is_command and await self._is_paused(run))
+        await self._submit(run, "extend", caller, lambda session: self._extend_caps(run, more, session), drive=drive)
+
+    async def reroute(self, run_id: str, route: str, caller: Caller, *, drive: bool = True) -> None:
+        """Change where a run's completions come from. Raises UnknownRun, PathDenied, Stale, BadArguments."""
+        run = await self._context.find_run_to_move(run_id, caller)
+        with queries.name_run_in_errors(run):
+            chosen, note = await self._choose_route(run, route, caller)
+        # Somebody who sends a run to this route wants it to be tried, however silent the client was before.
+        self._context.client_states.state_of(caller.session).is_silent = False
+        moved = run._replace(route=chosen)  # a process that has the new route may drive
+        await self._submit(moved, "reroute", caller, lambda _session: (chosen, note), drive=drive)
+
+    async def _submit(
         self,
-        run_id: str,
-        action: Action,
+        run: RunRow,
+        kind: ControlName,
         caller: Caller,
+        make_body: Callable[[Session], tuple[str, str | None]],
         *,
-        limits: Limits | None = None,
-        route: str | None = None,
         drive: bool = True,
+        ends: bool = False,
     ) -> None:
         """Submit a control request to the run's owner, or carry it out if nobody owns the run.
 
-        `drive=False`: it is left to whoever goes on with the run. Raises UnknownRun, PathDenied, Stale, BadArguments.
+        `make_body`: returns its body, and a note where it is carried out otherwise than requested. `ends`: it stops
+        what is under way, and ends the run here even where its state can't be rebuilt.
         """
         await self._context.register_use()
-        find = self._context.find_run if action in ALLOWED_ANYWHERE else self._context.find_run_to_move
-        run = await find(run_id, caller)
-        with queries.name_run_in_errors(run):
-            if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
-                return
-            body, reason = await self._request_body(run, action, limits, route, caller)
-        if action == "reroute":
-            # Somebody who sends a run to this route wants it to be tried, however silent the client was before.
-            self._context.client_states.state_of(caller.session).is_silent = False
         at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
-        moved = run._replace(route=body) if action == "reroute" else run  # a process that has the new route may drive
-        drives_here = action == "cancel" or (
-            drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(moved)
+        drives_here = ends or (
+            drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(run)
         )
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
 
         def submit(session: Session) -> int | None:
-            what, why = body, reason
-            if action == "extend" and limits:  # again, within the transaction: another extension may have come since
-                what, why = self._extend_caps(run, limits, session)
-            return submit_request(session, run, action, what, caller.actor, owner, at, reason=why, dead=dead)
+            body, reason = make_body(session)
+            return submit_request(session, run, kind, body, caller.actor, owner, at, reason=reason, dead=dead)
 
         with queries.name_run_in_errors(run):
             fence = await self._store.submit(submit, of_run=run.n)
         try:
-            await self._pool.continue_run(run, owner, fence, interrupt=action == "cancel")
+            await self._pool.continue_run(run, owner, fence, interrupt=ends)
         except KairosError:  # its state can't be rebuilt from its rows, so it is cancelled by them alone
-            if action != "cancel" or fence is None:
+            if not ends or fence is None:
                 raise
             await self._pool.force_cancel(run, fence)
         until_s = time.monotonic() + CONTROL_TIMEOUT_S
@@ -113,32 +142,22 @@ class Control(Operations):
     async def _has_requests(self, n: int) -> bool:
         return bool(await self._store.read(lambda session: queries.pending_requests(session, n)))
 
-    async def _request_body(
-        self, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
-    ) -> tuple[str, str | None]:
-        """Return the body of a control request, and a note where it is carried out otherwise than requested."""
-        match action:
-            case "extend":
-                return await self._store.read(lambda session: self._extend_caps(run, limits or Limits(), session))
-            case "reroute":
-                account = await self._store.read(lambda session: read_account(session, run.account))
-                cap = account.caps.nano_usd
-                has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
-                available = await self._factory.available_routes(run, samples=caller.samples)
-                asked = ROUTES.get(route or AUTO)
-                refusal = None if asked is None or asked.name in available else asked.kept_refusal
-                if refusal is not None:
-                    raise BadArguments(*refusal, run_id=run.id)
-                chosen, notes = (choose_paid_route if has_own_cap else choose_route)(route or AUTO, available)
-                if has_own_cap or (cap is not None and chosen in PAID_ROUTES):
-                    self._refuse_unpriced(run, chosen)
-                if chosen in PAID_ROUTES and self._settings.day.nano_usd is not None:
-                    self._refuse_unpriced(run, chosen, "day.usd")
-                return chosen, notes[0] if notes else None
-            case "pause":
-                return PAUSED_BY_REQUEST, None
-            case _:
-                return "", None
+    async def _choose_route(self, run: RunRow, requested: str, caller: Caller) -> tuple[RouteName, str | None]:
+        """Return the route that the run gets, and a note about it. Raises BadArguments."""
+        account = await self._store.read(lambda session: read_account(session, run.account))
+        cap = account.caps.nano_usd
+        has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
+        available = await self._factory.available_routes(run, samples=caller.samples)
+        asked = ROUTES.get(requested)
+        refusal = None if asked is None or asked.name in available else asked.kept_refusal
+        if refusal is not None:
+            raise BadArguments(*refusal, run_id=run.id)
+        chosen, notes = (choose_paid_route if has_own_cap else choose_route)(requested, available)
+        if has_own_cap or (cap is not None and chosen in PAID_ROUTES):
+            self._refuse_unpriced(run, chosen)
+        if chosen in PAID_ROUTES and self._settings.day.nano_usd is not None:
+            self._refuse_unpriced(run, chosen, "day.usd")
+        return chosen, notes[0] if notes else None
 
     def _extend_caps(self, run: RunRow, more: Limits, session: Session) -> tuple[str, str | None]:
         """Return the caps after adding `more`, within what the configuration allows, and a note about what was cut.

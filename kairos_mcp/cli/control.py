@@ -45,7 +45,7 @@ def pause(run: Run, *, principal: Principal = None, as_json: AsJson = False, fla
     target = find_target(flags, run, principal)
 
     async def pause_and_look(app: App) -> RunReport:
-        await app.control.request(target.run_id, "pause", target.caller)
+        await app.control.pause(target.run_id, target.caller)
         await app.runs.wait([target.run_id], until="attention", wait_s=PAUSE_WAIT_S, caller=target.caller)
         return await app.runs.report(target.run_id, target.caller, full=False)
 
@@ -70,16 +70,13 @@ def extend(
         raise BadArguments("Which limit, and how much more?", "As --limit rounds=5.")
     target = find_target(flags, run, principal)
 
-    async def extend_and_look(app: App) -> tuple[RunReport, bool]:
-        before = await app.runs.report(target.run_id, target.caller, full=False)
-        # A paused run is not taken over for this: it would go on here, and only as long as this command.
-        is_paused = before.status == "paused"
-        await app.control.request(target.run_id, "extend", target.caller, limits=more, drive=not is_paused)
-        return await app.runs.report(target.run_id, target.caller, full=False), is_paused
+    async def extend_and_look(app: App) -> RunReport:
+        await app.control.extend(target.run_id, more, target.caller)
+        return await app.runs.report(target.run_id, target.caller, full=False)
 
-    report, is_paused = with_app(target.settings, extend_and_look)
+    report = with_app(target.settings, extend_and_look)
     names = [text.partition("=")[0] for text in limit]
-    emit(report.as_json(), _extended_lines(report, names, is_paused=is_paused), as_json=as_json)
+    emit(report.as_json(), _extended_lines(report, names), as_json=as_json)
     return COMPLETED
 
 
@@ -98,7 +95,7 @@ def reroute(
     target = find_target_to_drive(flags, run, principal)
 
     async def begin(app: App) -> str:
-        await app.control.request(target.run_id, "reroute", target.caller, route=route)
+        await app.control.reroute(target.run_id, route, target.caller)
         await app.control.drive(target.run_id)
         return target.run_id
 
@@ -112,7 +109,7 @@ def cancel(run: Run, *, principal: Principal = None, as_json: AsJson = False, fl
     run_id, caller = target.run_id, target.caller
 
     async def cancel_and_wait(app: App) -> RunReport:
-        await app.control.request(run_id, "cancel", caller)
+        await app.control.cancel(run_id, caller)
         await app.runs.wait([run_id], until="done", wait_s=30, caller=caller)
         return await app.runs.report(run_id, caller)
 
@@ -129,8 +126,8 @@ def _paused_lines(report: RunReport, flags: Flags) -> Iterator[str]:
         yield f"run {report.run_id} is {report.status}; it pauses as soon as what is under way has ended"
 
 
-def _extended_lines(report: RunReport, names: list[str], *, is_paused: bool) -> Iterator[str]:
-    if is_paused:
+def _extended_lines(report: RunReport, names: list[str]) -> Iterator[str]:
+    if report.status == "paused":
         yield f"stored for run {report.run_id}, which is paused; it counts once the run goes on"
         return
     left = ", ".join(f"{report.remaining[name]:,g} {name}" for name in names if report.remaining[name] is not None)

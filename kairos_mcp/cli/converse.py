@@ -41,7 +41,7 @@ async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:
     match action:
         case "reroute":
             print_note(f"continuing open run {run_id} (same goal), now on the route {change.route}")
-            await app.control.request(run_id, "reroute", PERSON, route=change.route)
+            await app.control.reroute(run_id, change.route or AUTO, PERSON)
             await app.control.drive(run_id)
         case "again":
             print_note(f"continuing open run {run_id} (same goal): retrying its provider")

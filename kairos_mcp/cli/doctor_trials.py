@@ -107,7 +107,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
         await app.runs.wait([started.run_id], until="rest", wait_s=PROVIDER_TRY_S, caller=PERSON)
         report = await app.runs.report(started.run_id, PERSON)
         if report.status not in END_STATUSES:
-            await app.control.request(started.run_id, "cancel", PERSON)
+            await app.control.cancel(started.run_id, PERSON)
         return report
 
     began = time.monotonic()

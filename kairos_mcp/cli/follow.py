@@ -133,7 +133,7 @@ class Follower:
                 raise KeyboardInterrupt
             was_cancelled = True
             self._screen.print_above("cancelling; once more to leave at once")
-            await self._app.control.request(run_id, "cancel", self._caller)
+            await self._app.control.cancel(run_id, self._caller)
 
         self.keyboard.on_interrupt = cancel
         try:

@@ -130,9 +130,10 @@ class Stop(_OfRun):
     moves: ClassVar[bool] = False
 
     async def change(self, app: App, caller: Caller) -> str:
-        await app.control.request(self.run, self.act, caller, drive=False)
         if self.act == "pause":
+            await app.control.pause(self.run, caller, drive=False)
             return "It pauses once what is under way has ended."
+        await app.control.cancel(self.run, caller)
         return "It ends now; what was done stays."
 
 
@@ -149,7 +150,7 @@ class Extend(_OfRun):
     limits: RunLimits
 
     async def change(self, app: App, caller: Caller) -> str:
-        await app.control.request(self.run, "extend", caller, limits=self.limits, drive=False)
+        await app.control.extend(self.run, self.limits, caller, drive=False)
         return "Extended."
 
 
@@ -158,7 +159,7 @@ class Reroute(_OfRun):
     route: RouteName
 
     async def change(self, app: App, caller: Caller) -> str:
-        await app.control.request(self.run, "reroute", caller, route=self.route, drive=False)
+        await app.control.reroute(self.run, self.route, caller, drive=False)
         return "Rerouted."
 
 

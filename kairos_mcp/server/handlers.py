@@ -159,10 +159,16 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
         await call.app.answers.settle(
             arguments.run_id, arguments.key, arguments.settlement, call.caller, digest=arguments.digest
         )
+    elif arguments.limits is not None:
+        await call.app.control.extend(arguments.run_id, arguments.limits, call.caller)
+    elif arguments.route is not None:
+        await call.app.control.reroute(arguments.run_id, arguments.route, call.caller)
+    elif arguments.action == "pause":
+        await call.app.control.pause(arguments.run_id, call.caller)
+    elif arguments.action == "cancel":
+        await call.app.control.cancel(arguments.run_id, call.caller)
     else:
-        await call.app.control.request(
-            arguments.run_id, arguments.action, call.caller, limits=arguments.limits, route=arguments.route
-        )
+        await call.app.control.request(arguments.run_id, "resume", call.caller)
     # Who pauses a run, or extends it, has its requests, and does not answer them next.
     shows_items = arguments.action not in ("pause", "extend")
     return results.run_result(await call.app.runs.report(arguments.run_id, call.caller, full=shows_items), steered=True)

@@ -81,7 +81,7 @@ class TaskMethods:
         async with self._open(ctx, task_id) as (call, task):
             if task.run.outcome is None and await call.app.tasks.mark_cancelled(task):
                 with suppress(Stale):  # the run has ended meanwhile
-                    await call.app.control.request(task.run.id, "cancel", call.caller)
+                    await call.app.control.cancel(task.run.id, call.caller)
         return {}
 
     @asynccontextmanager

@@ -13,9 +13,9 @@ from kairos_mcp.core.decision_rights import Actor, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
 from kairos_mcp.store import approvals, rules, settlements
 from kairos_mcp.store.approvals import LAPSED, ApprovalRow, find_by_key
-from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_request, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.runs import take_run
 from kairos_mcp.store.settlements import SettlementRequest
@@ -63,7 +63,7 @@ def record_responses(
     fence = insert_submitted_answers(session, run, new_answers, by_route, owner, at, dead=dead)
     write_decisions(session, run, new, at)
     for settlement in unsettled:
-        settlements.record_settlement(session, run, settlement, actor, at)
+        insert_request(session, run.n, "settle", encode(settlement), actor, at)
     return take_run(session, run.n, owner, dead) if (new or unsettled) and fence is None else fence
 
 
@@ -196,8 +196,5 @@ def _set_verdict(
         (verdict, *actor, feedback, at, n, key),
     )
     if first:
-        session.rows(
-            "insert into inbox(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
-            (n, key, *actor, at),
-        )
+        insert_request(session, n, "verdict", key, actor, at)
         approvals.ask_queued(session, n, at)

@@ -1,11 +1,12 @@
 """Leave things for a run that another server may own: answers of its open steps, and control requests.
 
-Answers count at once. Control requests wait in the table `inbox` until the owner of the run drains its inbox.
+Answers count at once. Control requests wait in the table `inbox` until the owner of the run drains its inbox. `CONTROL`
+has a record for each kind of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
-Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
+ControlName = Literal["pause", "resume", "cancel", "extend", "reroute", "verdict", "settle"]
 _INSERT_ANSWER = "insert into answer(step, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -110,7 +111,7 @@ def record_answers(
         if submitted.text is not None:
             rows.keep_texts(session, (submitted.text,))
     batch.write()
-    _resume_if_by_itself(session, run)
+    _resume_if_by_itself(session, run, "", at)
     notes = [text for _, submitted in new for text in submitted.notes]
     for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
         add_note(session, run, text)
@@ -145,7 +146,7 @@ def _find_open_step(session: Session, run: RunRow, submitted: SubmittedAnswer) -
 def submit_request(
     session: Session,
     run: RunRow,
-    action: Action,
+    kind: ControlName,
     body: str,
     actor: Actor,
     owner: int,
@@ -158,34 +159,26 @@ def submit_request(
 
     `actor`: the columns principal, via and client. `reason` is noted with it. Raises Stale.
     """
-    go_on = f'Go on from it with planner_run continues="{run.id}".'
+    control = CONTROL[kind]
     if run_by_number(session, run.n).outcome is not None:
-        raise Stale("The run has ended.", go_on, run_id=run.id)
-    if action == "extend" and _was_limit_reached(session, run.n):
-        closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
-        raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
-    session.rows(
-        "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
-        (run.n, action, body, *actor, at),
-    )
+        raise Stale("The run has ended.", _continue_hint(run), run_id=run.id)
+    if control.check is not None:
+        control.check(session, run)
+    insert_request(session, run.n, kind, body, actor, at)
     if reason is not None:
         add_note(session, run, reason)
-    if action == "pause" and owner == ANY_SERVER and _pause_at_once(session, run, body, dead, at):
+    apply_unowned = control.apply_unowned if owner == ANY_SERVER else None
+    if apply_unowned is not None and apply_unowned(session, run, body, dead, at):
         return None
     return take_run(session, run.n, owner, dead)
 
 
-def _pause_at_once(session: Session, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
-    """Pause a run that no living server owns, in this transaction; False where one owns it and handles the request.
-
-    For a caller that may not take runs over itself. Nothing of such a run is under way that would have to end first.
-    """
-    nobodys = f"(owner is null or owner in ({placeholders(dead)}))"
-    statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
-    if session.row(statement, (why, run.n, *dead)) is None:
-        return False
-    session.rows("update inbox set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
-    return True
+def insert_request(session: Session, n: int, kind: ControlName, body: str, actor: Actor, at: int) -> None:
+    """Insert a control request; nobody is woken, and no run is taken over."""
+    session.rows(
+        "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        (n, kind, body, *actor, at),
+    )
 
 
 _WAITS_AT_PAUSE = (
@@ -195,57 +188,97 @@ _WAITS_AT_PAUSE = (
 
 @dataclass(frozen=True, slots=True)
 class DrainedInbox:
-    """The run after its owner drained the inbox, and which requests ask for more than a changed row.
-
-    `resumes`: those for a flow that waits until somebody lets it go on. These and `settlements` are marked by the
-    commit that acts on them, so that none is lost before.
-    """
+    """The run after its owner drained the inbox, and the requests that are left to the commits that act on them."""
 
     run: RunRow
-    is_cancelled: bool
-    resumes: Sequence[int] = ()
-    settlements: Sequence[ControlRequest] = ()
+    left: Sequence[ControlRequest]
+
+    @property
+    def is_cancelled(self) -> bool:
+        return any(request.kind == "cancel" for request in self.left)
+
+    @property
+    def resumes(self) -> list[int]:
+        """Requests for a flow that waits until somebody lets it go on."""
+        return [request.id for request in self.left if request.kind == "resume"]
+
+    @property
+    def settlements(self) -> list[ControlRequest]:
+        return [request for request in self.left if request.kind == "settle"]
 
 
 def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
-    """Carry out the control requests that came: pause, route, limits. Raises FenceLost."""
+    """Carry out the control requests that came, as their records say. Raises FenceLost."""
     now = run_by_number(session, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
-    requests, waits_at_pause = pending_requests(session, run.n), session.row(_WAITS_AT_PAUSE, (run.n,)) is not None
+    requests, left = pending_requests(session, run.n), []
+    by_commit = {"commit"} if session.row(_WAITS_AT_PAUSE, (run.n,)) is None else {"commit", "pause"}
     for request in requests:
-        match request.kind:
-            case "pause":
-                session.rows("update run set paused = ?, resume_at = null where n = ?", (request.body, run.n))
-            case "resume":
-                session.rows(RESUME_SQL, (run.n,))
-                if waits_at_pause:
-                    continue  # the commit that lets the flow go on marks it
-            case "reroute":
-                session.rows("update run set route = ? where n = ?", (request.body, run.n))
-                client_completions.withdraw_all(session, run.n, at)
-            case "extend":
-                _extend(session, run, request.body)
-            case "verdict":
-                _resume_if_by_itself(session, now)  # the verdict is in its approval's row, which the owner reads next
-            case "settle":
-                _resume_if_by_itself(session, now)
-                continue  # the commit that acts on a settlement marks it
-            case _:
-                continue  # a cancelled run ends
-        session.rows("update inbox set taken = ? where id = ?", (at, request.id))
+        control = CONTROL[request.kind]
+        if control.apply is not None:
+            control.apply(session, now, request.body, at)
+        if control.taken_by in by_commit:
+            left.append(request)
+        else:
+            session.rows("update inbox set taken = ? where id = ?", (at, request.id))
     _renew_allowance(session, run, requests)
-    is_cancelled = any(request.kind == "cancel" for request in requests)
-    resumes = [request.id for request in requests if request.kind == "resume" and waits_at_pause]
-    settlements = [request for request in requests if request.kind == "settle"]
-    return DrainedInbox(run_by_number(session, run.n), is_cancelled, resumes, settlements)
+    return DrainedInbox(run_by_number(session, run.n), left)
 
 
-def _resume_if_by_itself(session: Session, run: RunRow) -> None:
-    """Resume a run that would go on by itself later, since somebody answered for one of its branches: what it was
-    paused for is tried now, and pauses it again if need be."""
-    if run.resume_at is not None:
-        session.rows(RESUME_SQL, (run.n,))
+# -- the kinds of control requests ----------------------------------------------------------------------------------
+
+
+class ControlKind(NamedTuple):
+    """A kind of control request. Each function takes a session, the run, and what its line names."""
+
+    name: ControlName
+    apply: Callable[[Session, RunRow, str, int], None] | None = None
+    """Change the run's rows: the request's body, and the time."""
+    taken_by: Literal["inbox", "commit", "pause"] = "inbox"
+    """What marks it as taken: the drained inbox, the commit that acts on it, or the commit that ends a pause of the
+    flow; without such a pause, the drained inbox. So none is lost before it has its effect."""
+    check: Callable[[Session, RunRow], None] | None = None
+    """Raise Stale where it can't be carried out any more."""
+    apply_unowned: Callable[[Session, RunRow, str, Sequence[int], int], bool] | None = None
+    """Carry it out at once if no living server owns the run, for a caller that may not take runs over. Returns whether
+    it was: the request's body, the numbers of dead servers, and the time."""
+    renews: Callable[[Session, RunRow, str], bool] | None = None
+    """Whether a person who sent it has looked at the run, which renews its unattended allowance: the request's body."""
+
+
+def _pause(session: Session, run: RunRow, why: str, _at: int) -> None:
+    session.rows("update run set paused = ?, resume_at = null where n = ?", (why, run.n))
+
+
+def _pause_unowned(session: Session, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
+    """Pause a run that no living server owns: nothing of it is under way that would have to end first."""
+    nobodys = f"(owner is null or owner in ({placeholders(dead)}))"
+    statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
+    if session.row(statement, (why, run.n, *dead)) is None:
+        return False
+    session.rows("update inbox set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
+    return True
+
+
+def _resume(session: Session, run: RunRow, _body: str, _at: int) -> None:
+    session.rows(RESUME_SQL, (run.n,))
+
+
+def _extend(session: Session, run: RunRow, body: str, _at: int) -> None:
+    """Raise the caps to those of the request; a limit that is not set stays unset."""
+    caps: Limits = decode(Limits, body)
+    now = read_account(session, run.account).caps
+    for unit in Units._fields:
+        new, old = getattr(caps, unit), getattr(now, unit)
+        if new is not None and old is not None and new > old:
+            session.rows(f"update account set cap_{unit} = ? where id = ?", (new, run.account))
+
+
+def _check_not_closing(session: Session, run: RunRow) -> None:
+    if _was_limit_reached(session, run.n):
+        closing = f"Let its closing end: answer what waits, or wait for it. {_continue_hint(run)}"
+        raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
 
 
 def _was_limit_reached(session: Session, n: int) -> bool:
@@ -254,14 +287,39 @@ def _was_limit_reached(session: Session, n: int) -> bool:
     return session.row(f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
 
 
-def _extend(session: Session, run: RunRow, body: str) -> None:
-    """Raise the caps to those of the request; a limit that is not set stays unset."""
-    caps: Limits = decode(Limits, body)
-    now = read_account(session, run.account).caps
-    for unit in Units._fields:
-        new, old = getattr(caps, unit), getattr(now, unit)
-        if new is not None and old is not None and new > old:
-            session.rows(f"update account set cap_{unit} = ? where id = ?", (new, run.account))
+def _reroute(session: Session, run: RunRow, route: str, at: int) -> None:
+    session.rows("update run set route = ? where n = ?", (route, run.n))
+    client_completions.withdraw_all(session, run.n, at)
+
+
+def _resume_if_by_itself(session: Session, run: RunRow, _body: str, _at: int) -> None:
+    """Resume a run that would go on by itself later, since somebody answered for one of its branches: what it was
+    paused for is tried now, and pauses it again if need be."""
+    if run.resume_at is not None:
+        session.rows(RESUME_SQL, (run.n,))
+
+
+def _is_approval(session: Session, run: RunRow, key: str) -> bool:
+    approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
+    return session.row(approved, (run.n, key)) is not None
+
+
+CONTROL: Mapping[str, ControlKind] = {
+    control.name: control
+    for control in (
+        ControlKind("pause", _pause, apply_unowned=_pause_unowned),
+        ControlKind("resume", _resume, "pause", renews=lambda *_: True),
+        ControlKind("cancel", taken_by="commit"),
+        ControlKind("extend", _extend, check=_check_not_closing),
+        ControlKind("reroute", _reroute),
+        ControlKind("verdict", _resume_if_by_itself, renews=_is_approval),  # it stands in the approval's row
+        ControlKind("settle", _resume_if_by_itself, "commit"),
+    )
+}
+
+
+def _continue_hint(run: RunRow) -> str:
+    return f'Go on from it with planner_run continues="{run.id}".'
 
 
 def _renew_allowance(session: Session, run: RunRow, requests: Iterable[ControlRequest]) -> None:
@@ -283,15 +341,9 @@ def _renew_allowance(session: Session, run: RunRow, requests: Iterable[ControlRe
 
 
 def _is_from_person(session: Session, run: RunRow, request: ControlRequest) -> bool:
-    """Whether a person asked for it: what comes through MCP may be a model's own word."""
-    match request:
-        case ControlRequest(kind="resume", via=via):
-            return via != "mcp"
-        case ControlRequest(kind="verdict", body=key, via=via) if via != "mcp":
-            approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
-            return session.row(approved, (run.n, key)) is not None
-        case _:
-            return False
+    """Whether a person looked at the run and sent this: what comes through MCP may be a model's own word."""
+    renews = CONTROL[request.kind].renews
+    return request.via != "mcp" and renews is not None and renews(session, run, request.body)
 
 
 def insert_answer(session: Session, step_id: int, result: StepResult, by_route: str, at: int) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kairos_mcp.core.decision_rights import Actor, Settlement
+from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
-from kairos_mcp.store.rows import Session, decode, encode
+from kairos_mcp.store.rows import Session, decode
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
 KIND = "settle"
@@ -82,14 +82,6 @@ def must_record(session: Session, run: RunRow, request: SettlementRequest, princ
         other = f"{key!r} was settled before, otherwise."
         raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
     return False
-
-
-def record_settlement(session: Session, run: RunRow, request: SettlementRequest, actor: Actor, at: int) -> None:
-    """Insert the request for the run's owner; `must_record` has checked it in this transaction."""
-    session.rows(
-        "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
-        (run.n, KIND, encode(request), *actor, at),
-    )
 
 
 def only_open_settlements(

@@ -185,7 +185,7 @@ async def test_a_model_that_no_provider_has_is_a_hint_alone(
     async with App.open(with_provider(place.settings()), via="mcp") as app:
         started_run = await app.runs.start(PlannerRequest("look", agent="mine", **asked), ME)
         report = await app.runs.report(started_run.run_id, ME)
-        await app.control.request(started_run.run_id, "cancel", ME)
+        await app.control.cancel(started_run.run_id, ME)
     assert spec_of(place)["model"] == model
     assert [text for text in report.degraded if text.startswith("agent ")] == ([] if note is None else [note])
 
@@ -194,7 +194,7 @@ async def test_its_model_is_the_one_that_is_asked(place: Place) -> None:
     put_agent(place, model="openai:gpt-5-mini")
     async with App.open(with_provider(place.settings()), via="mcp") as app:
         run = await app.runs.start(PlannerRequest("look", agent="mine"), ME)
-        await app.control.request(run.run_id, "cancel", ME)
+        await app.control.cancel(run.run_id, ME)
     assert spec_of(place)["model"] == "openai:gpt-5-mini"
 
 
@@ -208,7 +208,7 @@ async def test_the_same_words_are_the_same_model_where_it_is_the_agent_s(place: 
             await app.control.compare_model(run_id, PlannerRequest("look around", agent=agent), PERSON)
             for agent in ("mine", None)
         ]
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
     assert [each.action for each in found] == ["again", "another"]
 
 

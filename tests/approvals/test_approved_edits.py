@@ -278,7 +278,7 @@ async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
 async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await start_edit_run(app)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
         assert content(place) == "alpha\n"
         await assert_all_lawful(app)
@@ -287,7 +287,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
 async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await start_edit_run(app)
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "paused"
         assert content(place) == "alpha\n"

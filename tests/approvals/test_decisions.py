@@ -275,7 +275,7 @@ async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_be
 async def test_an_ended_run_asks_for_nothing(place):
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).waiting == ()
         with pytest.raises(NotWaiting):
             await app.answers.decide(run_id, KEY, "approve", None, PERSON)
@@ -392,7 +392,7 @@ async def test_a_run_that_ends_gives_its_places_up(place, end):
     if end == "broken off":
         place.rows("update run set spec = '?' where id = ?", runs[0])
     async with App.open(place.settings(), via="mcp") as app:
-        await app.control.request(runs[0], "cancel", ME)
+        await app.control.cancel(runs[0], ME)
         await app.runs.wait([runs[0]], until="done", wait_s=20, caller=ME)
         assert _unasked_now(place) == []
 

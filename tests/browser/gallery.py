@@ -323,6 +323,6 @@ async def _paused(painter: _Painter, app: App) -> str:
     looks = [_turn(words, *wanted) for words, *wanted in LOOKS]
     painter.replies(*looks, _turn("I correct it.", EDIT))
     paused = await painter.plan(app, "Find typing errors in the docs")
-    await app.control.request(paused, "pause", PERSON)
+    await app.control.pause(paused, PERSON)
     await rests(app, paused)
     return paused

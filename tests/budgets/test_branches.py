@@ -203,7 +203,7 @@ async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None
         await app.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **usage_of(700, 300)}}, ME)
         await rests(app, run_id)
         assert branches_of(place, run_id)["task-2"].spent.total_tokens == 1_000
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert {set(book.held) == {0} for book in branches_of(place, run_id).values()} == {True}
 
@@ -323,7 +323,7 @@ async def test_a_run_can_be_extended_after_a_branch_was_refused_and_removed_with
             await app.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **usage_of(10)}}, ME)
             await rests(app, run_id)
             if path == "round-1":
-                await app.control.request(run_id, "extend", ME, limits=Limits(rounds=6))
+                await app.control.extend(run_id, Limits(rounds=6), ME)
         assert [book.caps.rounds for book in branches_of(place, run_id).values()] == [1, 7]  # 8, less the one used
         await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(10))}, ME)
         assert (await rests(app, run_id)).status == "completed"

@@ -233,7 +233,7 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
         if route == "provider":
             async with asyncio.timeout(WITHIN_S):
                 await server.came.wait()
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await wait_until_ended(app, run_id)
     book = days_of(place)["2026-11-20"]
     assert set(book.held) == {0}
@@ -247,7 +247,7 @@ async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Pla
         run_id = await start_run(app, route="caller")
     place.rows("update step set digest = (select start_digest from run limit 1)")
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await wait_until_ended(app, run_id)
     (book,) = days_of(place).values()
     assert set(book.held) == {0}
@@ -368,7 +368,7 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
         run_id = await start_run(app, route="caller")
         assert (await app.runs.report(run_id, ME)).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
-            await app.control.request(run_id, "reroute", ME, route="provider")
+            await app.control.reroute(run_id, "provider", ME)
     assert place.rows("select 1 from step where sent like '%provider%'") == []
 
 
@@ -376,7 +376,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     busy = refuses(429, Retry_After="0")
 
     async def last(heard: Any) -> Any:
-        request = asyncio.create_task(app.control.request(run_id, "pause", ME))
+        request = asyncio.create_task(app.control.pause(run_id, ME))
         async with asyncio.timeout(WITHIN_S):
             while not place.rows("select 1 from inbox"):  # noqa: ASYNC110 - another's file or count has no event
                 await asyncio.sleep(0.005)

@@ -84,7 +84,7 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
         usage = {"input_tokens": 1, "output_tokens": 1}
         await app.answers.submit(run_id, {"round-1": {"content": "look", "tool_calls": [looks], "usage": usage}}, ME)
         await rests(app, run_id)
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         assert (await rests(app, run_id)).status == "completed"
         assert not any("were reported" in text for text in (await app.runs.report(run_id, ME)).degraded)
     ((held,),) = place.rows(

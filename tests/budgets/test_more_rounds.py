@@ -163,7 +163,7 @@ async def test_the_configurations_limit_bounds_a_grant_and_a_person_extends_as_b
             (2, "1 call since the start, none of them repeated; 5 were asked for, and the limits have no more")
         ]
         assert report.remaining["rounds"] == 5  # round 3 is held
-        await app.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
+        await app.control.extend(run_id, Limits(rounds=3), ME)
         assert cap_of(place, run_id)[0] == 8
         await answer_run(app, run_id, round_3=requests(5))
         assert grants_of(place)[1][0] == 0

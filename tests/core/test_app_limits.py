@@ -214,12 +214,12 @@ def reply(item: dict[str, Any]) -> dict[str, Any]:
 async def request_action(app: Any, run_id: str, action: str) -> None:
     match action:
         case "pause":
-            await app.control.request(run_id, "pause", ME)
+            await app.control.pause(run_id, ME)
             await app.control.request(run_id, "resume", ME)
         case "reroute":
-            await app.control.request(run_id, "reroute", ME, route="caller")
+            await app.control.reroute(run_id, "caller", ME)
         case "stop":
-            await app.control.request(run_id, "cancel", ME)
+            await app.control.cancel(run_id, ME)
         case _:
             pass
 

@@ -76,7 +76,7 @@ async def test_an_answer_and_a_control_request_reach_an_owner_that_is_busy(place
         await other.answers.submit(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
         await wait_for_step(other, "round-2")
         async with asyncio.timeout(5):
-            await owner.control.request(run_id, "cancel", ME)
+            await owner.control.cancel(run_id, ME)
             await owner.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await other.runs.report(run_id, ME)).status == "cancelled"
 
@@ -87,7 +87,7 @@ async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> N
         run_id = (await owner.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(owner, "round-1")
         async with asyncio.timeout(5):
-            await other.control.request(run_id, "cancel", ME)
+            await other.control.cancel(run_id, ME)
             await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await owner.runs.report(run_id, ME)).status == "cancelled"
 
@@ -154,7 +154,7 @@ async def test_an_app_without_the_workspace_leaves_the_run_and_says_what_it_need
         report = await stranger.runs.report(run_id, ME)
         assert report.status == "paused"
         assert place.rows("select count(*) from answer") == [(0,)]
-        await stranger.control.request(run_id, "cancel", ME)
+        await stranger.control.cancel(run_id, ME)
         await stranger.runs.wait([run_id], until="done", wait_s=3, caller=ME)
         assert (await stranger.runs.report(run_id, ME)).status == "cancelled"
         await assert_all_lawful(stranger)
@@ -180,7 +180,7 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
         run_id = await start_run(first, route="caller")
     orphan(place, run_id, paused=True)
     async with open_checked_app(settings) as second:
-        await second.control.request(run_id, "cancel", ME)
+        await second.control.cancel(run_id, ME)
         await second.runs.wait([run_id], until="done", wait_s=3, caller=ME)
         assert (await second.runs.report(run_id, ME)).status == "cancelled"
 
@@ -294,7 +294,7 @@ async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
         run_id = await start_run(app)
         assert (await app.runs.report(run_id, ME)).status == "paused"
         refusing.stop()
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
 
 
@@ -356,7 +356,7 @@ async def cancel_within_commit(app: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
     while not app._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
-    await app.control.request(run_id, "cancel", ME)
+    await app.control.cancel(run_id, ME)
 
 
 @both_stores
@@ -445,7 +445,7 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
         for look in (app.runs.report, app.records.replay):
             with pytest.raises(StoreCorrupt):
                 await look(run_id, ME)
-        for ask in (app.answers.submit(run_id, {"round-1": DONE}, ME), app.control.request(run_id, "cancel", ME)):
+        for ask in (app.answers.submit(run_id, {"round-1": DONE}, ME), app.control.cancel(run_id, ME)):
             with pytest.raises(StoreCorrupt):
                 await ask
         with pytest.raises(StoreCorrupt):

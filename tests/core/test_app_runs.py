@@ -102,7 +102,7 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
     async with open_checked_app(place.settings(says("done by script"))) as app:
         run_id = await start_run(app, route="caller")
         await answer_run(app, run_id, round_1=READS)
-        await app.control.request(run_id, "reroute", ME, route="scripted")
+        await app.control.reroute(run_id, "scripted", ME)
         report = await rests(app, run_id)
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
         assert place.rows("select path, by_route from step join answer on answer.step = step.id") == [
@@ -115,7 +115,7 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
 async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) -> None:
     async with open_checked_app(place.settings(says("slow", delay_s=0.5))) as app:
         run_id = await start_run(app, route="caller")
-        await app.control.request(run_id, "reroute", ME, route="scripted")
+        await app.control.reroute(run_id, "scripted", ME)
         with pytest.raises(NotWaiting):
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
         assert (await rests(app, run_id)).summary == "slow"
@@ -125,7 +125,7 @@ async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> N
     async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as app:
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
-        await app.control.request(run_id, "reroute", ME, route="caller")
+        await app.control.reroute(run_id, "caller", ME)
         report = await rests(app, run_id)
         assert (report.status, report.route) == ("input_required", "caller")
         assert [item["key"] for item in report.waiting] == ["round-2"]
@@ -136,7 +136,7 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
         with pytest.raises(BadArguments):
-            await app.control.request(run_id, "reroute", ME, route="scripted")
+            await app.control.reroute(run_id, "scripted", ME)
         assert (await answer_run(app, run_id, round_1=DONE)).status == "completed"
 
 
@@ -146,7 +146,7 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
 async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
         assert (await rests(app, run_id)).status == "paused"
         with pytest.raises(Stale) as refused:
             await app.answers.submit(run_id, {"round-1": READS}, ME)
@@ -154,7 +154,7 @@ async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -
         assert place.rows("select path from step where kind = 'call' union select body from answer") == []
         await app.control.request(run_id, "resume", ME)
         assert [item["key"] for item in (await answer_run(app, run_id, round_1=READS)).waiting] == ["round-2"]
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
         await app.answers.submit(run_id, {"round-1": READS}, ME)  # what it has is no answer to a paused run
 
 
@@ -162,7 +162,7 @@ async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Plac
     async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as app:
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
         assert (await rests(app, run_id)).status == "paused"
         assert place.rows("select path, answer.step is not null from step left join answer on step.id = step") == [
             ("round-1", 1)
@@ -175,7 +175,7 @@ async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twic
     async with open_checked_app(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as app:
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
-        await app.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
+        await app.control.extend(run_id, Limits(rounds=1), ME)
         report = await rests(app, run_id)
         assert (report.summary, report.usage["tool_calls"]) == ("done", 3)
         assert place.rows("select count(*) from attempt") == [(0,)]
@@ -184,9 +184,9 @@ async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twic
 async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
-        await app.control.request(run_id, "cancel", ME)  # once more is no error
+        await app.control.cancel(run_id, ME)  # once more is no error
         with pytest.raises(NotWaiting):
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
 
@@ -196,7 +196,7 @@ async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> 
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(app, "round-1")
         async with asyncio.timeout(5):
-            await app.control.request(run_id, "cancel", ME)
+            await app.control.cancel(run_id, ME)
             assert (await rests(app, run_id)).status == "cancelled"
         assert place.rows("select count(*) from answer") == [(1,)]
 
@@ -205,7 +205,7 @@ async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) 
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
         await app.answers.submit(run_id, {"round-1": READS}, ME)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
@@ -215,16 +215,23 @@ async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -
         run_id = await start_run(app, route="caller", caller_tools=(ASK,))
         report = await answer_run(app, run_id, round_1=turn)
         assert [item["key"] for item in report.waiting] == ["round-1/call-2"]
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
 async def test_an_ended_run_takes_no_more_control_requests(place: Place) -> None:
     async with open_checked_app(place.settings(says("done"))) as app:
         run_id = await start_run(app)
-        for action in ("pause", "resume", "cancel", "reroute", "extend"):
+        control = app.control
+        for does in (
+            control.pause(run_id, ME),
+            control.request(run_id, "resume", ME),
+            control.cancel(run_id, ME),
+            control.reroute(run_id, "auto", ME),
+            control.extend(run_id, Limits(rounds=1), ME),
+        ):
             with pytest.raises(KairosError):
-                await app.control.request(run_id, action, ME, limits=Limits(rounds=1))
+                await does
         assert control_requests(place) == []
 
 
@@ -232,9 +239,9 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
     lines = (reads("a.txt"), reads("b.txt"), reads("a.txt"), says("done"))
     async with open_checked_app(place.settings(*lines)) as app:
         run_id = await start_run(app, limits=Limits(rounds=2), route="caller")
-        await app.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
+        await app.control.extend(run_id, Limits(rounds=3), ME)
         assert (await rests(app, run_id)).remaining["rounds"] == 4
-        await app.control.request(run_id, "reroute", ME, route="scripted")
+        await app.control.reroute(run_id, "scripted", ME)
         report = await rests(app, run_id)
         assert (report.summary, report.rounds, report.remaining["rounds"]) == ("done", 4, 1)
 
@@ -243,7 +250,7 @@ async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller", model="openai:gpt-5", temperature=1.5)
         assert any("model and temperature" in note for note in (await app.runs.report(run_id, ME)).degraded)
-        await app.control.request(run_id, "reroute", ME, route="sampling")
+        await app.control.reroute(run_id, "sampling", ME)
         assert any("offers no sampling" in note for note in (await app.runs.report(run_id, ME)).degraded)
 
 
@@ -255,7 +262,7 @@ async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) 
         report = await answer_run(app, run_id, round_1=READS)
         assert [item["key"] for item in report.waiting] == ["closing"]
         with pytest.raises(Stale):
-            await app.control.request(run_id, "extend", ME, limits=Limits(rounds=5))
+            await app.control.extend(run_id, Limits(rounds=5), ME)
         assert (await answer_run(app, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
 
 
@@ -263,9 +270,7 @@ async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: P
     async with open_checked_app(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
         run_id = (await app.runs.start(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
         await wait_for_step(app, "round-1")
-        await asyncio.gather(
-            *(app.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
-        )
+        await asyncio.gather(*(app.control.extend(run_id, Limits(rounds=more), ME) for more in (4, 5)))
         await rests(app, run_id)
         assert place.rows("select cap_rounds from account where scope = 'run'") == [(12,)]
 
@@ -276,9 +281,9 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
         run_id = await start_run(app, route="caller")
         if limits.rounds is None:
             with pytest.raises(BadArguments):
-                await app.control.request(run_id, "extend", ME, limits=limits)
+                await app.control.extend(run_id, limits, ME)
         else:
-            await app.control.request(run_id, "extend", ME, limits=limits)
+            await app.control.extend(run_id, limits, ME)
             assert (await app.runs.report(run_id, ME)).remaining["rounds"] == 99  # what the configuration allows
             assert place.rows("select text from note where text like 'Extended to what%'") != []
 
@@ -330,7 +335,7 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
         with pytest.raises(UnknownRun):
             await app.answers.submit(run_id, {"round-1": DONE}, other)
         with pytest.raises(UnknownRun):
-            await app.control.request(run_id, "cancel", other)
+            await app.control.cancel(run_id, other)
         assert await app.runs.newest_ids(other) == []
 
 
@@ -559,7 +564,7 @@ async def test_attention_wakes_when_another_run_asks_for_something(place: Place)
         async with asyncio.timeout(5):
             await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
         assert [item["kind"] for item in (await app.runs.report(run_id, ME)).waiting] == ["tool_call"]
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
 
 
 async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
@@ -655,7 +660,7 @@ async def test_runs_go_on_as_ever_where_reads_wait_and_others_write_meanwhile(pl
             *(answer_run(app, run_id, round_1=both) for run_id in asked),
             *(app.runs.report(run_id, ME) for run_id in asked * 4),
         )
-        await app.control.request(asked[0], "cancel", ME)
+        await app.control.cancel(asked[0], ME)
         await asyncio.gather(*(answer_run(app, run_id, round_2=DONE) for run_id in asked[1:]))
         statuses = [(await app.runs.report(run_id, ME)).status for run_id in asked]
     assert statuses == ["cancelled", "completed", "completed"]

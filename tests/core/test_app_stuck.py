@@ -56,7 +56,7 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
 async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as app:
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
 

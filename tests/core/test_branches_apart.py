@@ -69,7 +69,7 @@ async def test_an_approved_call_is_made_while_another_branch_s_model_still_think
         await until(app, run_id, "task-1/round-2", answered=True)
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         assert not steps(place)["task-3/round-2"]
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
@@ -101,7 +101,7 @@ async def test_an_answer_that_comes_during_a_commit_goes_on_while_what_that_begi
         run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-2/round-2", answered=True)
         assert not steps(place)["task-1/round-2"]
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
@@ -126,7 +126,7 @@ async def test_a_failed_completion_is_repeated_while_another_branch_takes_turn_a
         await until(app, run_id, "task-1/round-1", answered=True)
         assert place.rows("select count(*) from attempt") == [(3,)]
         assert f"task-3/round-{turns}" not in steps(place)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
@@ -143,7 +143,7 @@ async def test_a_cancel_reaches_every_branch(place: Place) -> None:
         await until(app, run_id, "task-2/round-1/call-1", answered=False)
         await until(app, run_id, "task-3/round-2", answered=False)
         async with asyncio.timeout(5):
-            await app.control.request(run_id, "cancel", ME)
+            await app.control.cancel(run_id, ME)
             assert (await rests(app, run_id)).status == "cancelled"
         before = steps(place)
         assert before["task-1/round-1"]
@@ -164,7 +164,7 @@ async def test_a_pause_reaches_every_branch_and_what_is_under_way_ends(place: Pl
     async with open_team_app(place.settings(*lines), TEAM) as app:
         run_id = (await app.runs.start(REQUEST, ME)).run_id
         await until(app, run_id, "task-3/round-1/call-1", answered=False)
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
         report = await rests(app, run_id)
         assert report.status == "paused"
         assert steps(place) == {

@@ -250,7 +250,7 @@ async def test_cycles_are_forked_only_while_no_run_of_their_mandate_is_open(page
         await rests(app, run_id)
         with pytest.raises(Stale, match="open run"):
             await fork(app, run_id, "cycle-1/orient")
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await rests(app, run_id)
         assert "cycle-1/orient" in await waits_for(app, await fork(app, run_id, "cycle-1/orient"))
 

@@ -106,7 +106,7 @@ async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(pl
         run_id = await start_run(app, route="caller")
     place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
     async with App.open(settings, via="mcp") as app:
-        await app.control.request(run_id, "reroute", ME, route="scripted")
+        await app.control.reroute(run_id, "scripted", ME)
         assert "not the sum of its rows" in str((await rests(app, run_id)).degraded)
         assert place.rows("select count(*) from answer") == [(0,)]
 

@@ -66,7 +66,7 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
         run_id = (await app.runs.start(asked, ME)).run_id
         await disk.is_reached()
-        cancels = [app.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody impatient
+        cancels = [app.control.cancel(run_id, ME) for _ in range(2 * cancel)]  # by somebody impatient
         all_cancels = asyncio.gather(*cancels)
         await app.runs.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
         disk.go.set()

@@ -261,7 +261,7 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
         report = await rests(app, run_id)
         assert [item["kind"] for item in report.waiting] == ["settle"]
         assert place.rows("select name from tool_intent") == [(INTENT,)]  # a person may still need it
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert (await rests(app, run_id)).status == "cancelled"
     assert place.rows("select name from tool_intent") == []
 

@@ -911,7 +911,7 @@ SPENDING = (
     ),
     Guard(
         "drain_inbox",
-        replaced("if waits_at_pause: ...", "if False: ..."),
+        replaced("{'commit', 'pause'}", "{'commit'}"),
         "crash/test_failed_commits.py::test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did",
     ),
     Guard(
@@ -958,8 +958,8 @@ SPENDING = (
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
     Guard(
-        "submit_request",
-        never("action == 'extend' and _was_limit_reached(session, run.n)"),
+        "_check_not_closing",
+        never("_was_limit_reached(session, run.n)"),
         RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",
     ),
     Guard(

@@ -115,7 +115,7 @@ async def cancel_run(app: App, place: Place) -> str:
     """Ended by its caller while it waited."""
     run_id = (await app.runs.start(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
     await rests(app, run_id)
-    await app.control.request(run_id, "cancel", ME)
+    await app.control.cancel(run_id, ME)
     await rests(app, run_id)
     return run_id
 

@@ -109,12 +109,12 @@ async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
             assert found["seq"] > since
             return found
 
-        assert (await after(client.app.control.request(run_id, "pause", ME)))["status"] == "paused"
+        assert (await after(client.app.control.pause(run_id, ME)))["status"] == "paused"
         await client.app.control.request(run_id, "resume", ME)
         await rests(client.app, run_id)
         found = await after(client.app.answers.submit(run_id, {"round-1/call-1": {"content": "1"}}, ME))
         assert [item["key"] for item in found["waiting"]] == ["round-2/call-1"]
-        assert (await after(client.app.control.request(run_id, "cancel", ME)))["status"] == "cancelled"
+        assert (await after(client.app.control.cancel(run_id, ME)))["status"] == "cancelled"
 
 
 async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:

@@ -114,7 +114,7 @@ async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answere
             there.answers.submit(run_id, {"round-1": {"content": "no"}}, ME),
             there.answers.submit(run_id, {}, ME),
             there.control.request(run_id, "resume", ME),
-            there.control.request(run_id, "reroute", ME, route="caller"),
+            there.control.reroute(run_id, "caller", ME),
             there.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME),
             there.answers.decide(run_id, "round-1/call-1/approval", "approve", None, ME),
         ):
@@ -124,9 +124,9 @@ async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answere
             assert str(two.one) in refused.value.message
         assert two.place.rows("select count(*) from answer") == before
         assert two.place.rows("select count(*) from inbox") == [(0,)]
-        await there.control.request(run_id, "pause", ME)
+        await there.control.pause(run_id, ME)
         assert (await rests(there, run_id)).status == "paused"
-        await there.control.request(run_id, "cancel", ME)
+        await there.control.cancel(run_id, ME)
         assert (await rests(there, run_id)).status == "cancelled"
 
 
@@ -182,7 +182,7 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other, two.one) as both, two.server(two.other) as there:
         run_id = await start_run(here)
-        await here.control.request(run_id, "cancel", ME)
+        await here.control.cancel(run_id, ME)
         await rests(here, run_id)
         with pytest.raises(BadArguments) as refused:
             await start_run(there, continues=run_id)

@@ -280,7 +280,7 @@ async def test_what_needs_a_person_about_mandates_is_one_list(place):
         assert 'ooda_run {"mandate_id":"links"}' in note
         started = await app.cycles.start_cycles(MandateRef("links"), RunOptions(), ME)
         assert await app.schedules.notes_for_person(ME) == []
-        await app.control.request(started.run_id, "cancel", ME)
+        await app.control.cancel(started.run_id, ME)
     async with open_checked_app(place.settings({"content": "x"})) as app:
         assert await app.schedules.notes_for_person(ME) == []
 

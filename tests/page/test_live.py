@@ -165,7 +165,7 @@ def test_what_another_process_commits_is_told_compressed_or_not(place: Place) ->
 async def comment(place: Place, run_id: str) -> None:
     """Commit something about the run from this process."""
     async with App.open(place.settings(), via="mcp") as app:
-        await app.control.request(run_id, "pause", ME)
+        await app.control.pause(run_id, ME)
 
 
 def test_a_server_that_was_killed_is_found_again_under_its_old_id(place: Place) -> None:

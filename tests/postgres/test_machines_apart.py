@@ -104,7 +104,7 @@ async def test_a_cancel_reaches_a_server_that_hears_nothing(place: Place) -> Non
         run_id = (await deaf.runs.start(PlannerRequest("look"), ME)).run_id
         await wait_for_step(deaf, "round-1")
         await asyncio.to_thread(deaf._context.store.ownership._connection.execute, "unlisten *")
-        await other.control.request(run_id, "cancel", ME)
+        await other.control.cancel(run_id, ME)
         async with asyncio.timeout(5):  # it looks once a second
             await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await other.runs.report(run_id, ME)).status == "cancelled"

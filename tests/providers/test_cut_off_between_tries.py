@@ -42,7 +42,7 @@ async def cancelled_between_tries(app: App) -> str:
     async with asyncio.timeout(WITHIN_S):
         while not between_tries():  # noqa: ASYNC110 - what another task waits for has no event
             await asyncio.sleep(0.005)
-    await app.control.request(run_id, "cancel", ME)
+    await app.control.cancel(run_id, ME)
     return run_id
 
 

@@ -59,7 +59,7 @@ async def test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it(pla
 async def test_it_can_be_rerouted_where_its_provider_is_not(place: Place, server: Standin) -> None:
     run_id = await left_in_the_middle(place, server)
     async with open_checked_app(place.settings()) as other:
-        await other.control.request(run_id, "reroute", ME, route="caller")
+        await other.control.reroute(run_id, "caller", ME)
         report = await rests(other, run_id)
         assert (report.route, [item["key"] for item in report.waiting]) == ("caller", ["round-1"])
 

@@ -22,9 +22,9 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
     async with App.open(place.settings(BUSY), via="test") as app:
         run = await app.runs.start(PlannerRequest("Look."), ME)
         await wait_for_step(app, "round-1")
-        await app.control.request(run.run_id, "pause", ME)
+        await app.control.pause(run.run_id, ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        await app.control.request(run.run_id, "reroute", ME, route="caller")
+        await app.control.reroute(run.run_id, "caller", ME)
         await app.control.request(run.run_id, "resume", ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         report = await app.runs.report(run.run_id, ME)
@@ -54,11 +54,11 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
     async with App.open(place.settings(BUSY, **priced), via="test") as app:
         run_id = (await app.runs.start(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
         await wait_for_step(app, "round-1")
-        await app.control.request(run_id, "reroute", ME, route="auto")
+        await app.control.reroute(run_id, "auto", ME)
         assert any("limits.usd is set" in line for line in (await app.runs.report(run_id, ME)).degraded)
         with pytest.raises(BadArguments, match="scripted"):
-            await app.control.request(run_id, "reroute", ME, route="scripted")
-        await app.control.request(run_id, "cancel", ME)
+            await app.control.reroute(run_id, "scripted", ME)
+        await app.control.cancel(run_id, ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
     assert place.rows("select body from inbox where kind = 'reroute'") == [("provider",)]
 
@@ -68,12 +68,17 @@ async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
     async with App.open(place.settings(*lines), via="test") as app:
         run = await app.runs.start(PlannerRequest("Look."), ME)
         await wait_for_step(app, "round-1")
-        for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
-            await app.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
+        control = app.control
+        for does in (
+            control.pause(run.run_id, ME),
+            control.reroute(run.run_id, "caller", ME),
+            control.request(run.run_id, "resume", ME),
+        ):
+            await does
             await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run.run_id, ME)).status == "input_required"
-        await app.control.request(run.run_id, "reroute", ME, route="scripted")
-        await app.control.request(run.run_id, "cancel", ME)
+        await app.control.reroute(run.run_id, "scripted", ME)
+        await app.control.cancel(run.run_id, ME)
         await app.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run.run_id, ME)).status == "cancelled"
     assert_lawful(place, run.run_id)

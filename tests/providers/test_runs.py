@@ -247,7 +247,7 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
         run_id = await start_run(app, route="caller")
         assert (await app.runs.report(run_id, ME)).status == "input_required"
         with pytest.raises(BadArguments):
-            await app.control.request(run_id, "reroute", ME, route="provider")
+            await app.control.reroute(run_id, "provider", ME)
 
 
 async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin) -> None:
@@ -263,9 +263,9 @@ async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place,
     async with open_checked_app(openai(place, server, **PRICED)) as app:
         run_id = await start_run(app, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
-            await app.control.request(run_id, "reroute", ME, route="caller")
+            await app.control.reroute(run_id, "caller", ME)
         left = (await app.runs.report(run_id, ME)).remaining["usd"]
-        await app.control.request(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
+        await app.control.extend(run_id, Limits(nano_usd=10**9), ME)
         assert (await app.runs.report(run_id, ME)).remaining["usd"] == pytest.approx(left + 1)
 
 
@@ -329,13 +329,13 @@ async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place:
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")), _signed_first)
     async with open_checked_app(anthropic(place, server)) as app:
         run_id = await start_run(app, caller_tools=(ASK,))
-        await app.control.request(run_id, "reroute", ME, route="caller")
+        await app.control.reroute(run_id, "caller", ME)
         await answer_run(app, run_id, round_1__call_1={"content": "b"})
         waiting = await app.runs.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
         await answer_run(app, run_id, round_2=reads("b.txt"))
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         report = await rests(app, run_id)
     assert (report.status, report.summary) == ("completed", "done")
     assert not any("left out" in text for text in report.degraded)
@@ -349,9 +349,9 @@ async def test_they_are_named_too_where_a_provider_took_over_a_step_that_began_e
     async with open_checked_app(anthropic(place, server)) as app:
         run_id = await start_run(app, route="caller", caller_tools=(ASK,))
         assert not any("left out" in text for text in (await app.runs.report(run_id, ME)).degraded)
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-1/call-1"]
-        await app.control.request(run_id, "reroute", ME, route="caller")
+        await app.control.reroute(run_id, "caller", ME)
         assert any("left out" in text for text in (await rests(app, run_id)).degraded)
 
 
@@ -371,7 +371,7 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
         run_id = await start_run(app)
         await app.answers.submit(run_id, {"round-1": read_a}, ME)
         await rests(app, run_id)
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         report = await rests(app, run_id)
     assert (report.status, report.rounds, report.summary) == ("completed", 3, "done")
 
@@ -391,7 +391,7 @@ async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, 
         run_id = await start_run(app, route="caller")
         await rests(app, run_id)
         assert (await app.runs.report(run_id, ME)).model is None
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.route, report.model) == ("completed", "provider", "openai:small")

@@ -82,7 +82,7 @@ async def test_a_run_that_comes_to_such_a_model_later_says_so_then(place: Place,
     async with open_checked_app(openai(place, server)) as app:
         run_id = await start_run(app, route="caller")
         assert count_notes(await app.runs.report(run_id, ME)) == 0
-        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.control.reroute(run_id, "provider", ME)
         report = await rests(app, run_id)
     assert (report.summary, report.usage["unpriced"], count_notes(report)) == ("done", ["openai:small"], 1)
 

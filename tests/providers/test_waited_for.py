@@ -48,7 +48,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
         assert 295 <= (until - since).total_seconds() <= 305
         ((held,),) = place.rows("select held from step where path = 'round-1'")
         assert held.endswith(",300000]")
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         assert waits((await app.runs.report(run_id, ME)).degraded) == []
 
 

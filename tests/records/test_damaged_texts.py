@@ -64,7 +64,7 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
         assert (await answer_run(app, other, round_1__call_1={"content": "yes"})).status == "completed"
         fresh = await start_run(app, "a third", caller_tools=(ASK,))
         assert (await app.runs.report(fresh, ME)).status == "input_required"
-        await app.control.request(this, "cancel", ME)
+        await app.control.cancel(this, ME)
         assert (await rests(app, this)).status == "cancelled"
 
 

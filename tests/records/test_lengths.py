@@ -172,7 +172,7 @@ async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Plac
     usage = {"input_tokens": 10, "output_tokens": 2}
     async with App.open(place.settings(reads("a.txt", usage=usage), asks("why"), asks("so")), via="mcp") as app:
         run_id = await start_run(app, route="caller", caller_tools=(ASK,))
-        await app.control.request(run_id, "reroute", ME, route="scripted")  # a further attempt
+        await app.control.reroute(run_id, "scripted", ME)  # a further attempt
         await rests(app, run_id)
         await answer_run(app, run_id, round_2__call_1={"content": "because"})
         assert (await app.health(thorough=True))["damage"] == []

@@ -76,7 +76,7 @@ async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> 
     async with App.open(place.settings(asks("why"), says("done")), via="mcp") as app:
         waiting = await start_run(app, "wait", caller_tools=(ASK,))
         paused = await start_run(app, "pause", caller_tools=(ASK,), key="other")
-        await app.control.request(paused, "pause", ME)
+        await app.control.pause(paused, ME)
         place.rows("update run set created_at = 0")
         assert (await app.runs.prune(0, shrink=False)).runs == 0
         report = await answer_run(app, waiting, round_1__call_1={"content": "because"})

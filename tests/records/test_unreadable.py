@@ -168,7 +168,7 @@ async def test_a_run_that_cannot_be_read_is_cancelled_at_once(fresh_copy: Filled
     fresh_copy.place.rows(EVERY[damage], fresh_copy.waits)
     async with App.open(fresh_copy.place.settings(), via="command") as app:
         async with asyncio.timeout(WITHIN_S / 2):
-            await app.control.request(fresh_copy.waits, "cancel", ME)
+            await app.control.cancel(fresh_copy.waits, ME)
             await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(fresh_copy.waits, ME)).status == "cancelled"
         assert (await app.runs.report(fresh_copy.other, ME)).status == "completed"
@@ -198,7 +198,7 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
         f"select spent_total_tokens, spent_tool_calls from account where id = {account}", fresh_copy.waits
     )
     async with App.open(place.settings(), via="command") as app:
-        await app.control.request(fresh_copy.waits, "cancel", ME)
+        await app.control.cancel(fresh_copy.waits, ME)
         await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
     found = place.rows(
         f"select spent_total_tokens, spent_tool_calls, held_total_tokens from account where id = {account}",
@@ -226,7 +226,7 @@ async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(fresh_copy:
     account = "(select account from run where id = ?1)"
     fresh_copy.place.rows(GONE[damage].format(account=account), fresh_copy.waits)
     async with App.open(fresh_copy.place.settings(), via="command") as app, asyncio.timeout(WITHIN_S / 2):
-        await app.control.request(fresh_copy.waits, "cancel", ME)
+        await app.control.cancel(fresh_copy.waits, ME)
         await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(fresh_copy.waits, ME)).status == "cancelled"
 
@@ -314,7 +314,7 @@ async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_b
         assert (await app.runs.report(run_id, ME)).status == "paused"
         with pytest.raises(Unreadable, match=run_id):
             await app.answers.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
     assert (place.workspace / "a.txt").read_text() == "alpha\n"

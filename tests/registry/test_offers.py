@@ -215,7 +215,7 @@ async def test_what_was_found_stands_in_the_next_request_in_the_order_found(inst
         await app.answers.submit(run_id, {"round-1": search}, ME)
         await rests(app, run_id)
         second = await offered_at(app, run_id)
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
         await rests(app, run_id)
     assert SEARCH in first
     assert len(first) <= MAX_SHOWN_TOOLS

@@ -98,7 +98,7 @@ async def test_a_run_of_before_the_dialect_was_frozen_goes_by_the_setting(place)
         older = {name: value for name, value in json.loads(spec).items() if name != "dialect"}
         place.rows("update run set spec = ?", json.dumps(older))
         async with open_checked_app(configured) as app:
-            await app.control.request(run_id, "reroute", ME, route="provider")
+            await app.control.reroute(run_id, "provider", ME)
             report = await rests(app, run_id)
         assert (report.status, report.summary) == ("completed", "done")
     assert "tools" not in server.bodies[0]

@@ -103,7 +103,7 @@ async def test_a_session_is_told_of_runs_that_were_there_and_of_those_of_other_p
         async with open_logged_client(app, LEGACY, "info") as (_, logged):
             elsewhere = await start_run(other, "elsewhere", tools=("edit_file",))
             await logged.until(lambda: logged.entries)
-            await app.control.request(waited, "cancel", ME)
+            await app.control.cancel(waited, ME)
             await logged.until(lambda: logged.of("run_ended"))
         assert [(event, data["run_id"]) for _, _, data in logged.entries for event in [data["event"]]] == [
             ("approval_waits", elsewhere),

@@ -217,7 +217,7 @@ async def test_signs_of_life_tell_tasks_and_whose_round_it_is(place: Place) -> N
         await rests(app, run_id)
         beat = await app.runs.heartbeat(await app.runs.find(run_id, ME))
         assert progress_message(beat) == "1/3 tasks · file_manager round 2 · read_file"
-        await app.control.request(run_id, "cancel", PERSON)
+        await app.control.cancel(run_id, PERSON)
 
 
 async def test_results_of_large_teams_stay_within_their_bound(place: Place) -> None:
@@ -238,5 +238,5 @@ async def test_a_look_at_an_unchanged_team_replays_nothing(place: Place) -> None
         await rests(app, run_id)
         first = await app.runs.team(run_id, ME)
         assert await app.runs.team(run_id, ME) is first
-        await app.control.request(run_id, "cancel", PERSON)
+        await app.control.cancel(run_id, PERSON)
         assert await app.runs.team(run_id, ME) is not first

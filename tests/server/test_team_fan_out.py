@@ -83,7 +83,7 @@ async def test_requests_and_approvals_of_tasks_travel_in_one_result(place: Place
         assert list(asked.input_requests) == [f"{EDIT}/round-2"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         ((run_id,),) = place.rows("select id from run")
-        await app.control.request(run_id, "cancel", ME)
+        await app.control.cancel(run_id, ME)
 
 
 async def test_a_new_run_goes_on_from_a_round_of_a_task(place: Place) -> None:
@@ -105,7 +105,7 @@ async def test_a_new_run_goes_on_from_a_round_of_a_task(place: Place) -> None:
         refused = (await client.sdk_client.call_tool("planner_run", {**fork, "from": "round-1"})).structured_content
         there = f"Its rounds: {READ}/round-1 to round-2, {EDIT}/round-1 to round-2."
         assert (refused["code"], refused["hint"]) == ("bad_arguments", there)
-        await client.app.control.request(team["run_id"], "cancel", ME)
+        await client.app.control.cancel(team["run_id"], ME)
         refused = (await client.sdk_client.call_tool("planner_run", fork)).structured_content
         assert (refused["code"], f"{READ}/round-1 to round-2" in refused["hint"]) == ("bad_arguments", True)
-        await client.app.control.request(run["run_id"], "cancel", ME)
+        await client.app.control.cancel(run["run_id"], ME)

@@ -150,8 +150,15 @@ async def _control(app: Any, run: str, principal: str, action: str, route: str |
     from kairos_mcp.core.decision_rights import Caller
     from kairos_mcp.core.limits import Limits
 
-    limits = Limits(rounds=2) if action == "extend" else None
-    await app.control.request(run, action, Caller(principal), limits=limits, route=route)
+    control, caller = app.control, Caller(principal)
+    if action == "extend":
+        await control.extend(run, Limits(rounds=2), caller)
+    elif route is not None:
+        await control.reroute(run, route, caller)
+    elif action == "resume":
+        await control.request(run, action, caller)
+    else:
+        await getattr(control, action)(run, caller)
 
 
 async def _settle(app: Any, run: str, principal: str, key: str, settlement: str) -> None:

@@ -75,13 +75,13 @@ async def approve_again(app: App, place: Place, run_id: str) -> None:
 async def test_a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run_id = await start_waiting_team(app, place)
-        for action in ("pause", "resume"):  # before it lapses: what is not overdue is not asked again
-            await app.control.request(run_id, action, ME)
+        await app.control.pause(run_id, ME)  # before it lapses: what is not overdue is not asked again
+        await app.control.request(run_id, "resume", ME)
         report = await lapse(app, place, run_id)
         assert (report.status, keys_of(report)) == ("input_required", {f"{READ}/round-1"})
         assert place.rows("select paused from run") == [(None,)]
         assert any(CALL in text and "resume asks again" in text for text in report.degraded)
-        await app.control.request(run_id, "extend", ME, limits=LIMITS)
+        await app.control.extend(run_id, LIMITS, ME)
         assert (await rests(app, run_id)).status == "input_required"
         report = await answer_run(app, run_id, **{f"{READ}/round-1": reads("b.txt")})
         assert (report.status, keys_of(report)) == ("input_required", {f"{READ}/round-2"})
