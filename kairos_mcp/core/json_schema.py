@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.input_checks import find_unfit_value
-from kairos_mcp.core.json_schema_rules import guarded_validator, problem_text, shorten
+from kairos_mcp.core.json_schema_rules import describe_problem, guarded_validator, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.safe_patterns import compile_safe_pattern
 from kairos_mcp.core.schema_keywords import find_keywords, has_usual_values, list_subschemas
@@ -77,7 +77,8 @@ class Schema:
         with work.make_current():
             try:
                 for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS):
-                    found.append(problem_text(error))
+                    where = "/".join(shorten(str(part)) for part in error.absolute_path)
+                    found.append(f"at /{where}: {describe_problem(error)}")
             except TooMuchWork:
                 if not found and not self.test.is_exact:
                     raise

@@ -159,12 +159,8 @@ def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterato
         yield _error("must keep to uniqueItems true")
 
 
-def problem_text(error: ValidationError) -> str:
-    """Return `at /a/b: ...`, made of the rule alone: the value may be long or secret."""
-    return f"at /{'/'.join(shorten(str(part)) for part in error.absolute_path)}: {_describe_problem(error)}"
-
-
-def _describe_problem(error: ValidationError) -> str:
+def describe_problem(error: ValidationError) -> str:
+    """Say what a value does not keep to, by the rule alone: the value may be long or secret."""
     rule: Any = error.validator_value
     match error.validator:
         case "additionalProperties" | "anyOf" | "oneOf" | "pattern" | "required" | "uniqueItems":

@@ -72,13 +72,15 @@ def _remove(text: str, start: int, name: str) -> str:
     members = _members(text, start)
     here, names = members[name], list(members)
     comma = _comma_after(text, here.end)
-    end = here.end if comma is None else comma + 1
+    begin, end = here.name, here.end if comma is None else comma + 1
+    before = text[:begin].rstrip(" \t")
     # Its line break goes with it only where another one follows: a comment before it would swallow the rest else.
-    begin = _begin_of_line(text, here.name) if text[end:].lstrip(" \t").startswith(("\r", "\n")) else here.name
+    if before.endswith("\n") and text[end:].lstrip(" \t").startswith(("\r", "\n")):
+        begin = len(before.removesuffix("\n").removesuffix("\r"))
     if comma is None and names[0] != name:  # the last one: the comma before it goes too
-        before = _comma_after(text, members[names[-2]].end)
-        assert before is not None
-        return text[:before] + text[before + 1 : begin] + text[end:]
+        comma = _comma_after(text, members[names[-2]].end)
+        assert comma is not None
+        return text[:comma] + text[comma + 1 : begin] + text[end:]
     return text[:begin] + text[end:]
 
 
@@ -167,14 +169,6 @@ def _comma_after(text: str, end: int) -> int | None:
     bare = _without_comments(text)
     at = _skip_space(bare, end)
     return at if bare[at] == "," else None
-
-
-def _begin_of_line(text: str, at: int) -> int:
-    """Where the line break before `at` begins if nothing but space is between; else `at`."""
-    before = text[:at].rstrip(" \t")
-    if not before.endswith("\n"):
-        return at
-    return len(before.removesuffix("\n").removesuffix("\r"))
 
 
 def _end_of_line(text: str, at: int) -> int:

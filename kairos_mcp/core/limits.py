@@ -228,7 +228,7 @@ def limits_to_json(
 ) -> dict[str, int | float | None]:
     """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: of which units."""
     return {
-        unit.name: _to_outside(unit, amount)
+        unit.name: amount if amount is None or unit.scale == 1 else amount / unit.scale
         for unit, amount in zip(UNITS.values(), amounts, strict=True)
         if unit.name in names
     }
@@ -242,7 +242,3 @@ def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
 def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
     """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
     return {field: round(given[unit.name] * unit.scale) for field, unit in UNITS.items() if unit.name in given}
-
-
-def _to_outside(unit: Unit, amount: int | None) -> int | float | None:
-    return amount if amount is None or unit.scale == 1 else amount / unit.scale

@@ -27,13 +27,12 @@ class LimitsTable:
 
     def json_schema(self) -> JsonObject:
         """Return the JSON Schema of such a table."""
-        properties = {unit.name: self._unit_schema(unit) for unit in self.units}
+        properties: JsonObject = {}
+        for unit in self.units:
+            kind, most = ("integer", self.most_count) if unit.scale == 1 else ("number", self.most_amount)
+            about = {"description": unit.about} if unit.about else {}
+            properties[unit.name] = {"type": kind, "minimum": 0, "maximum": most, **about}
         return {"type": "object", "properties": properties, "additionalProperties": False}
-
-    def _unit_schema(self, unit: Unit) -> JsonObject:
-        kind, most = ("integer", self.most_count) if unit.scale == 1 else ("number", self.most_amount)
-        schema: JsonObject = {"type": kind, "minimum": 0, "maximum": most}
-        return schema | ({"description": unit.about} if unit.about else {})
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Callable[..., Any]) -> core_schema.CoreSchema:
         count = core_schema.int_schema(ge=0, le=self.most_count)

@@ -301,10 +301,6 @@ class Completion:
     model: str | None = None
     kind: Literal["completion"] = "completion"
 
-    def with_calls(self, calls: tuple[ToolCall, ...]) -> Completion:
-        """Return the answer with these calls in place of its own."""
-        return self.with_turn(self.content, calls, self.finish)
-
     def with_turn(self, content: str, calls: tuple[ToolCall, ...], finish: Finish | None) -> Completion:
         """Return the answer with this turn in place of its own; at a third of what `replace` takes."""
         rest = self.usage, self.context_tokens, self.unreadable, self.private, self.model
@@ -334,8 +330,5 @@ def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]
 def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
     """Return the specs in the recorded result of a search; none for any other result."""
     offer = result.data.get("offer") if isinstance(result.data, dict) else None
-    return tuple(ToolSpec(**_spec_fields(tool)) for tool in offer or () if isinstance(tool, dict))
-
-
-def _spec_fields(offered_tool: JsonObject) -> JsonObject:
-    return {name: offered_tool[name] for name in _FIELDS}
+    offered = (tool for tool in offer or () if isinstance(tool, dict))
+    return tuple(ToolSpec(**{name: tool[name] for name in _FIELDS}) for tool in offered)

@@ -5,7 +5,7 @@ Every fault is named, so that a model can mend its plan in one try, and a person
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
@@ -141,18 +141,6 @@ def goal_of(given: JsonObject) -> str:
 def fitting_agents(task: PlannedTask, agents: AgentTools) -> list[str]:
     """Return the agents whose tools cover what the task needs, in order."""
     return [name for name, tools in agents.items() if not _list_missing_tools(task, tools)]
-
-
-def other_agent(task: PlannedTask, agents: AgentTools, power_of: Callable[[str], int]) -> str | None:
-    """Return the agent that tries the task once more after its own; None where no other fits.
-
-    Of those that fit it is the one of the least power, so that what only reads is not handed to one that may write; of
-    several the first. A task that names no needs is taken to need every tool of its agent.
-    """
-    assert task.agent is not None, "a plan that was parsed names the agent of each task"
-    own = set(agents[task.agent])
-    others = [name for name in fitting_agents(task, agents) if name != task.agent]
-    return min((name for name in others if task.needs or own <= set(agents[name])), key=power_of, default=None)
 
 
 def _read_task(given: JsonObject) -> PlannedTask:

@@ -35,7 +35,7 @@ def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
 
 def redact_known_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact known values in a result whose texts were masked before."""
-    content, data = redactor.redact_known(result.content), _redact_known(result.data, redactor)
+    content, data = redactor.redact_known(result.content), redact_value(result.data, redactor)
     return result if not content.count and data == result.data else replace(result, content=content.text, data=data)
 
 
@@ -66,7 +66,7 @@ def redact_answer(answer: object, redactor: Redactor) -> object:
     """Redact what a caller brings for an open step: a result, or a turn with the calls to be made."""
     match answer:
         case {"tool_calls": calls, **rest}:
-            return {**redactor.redact_json(rest)[0], "tool_calls": _redact_known(calls, redactor)}
+            return {**redactor.redact_json(rest)[0], "tool_calls": redact_value(calls, redactor)}
         case _:
             return redactor.redact_json(answer)[0]
 
@@ -76,10 +76,17 @@ def redact_arguments(arguments: JsonObject, redactor: Redactor) -> tuple[JsonObj
     return redactor.redact_json(arguments)
 
 
-def redact_value(value: JsonObject, redactor: Redactor) -> JsonObject:
-    """Redact known values in what one phase gave and the next takes: a model wrote texts in it."""
-    plain: JsonObject = _redact_known(value, redactor)
-    return plain
+def redact_value(value: Any, redactor: Redactor) -> Any:
+    """Redact known values in each text of a JSON value, names included: a model wrote them."""
+    match value:
+        case str():
+            return redactor.redact_known(value).text
+        case dict():
+            return {redactor.redact_known(name).text: redact_value(item, redactor) for name, item in value.items()}
+        case list():
+            return [redact_value(item, redactor) for item in value]
+        case _:
+            return value
 
 
 def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
@@ -197,7 +204,7 @@ def _names_shown(name: str) -> bool:
 def _redact_given_part(value: Any, redactor: Redactor) -> tuple[Any, int]:
     match value:
         case {"role": "assistant"}:
-            plain = _redact_known(value, redactor)
+            plain = redact_value(value, redactor)
             return plain, int(plain != value)
         case _:
             return redactor.redact_json(value)
@@ -224,20 +231,8 @@ def redaction_note(count: int) -> str:
 
 
 def _redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
-    name, found = redactor.redact_known(call.name).text, _redact_known(call.arguments, redactor)
+    name, found = redactor.redact_known(call.name).text, redact_value(call.arguments, redactor)
     return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
-
-
-def _redact_known(value: Any, redactor: Redactor) -> Any:
-    match value:
-        case str():
-            return redactor.redact_known(value).text
-        case dict():
-            return {redactor.redact_known(name).text: _redact_known(item, redactor) for name, item in value.items()}
-        case list():
-            return [_redact_known(item, redactor) for item in value]
-        case _:
-            return value
 
 
 def _redact_message(message: Message, redactor: Redactor) -> tuple[Message, int]:

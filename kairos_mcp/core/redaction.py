@@ -89,7 +89,9 @@ class Redactor:
     def redact_text(self, text: str) -> Redacted:
         """Replace every secret in a text by `[secret]`; what is masked already stays as it is."""
         masked = _mask_content(_encode(text), "source", "", self._known_forms)
-        return _as_text(text, masked)
+        if not masked.spans:
+            return Redacted(text, 0)
+        return Redacted(masked.masked_content.decode("utf-8", "surrogatepass"), len(masked.spans))
 
     def find_parted(self, text: str, at: int) -> tuple[int, int]:
         """Return where the secret stands in a text that a cut at character `at` would part; (at, at) if it parts none.
@@ -295,7 +297,11 @@ def _mask_content(
 ) -> MaskedFile:
     """Mask a content. `name`: that of the file, if it tells what is secret in it. `known`: a pattern of the values that
     are known, or None."""
-    search, values = SecretSearch(content, settings=kind != "source"), _find_values(content, kind, name, known)
+    search, values = SecretSearch(content, settings=kind != "source"), _find_known(content, known)
+    if name:
+        values = merge(values, find_by_file_name(name, content))
+    if kind == "env":
+        values = merge(values, find_env_values(content))
 
     def find(limit: int) -> list[Span]:
         found = search.find_until(limit)
@@ -308,22 +314,8 @@ def _mask_content(
     return mask_in_pieces(content, find, is_over)
 
 
-def _find_values(content: bytes, kind: _FileKind, name: str, known: Any) -> Iterator[Span]:
-    """Yield where known values stand, those of a file like `.env` and those that the file's name tells, in order."""
-    found = _find_known(content, known)
-    if name:
-        found = merge(found, find_by_file_name(name, content))
-    return merge(found, find_env_values(content)) if kind == "env" else found
-
-
 def _find_known(content: bytes, known: Any) -> Iterator[Span]:
     return iter(()) if known is None else (match.span() for match in known.finditer(content))
-
-
-def _as_text(text: str, masked: MaskedFile) -> Redacted:
-    if not masked.spans:
-        return Redacted(text, 0)
-    return Redacted(masked.masked_content.decode("utf-8", "surrogatepass"), len(masked.spans))
 
 
 def _encode(text: str) -> bytes:

@@ -189,13 +189,10 @@ class Runner:
                 raise
             self._finish_flow(waiting_flow, Failed(str(reason)))
         else:
-            self._handle_request(waiting_flow, request)
-
-    def _handle_request(self, waiting_flow: _ActiveFlow, request: Step | Gather[Any]) -> None:
-        if request.kind == "gather":
-            self._start_branches(_ActiveGather(request, waiting_flow, unstarted=list(request.branches)))
-        else:
-            self._add_waiting(waiting_flow.prefix + request.name, request, waiting_flow, None)
+            if request.kind == "gather":
+                self._start_branches(_ActiveGather(request, waiting_flow, unstarted=list(request.branches)))
+            else:
+                self._add_waiting(waiting_flow.prefix + request.name, request, waiting_flow, None)
 
     def _add_waiting(
         self, path: str, step: Step, waiting_flow: _ActiveFlow | None, gathering: _ActiveGather | None

@@ -78,7 +78,9 @@ def due_times(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
     `last`: the time of the last run, or the moment when the mandate was saved. Where the clocks skip or repeat an hour,
     times within it are those of Debian's cron, as cronsim computes them.
     """
-    missed = takewhile(lambda at: at > last, _times_before(schedule, now))
+    after = datetime.fromtimestamp(now // 1000 + 1, _load_zone(schedule.time_zone))
+    newest_first = (round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after, reverse=True))
+    missed = takewhile(lambda at: at > last, newest_first)
     match schedule.catch_up:
         case "skip":
             newest = [at for at in _take(missed, 1) if now - at <= MAX_LATE_MS]
@@ -93,13 +95,6 @@ def next_time(schedule: Schedule, now: int) -> int | None:
     """Return the first time of the rule after `now` (both ms since 1970); None where none comes any more."""
     after = datetime.fromtimestamp(now // 1000, _load_zone(schedule.time_zone))
     return next((round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after)), None)
-
-
-def _times_before(schedule: Schedule, now: int) -> Any:
-    """Yield the times of the rule up to and including `now`, newest first."""
-    zone = _load_zone(schedule.time_zone)
-    after = datetime.fromtimestamp(now // 1000 + 1, zone)
-    return (round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after, reverse=True))
 
 
 def _take(times: Any, most: int) -> list[int]:

@@ -205,7 +205,8 @@ class _TestCompiler:
             case "allOf" | "anyOf" | "oneOf":
                 return _combine(keyword, [self.compile(each) for each in rule])
             case "not":
-                return _negate(self.compile(rule))
+                test = self.compile(rule)
+                return SchemaTest(lambda value, work: not test.fits(value, work), True) if test.is_exact else _DOUBT
             case "$ref":
                 return self._compile_ref(rule, schema)
             case _:
@@ -361,7 +362,3 @@ def _combine(keyword: str, tests: list[SchemaTest]) -> SchemaTest:
                 return sum(islice(filter(None, results), 2)) == 1
 
     return SchemaTest(fits, is_exact)
-
-
-def _negate(test: SchemaTest) -> SchemaTest:
-    return SchemaTest(lambda value, work: not test.fits(value, work), True) if test.is_exact else _DOUBT

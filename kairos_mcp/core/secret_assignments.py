@@ -108,8 +108,11 @@ def _judge_name(prefix: bytes, matched: bytes, starts: int, settings: bool) -> S
     found = re.match(rb"[A-Za-z0-9_.-]*", matched)
     name = (found.group() if found else b"").decode()
     whole = prefix.decode("utf-8", "replace").lstrip(".-") + name
-    if _SHORT_NAME.fullmatch(name) and not _begins_word(prefix, matched[:1]) and not _is_glued(whole):
-        return None
+    if _SHORT_NAME.fullmatch(name):  # `compass` and `bypass` name no secret; `PGPASS` and `smtppass` do
+        begins_word = not prefix[-1:].isalpha() or (matched[:1].isupper() and prefix[-1:].islower())
+        last_word = re.split(r"[^A-Za-z0-9]", whole)[-1]
+        if not begins_word and (not last_word.isupper() or ends_as_word(whole)):
+            return None
     return SecretName(name, starts, STRONG_NAME.fullmatch(name) is not None, is_variable(whole), settings)
 
 
@@ -261,7 +264,10 @@ def _item_values(text: bytes, at: int, named: SecretName) -> Iterator[Span]:
     for start, stop in _block_lines(text, named.starts, at):
         if (item := _ITEM_VALUE.match(text, start, stop)) is None or _MEMBER_LINE.match(text, item.end()):
             return
-        yield from _plain_value(text, item.end(), named)
+        if PREFIX.match(text, item.end()) is not None:
+            yield from _quoted_value(text, item.end(), named)
+        else:
+            yield from _line_value(text, item.end(), named, folds=False)
 
 
 def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
@@ -299,12 +305,6 @@ def find_member(text: bytes, starts: int, behind: int, named: SecretName) -> Ite
     if named.settings and _NO_VALUE.match(text, begins):
         return list(_folded_lines(text, starts, line_end(text, begins) + 1))
     return find_value(text, behind, replace(named, starts=starts))
-
-
-def _plain_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
-    if PREFIX.match(text, begins) is not None:
-        return _quoted_value(text, begins, named)
-    return _line_value(text, begins, named, folds=False)
 
 
 def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list[Span]:
@@ -379,17 +379,6 @@ def _is_alone(text: bytes, name_at: int, end: int) -> bool:
     before = text[line_start(text, name_at) : name_at]
     behind = text[end : line_end(text, end)].strip()
     return before.strip() in (b"", b"-") and (not behind or behind.startswith(b"#"))
-
-
-def _begins_word(prefix: bytes, first: bytes) -> bool:
-    """Whether a short name, as `pass`, begins a word: `compass` and `bypass` name no secret."""
-    return not prefix or not prefix[-1:].isalpha() or (first.isupper() and prefix[-1:].islower())
-
-
-def _is_glued(whole: str) -> bool:
-    """Whether a short name is joined to a word in capitals or to a known one, as in `PGPASS` and `smtppass`."""
-    word = re.split(r"[^A-Za-z0-9]", whole)[-1]
-    return word.isupper() and not ends_as_word(whole)
 
 
 def _skip_blanks(text: bytes, at: int) -> int:

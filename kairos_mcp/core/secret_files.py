@@ -41,7 +41,8 @@ MAX_VALUE_FILE_BYTES = 4 << 10  # of a file that holds one value alone
 def telling_name(path: str) -> str:
     """Return a file's own name if it tells what is secret in the file, else nothing."""
     name = path.rstrip("/").rpartition("/")[2].casefold()
-    tells = is_table(name) or _is_value_file(name) or any(names.fullmatch(name) for names, _ in _PASSWORD_FILES)
+    holds_value = names_secret(_VALUE_FILE_ENDINGS.sub("", name)) or _VALUE_FILES.fullmatch(name) is not None
+    tells = holds_value or is_table(name) or any(names.fullmatch(name) for names, _ in _PASSWORD_FILES)
     return name if tells else ""
 
 
@@ -64,10 +65,6 @@ def names_secret_column(head: bytes) -> bool:
     """Whether the first line of a table has a column with the name of a secret."""
     line = head.split(b"\n", 1)[0]
     return any(_is_column(head[start:end]) for start, end, _ in _fields(line + b"\n", _separator(line)))
-
-
-def _is_value_file(name: str) -> bool:
-    return names_secret(_VALUE_FILE_ENDINGS.sub("", name)) or _VALUE_FILES.fullmatch(name) is not None
 
 
 def _find_value_alone(content: bytes) -> Iterator[Span]:

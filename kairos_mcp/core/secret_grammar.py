@@ -83,7 +83,7 @@ from kairos_mcp.core.secret_pairs import (
     judge_pair,
     judge_tag,
 )
-from kairos_mcp.core.secret_spans import Span, drop_masked, join_lines, merge_spans, whole_line_end
+from kairos_mcp.core.secret_spans import Span, is_masked, join_lines, join_spans, split_lines, whole_line_end
 from kairos_mcp.core.secret_values import (
     HEADERS,
     STRONG,
@@ -166,7 +166,8 @@ def find_secrets(text: bytes, *, settings: bool = False) -> list[Span]:
     `settings`: it is a file of settings, in which every value beside the name of a secret is one.
     """
     found = SecretSearch(text, settings=settings).find_until(len(text))
-    return drop_masked(text, merge_spans(text, found)) if found else []
+    lines = (line for start, end in join_spans(found) for line in split_lines(text, start, end))
+    return [line for line in lines if not is_masked(text, *line)]
 
 
 class SecretSearch:

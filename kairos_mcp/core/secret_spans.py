@@ -63,11 +63,6 @@ def spans_between(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]
     return takewhile(lambda span: span[0] < end, islice(spans, first, None))
 
 
-def merge_spans(text: bytes, spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, joined where they meet, split at the ends of lines, without blanks around."""
-    return [line for start, end in join_spans(spans) for line in split_lines(text, start, end)]
-
-
 def join_spans(spans: Iterable[Span]) -> list[Span]:
     """Return spans in order, joined where they meet."""
     joined: list[Span] = []
@@ -88,11 +83,6 @@ def join_lines(text: bytes, spans: Iterable[Span]) -> list[Span]:
         else:
             joined.append((start, end))
     return joined
-
-
-def drop_masked(text: bytes, spans: Iterable[Span]) -> list[Span]:
-    """Return spans without those that hold the mask already."""
-    return [(start, end) for start, end in spans if not is_masked(text, start, end)]
 
 
 def is_masked(text: bytes, start: int, end: int) -> bool:

@@ -23,6 +23,8 @@ _SPACE = re.compile(rf"(?<=\S)[^\S\n]{{{LONG_SPACE},}}|[^\S\n]{{{2 * LONG_SPACE}
 _EMPTY = re.compile(rf"(?:\n[ +-]?[^\S\n]*){{{LONG_SPACE},}}\n")
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, formats, halves, private, unassigned, separators
 _BLANK = frozenset("\u00a0\u115f\u1160\u1680\u2800\u3164\uffa0") | {chr(code) for code in range(0x2000, 0x200B)}
+_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+"""Variation selectors: nothing is drawn for them, and a row of them can carry a text of its own."""
 _PLAIN = frozenset("\n\t")
 _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
@@ -139,13 +141,8 @@ def _spell_out(character: str) -> str:
         return character
     if character == "\r":
         return "\\r"
-    hides = character in _BLANK or unicodedata.category(character) in _HIDING or _is_selector(character)
+    hides = character in _BLANK or character in _SELECTORS or unicodedata.category(character) in _HIDING
     return f"\\u{{{ord(character):x}}}" if hides else character
-
-
-def _is_selector(character: str) -> bool:
-    """Whether it is a variation selector: nothing is drawn for it, and a row of them can carry a text of its own."""
-    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
 def _remarks(shown: str, hidden: int) -> list[str]:
@@ -195,14 +192,17 @@ _MARK = re.compile(  # each alternative begins with one of three characters, whi
 # Of a JSON value as Python writes it: ASCII, no escape, nothing that a mark begins with, a colon only behind a key or a
 # digit. A text with an apostrophe, or with a quotation mark, is looked at by itself.
 _NOTHING_TO_SPELL = re.compile(r"(?:[^<\[\\:\"\x7f-\U0010ffff]|(?<=['0-9]):)*")
-_SPELLED = re.compile(r"⟦U\+([0-9A-F]{1,6})(?:\*([1-9]\d{0,6}))?⟧")
-_MAX_REPEAT = 1_000_000  # characters that one spelling may stand for
 
 
 def show_with_note(text: str) -> str:
     """Return the text as a model may read it, with a note at its end where something is spelled."""
     shown, unseen, imitating = _spell_all(text)
-    return f"{shown}\n{_spelling_note(unseen, imitating)}" if unseen or imitating else text
+    if not unseen and not imitating:
+        return text
+    kinds = ((unseen, "unseen characters"), (imitating, "marks of a conversation"))
+    counted = ", ".join(f"{words}: {count:,}" for count, words in kinds if count)
+    cure = "spelled by code point, as ⟦U+200B⟧: to match a file, write the character itself"
+    return f"{shown}\n[{counted}; {cure}]"
 
 
 def spell_hidden(text: str) -> str:
@@ -215,11 +215,6 @@ def spell_hidden(text: str) -> str:
 def shows_all(value: Any) -> bool:
     """Whether no text of this JSON value can have anything to spell, at one look: False says nothing."""
     return _NOTHING_TO_SPELL.fullmatch(repr(value)) is not None
-
-
-def unspell(text: str) -> str:
-    """Undo the spelling, to find in a file what a model quotes from a result."""
-    return _SPELLED.sub(_unspell_match, text) if "⟦U+" in text else text
 
 
 def _spell_all(text: str) -> tuple[str, int, int]:
@@ -254,17 +249,6 @@ def _spell_mark(found: re.Match[str]) -> str:
 
 def _spell_character(character: str, times: int = 1) -> str:
     return f"⟦U+{ord(character):X}{f'*{times}' if times > 1 else ''}⟧"
-
-
-def _unspell_match(found: re.Match[str]) -> str:
-    code, times = int(found[1], 16), int(found[2] or 1)
-    return chr(code) * times if code <= 0x10FFFF and times <= _MAX_REPEAT else found[0]
-
-
-def _spelling_note(unseen: int, imitating: int) -> str:
-    kinds = ((unseen, "unseen characters"), (imitating, "marks of a conversation"))
-    counted = ", ".join(f"{words}: {count:,}" for count, words in kinds if count)
-    return f"[{counted}; spelled by code point, as ⟦U+200B⟧: to match a file, write the character itself]"
 
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # byte order marks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.messages import Conversation, Message, ToolSet
-from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan, PlannedTask, other_agent
+from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan, PlannedTask, fitting_agents
 from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
 
 CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task
@@ -83,8 +83,17 @@ class TeamInput:
         return {agent.name: [spec.name for spec in agent.tools] for agent in self.agents.values()}
 
     def next_agent(self, task: PlannedTask) -> str | None:
-        """Return the least powerful other agent that fits, to try a failed task once more; None if none does."""
-        return other_agent(task, self.agent_tools, lambda name: self.agents[name].power)
+        """Return the agent that tries the task once more after its own; None where no other fits.
+
+        Of those that fit it is the one of the least power, so that what only reads is not handed to one that may write;
+        of several the first. A task that names no needs is taken to need every tool of its agent.
+        """
+        tools = self.agent_tools
+        assert task.agent is not None, "a plan that was parsed names the agent of each task"
+        own = set(tools[task.agent])
+        others = [name for name in fitting_agents(task, tools) if name != task.agent]
+        fitting = (name for name in others if task.needs or own <= set(tools[name]))
+        return min(fitting, key=lambda name: self.agents[name].power, default=None)
 
     def plan_conversation(self) -> Conversation:
         """Return what a plan is asked with."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -308,8 +308,9 @@ class _ScriptLine:
         match self.answer:
             case Completion() as completion:
                 calls = number_calls(completion, path)
-                own = completion if calls is completion.tool_calls else completion.with_calls(calls)
-                return ScriptedAnswer(own, self.delay_s)
+                if calls is not completion.tool_calls:
+                    completion = completion.with_turn(completion.content, calls, completion.finish)
+                return ScriptedAnswer(completion, self.delay_s)
             case failure:
                 return ScriptedAnswer(failure, self.delay_s)
 
@@ -338,10 +339,6 @@ class Script:
             else:
                 by_path[step] = line
         return cls(tuple(in_order), by_path)
-
-    def next_ordinal(self, earlier_paths: Iterable[str]) -> int:
-        """Return the ordinal of the next completion. Steps that have a line of their own don't count."""
-        return sum(path not in self.by_path for path in earlier_paths)
 
     def answer_for(self, path: str, ordinal: int, request: RequestCompletion | None = None) -> ScriptedAnswer:
         """Return the answer for the step at `path`: its own line, else line number `ordinal`, from 0, of the others.

@@ -26,12 +26,6 @@ def test_lines_are_taken_in_order_but_for_those_with_a_path_of_their_own() -> No
     assert script.answer_for("closing", 9).answer == Completion("Summed up.")
 
 
-def test_the_ordinal_counts_only_completions_that_have_no_line_of_their_own() -> None:
-    script = Script.parse(SCRIPT)
-    assert script.next_ordinal([]) == 0
-    assert script.next_ordinal(["round-1", "closing", "round-2"]) == 2
-
-
 def test_a_retry_of_a_step_gets_its_line_again() -> None:
     script = Script.parse(SCRIPT)
     assert script.answer_for("round-1", 0) == script.answer_for("round-1", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden, unspell
+from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools.results import shorten
 
@@ -143,7 +144,10 @@ def test_one_look_is_enough_for_a_path_a_number_and_a_time() -> None:
 @examples(max_examples=150, deadline=None)
 @given(_texts.filter(lambda text: "⟦U+" not in text))
 def test_what_was_spelled_can_be_meant_again_to_the_letter(text: str) -> None:
-    assert unspell(spell_hidden(text)) == text
+    def read(found: re.Match[str]) -> str:
+        return chr(int(found[1], 16)) * int(found[2] or 1)
+
+    assert re.sub(r"⟦U\+([0-9A-F]{1,6})(?:\*(\d+))?⟧", read, spell_hidden(text)) == text
 
 
 @examples(max_examples=100, deadline=None)
@@ -151,10 +155,6 @@ def test_what_was_spelled_can_be_meant_again_to_the_letter(text: str) -> None:
 def test_a_store_and_a_wire_can_carry_what_is_seen(text: str) -> None:
     assert "\0" not in show_with_note(text)
     show_with_note(text).encode()
-
-
-def test_a_spelling_that_stands_for_too_much_is_left_alone() -> None:
-    assert unspell("⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧") == "⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧"
 
 
 def test_a_large_text_is_looked_through_in_time_that_grows_with_it() -> None:
