@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
@@ -18,7 +18,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, RouteName, choose_paid_route, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.settings import KEYS, Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
@@ -30,12 +30,6 @@ from kairos_mcp.store.rows import Session, decode, encode
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
 PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to go on with what it wrote
-NOT_COMPARED = frozenset(
-    (
-        *("home", "config_dirs", "config_file", "config_hash", "origins"),  # paths
-        *("workspaces", "place", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
-    )
-)
 DIGEST_CHARS = 16
 PAUSED_BY_REQUEST = "somebody asked for it"  # why a run is paused, as it is shown
 
@@ -342,5 +336,5 @@ def outdated_servers(session: Session, owners: Owners, settings: Settings) -> li
 
 
 def _setting_digests(settings: Settings) -> dict[str, str]:
-    names = [field.name for field in fields(Settings) if field.name not in NOT_COMPARED]
+    names = [name for name, key in KEYS.items() if key.compared]
     return {name: sha256(repr(getattr(settings, name)).encode()).hexdigest()[:DIGEST_CHARS] for name in names}

@@ -41,8 +41,9 @@ from kairos_mcp.models.model import (
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
+from kairos_mcp.settings.folders import skill_folders
 from kairos_mcp.settings.secret_refs import read_secret
-from kairos_mcp.settings.settings import Settings, skill_folders
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec

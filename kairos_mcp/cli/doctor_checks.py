@@ -15,7 +15,8 @@ from typing import Literal
 from kairos_mcp.cli.own_start import takes_modules_here
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.settings.file_ownership import list_readable_secrets
-from kairos_mcp.settings.settings import Settings, current_folder, skill_folders, unknown_variables
+from kairos_mcp.settings.folders import current_folder, skill_folders
+from kairos_mcp.settings.settings import Settings, unknown_variables
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",

@@ -16,7 +16,7 @@ from kairos_mcp.cli.hosts import HOSTS, Host, HostName
 from kairos_mcp.cli.own_start import correct_start, find_unsafe_start
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import user_home
+from kairos_mcp.settings.folders import user_home
 
 _COMMAND_KEYS = ("command", "cmd")
 _ADDRESS_KEYS = ("url", "uri", "httpUrl")

@@ -13,7 +13,7 @@ from kairos_mcp.cli.host_formats import JSON, TOML, YAML, HostFormat
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import nearest_names
-from kairos_mcp.settings.settings import current_folder, user_home
+from kairos_mcp.settings.folders import current_folder, user_home
 
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor", "codex", "gemini", "zed", "goose"]
 

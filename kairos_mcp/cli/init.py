@@ -9,14 +9,14 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.settings.explained import commented_settings
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import VARIABLES, Flags, packaged_config
+from kairos_mcp.settings.settings import VARIABLES, Flags
 
 _HEAD = """\
 # The settings of Kairos, each with its default, or an example where it has none. Take the # away from a line, and from
 # the line in [brackets] that it stands below, and change it; the rest may go.
-# `kairos-mcp doctor` shows what is in force, and where each comes from. A server reads this file when it starts.
-"""
+# `kairos-mcp doctor` shows what is in force, and where each comes from. A server reads this file when it starts."""
 
 
 def init(*, flags: AllFlags) -> int:
@@ -31,7 +31,8 @@ def init(*, flags: AllFlags) -> int:
     file = named or settings.home / "kairos.toml"
     if file.suffix != ".toml":
         raise BadArguments(f"{file.name} is no name of a settings file.", "Give it the ending .toml.")
-    text = commented_settings(settings.workspaces if settings.origins["workspaces"] == "flag" else ())
+    folders = settings.workspaces if settings.origins["workspaces"] == "flag" else ()
+    text = commented_settings(_HEAD, {"workspaces": list(map(str, folders))} if folders else {})
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
@@ -47,19 +48,3 @@ def init(*, flags: AllFlags) -> int:
         "Every setting is explained in it; each stands behind a #, with its default, or an example where it has none."
     )
     return COMPLETED
-
-
-def commented_settings(workspaces: tuple[Path, ...] = ()) -> str:
-    """The text of a settings file with all settings commented out, but for these workspaces."""
-    original = (packaged_config() / "kairos.toml").read_text(encoding="utf-8")
-    _, _, body = original.partition("\n\n")  # without its own head
-    lines = [line if line.startswith("#") or not line.strip() else f"# {line}" for line in body.splitlines()]
-    if workspaces:
-        folders = ", ".join(f'"{_escape(str(folder))}"' for folder in workspaces)
-        at = next(n for n, line in enumerate(lines) if line.startswith("# workspaces ="))
-        lines[at] = f"workspaces = [{folders}]"
-    return _HEAD + "\n" + "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

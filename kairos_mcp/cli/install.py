@@ -22,7 +22,8 @@ from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import Flags, current_folder
+from kairos_mcp.settings.folders import current_folder
+from kairos_mcp.settings.settings import Flags
 
 ENTRY = "kairos"
 

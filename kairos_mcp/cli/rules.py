@@ -15,7 +15,8 @@ from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.text import count_of, format_age
-from kairos_mcp.settings.settings import Flags, Settings, current_folder
+from kairos_mcp.settings.folders import current_folder
+from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

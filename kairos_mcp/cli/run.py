@@ -27,7 +27,8 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.plan import goal_of
 from kairos_mcp.core.routes import AUTO, PAID_ROUTES, SCRIPTED
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.settings.settings import Flags, Settings, packaged_config
+from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport

@@ -16,8 +16,9 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.settings.file_ownership import list_readable_secrets
+from kairos_mcp.settings.folders import current_folder, user_home
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Settings, current_folder, unknown_variables, user_home
+from kairos_mcp.settings.settings import Flags, Settings, unknown_variables
 
 log = logging.getLogger(__name__)
 

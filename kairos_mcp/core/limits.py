@@ -60,16 +60,58 @@ class Unit(NamedTuple):
     """What the page calls it, if not `noun`."""
     about: str | None = None
     """What the schema of limits says of it."""
+    explained: str = ""
+    """What the settings file says of a limit in it."""
+    example: float = 0
+    """An example of one for a run; for a day it is ten times as much."""
 
 
 _IN, _OUT, _BOTH = Price(1, 0), Price(0, 1), Price(1, 1)
-_ROUNDS = Unit("rounds", "round", "rounds", held="count", place=0, ends="max_rounds", in_usage=False, on_page=True)
-_MODEL_CALLS = Unit("model_calls", "model calls", "model calls", held="count", place=1, shared=True)
+_ROUNDS = Unit(
+    "rounds",
+    "round",
+    "rounds",
+    held="count",
+    place=0,
+    ends="max_rounds",
+    in_usage=False,
+    on_page=True,
+    explained="Rounds: model calls with the tools that they asked for.",
+    example=50,
+)
+_MODEL_CALLS = Unit(
+    "model_calls",
+    "model calls",
+    "model calls",
+    held="count",
+    place=1,
+    shared=True,
+    explained="Model calls of every kind: rounds, repairs, compaction, closing.",
+    example=200,
+)
 _INPUT_TOKENS = Unit(
-    "input_tokens", "tokens in", "input tokens", held="tokens", weighs=_IN, place=4, shared=True, in_line=False
+    "input_tokens",
+    "tokens in",
+    "input tokens",
+    held="tokens",
+    weighs=_IN,
+    place=4,
+    shared=True,
+    in_line=False,
+    explained="Tokens sent to a model, summed over its calls.",
+    example=2_000_000,
 )
 _OUTPUT_TOKENS = Unit(
-    "output_tokens", "tokens out", "output tokens", held="tokens", weighs=_OUT, place=5, shared=True, in_line=False
+    "output_tokens",
+    "tokens out",
+    "output tokens",
+    held="tokens",
+    weighs=_OUT,
+    place=5,
+    shared=True,
+    in_line=False,
+    explained="Tokens that a model wrote, summed over its calls.",
+    example=200_000,
 )
 _TOTAL_TOKENS = Unit(
     "total_tokens",
@@ -81,11 +123,43 @@ _TOTAL_TOKENS = Unit(
     shared=True,
     in_usage=False,
     on_page=True,
+    explained="Tokens sent and written, both together.",
+    example=2_000_000,
 )
-_DOLLARS = Unit("usd", "$", "money", held="tokens", place=6, scale=10**9, shared=True, on_page=True, label="cost")
-_TOOL_CALLS = Unit("tool_calls", "tool calls", "tool calls", held="count", place=2, on_page=True)
+_DOLLARS = Unit(
+    "usd",
+    "$",
+    "money",
+    held="tokens",
+    place=6,
+    scale=10**9,
+    shared=True,
+    on_page=True,
+    label="cost",
+    explained="Dollars that a provider is paid; a run needs a route that has a price.",
+    example=1,
+)
+_TOOL_CALLS = Unit(
+    "tool_calls",
+    "tool calls",
+    "tool calls",
+    held="count",
+    place=2,
+    on_page=True,
+    explained="Calls of tools.",
+    example=500,
+)
 _SECONDS = Unit(
-    "seconds", "s", "time", held="time", place=7, scale=1000, ends="timeout", about="Model and tool time, not waiting"
+    "seconds",
+    "s",
+    "time",
+    held="time",
+    place=7,
+    scale=1000,
+    ends="timeout",
+    about="Model and tool time, not waiting",
+    explained="Seconds of model and tool time; waiting does not count.",
+    example=1_800,
 )
 _NONE: Any = 0  # of an amount; a limit's is None, see Limits
 

@@ -35,7 +35,7 @@ from kairos_mcp.server.call import (
     serve_sessions,
 )
 from kairos_mcp.server.features import Features, cursor_of
-from kairos_mcp.settings.settings import has_own_agents
+from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.telemetry import start_telemetry
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import limits_from_json
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
+from kairos_mcp.settings.folders import absolute_path, packaged_config
 from kairos_mcp.settings.settings import (
     CAP_NAMES,
     DEFAULT_CAPS,
@@ -23,7 +24,6 @@ from kairos_mcp.settings.settings import (
     Origin,
     Settings,
     hash_file,
-    packaged_config,
 )
 
 
@@ -61,13 +61,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
         load_time_zone(values["time_zone"])
     if "workspaces" in values:
-        values["workspaces"] = tuple(dict.fromkeys(_resolve_folder(text) for text in values["workspaces"]))
+        values["workspaces"] = tuple(dict.fromkeys(_resolve_folder(path) for path in values["workspaces"]))
         _check_outside_home(values["workspaces"], home)
-    for name in ("command_reads", "skills"):
-        if name in values:
-            values[name] = tuple(dict.fromkeys(_absolute_path(text) for text in values[name]))
-    if "script" in values:
-        values["script"] = _absolute_path(values["script"])
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
@@ -89,9 +84,9 @@ def _check_outside_home(workspaces: tuple[Path, ...], home: Path) -> None:
 
 def _find_home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
     if flags.home is not None:
-        return _absolute_path(flags.home), "flag"
+        return absolute_path(flags.home), "flag"
     if environ.get("KAIROS_HOME"):
-        return _absolute_path(environ["KAIROS_HOME"]), "environment"
+        return absolute_path(environ["KAIROS_HOME"]), "environment"
     from platformdirs import user_state_path
 
     return user_state_path("kairos-mcp", appauthor=False), "default"
@@ -101,8 +96,8 @@ def _find_settings_file(flags: Flags, environ: Mapping[str, str], home: Path) ->
     """Return the settings file: one that was named has to exist; the one in the state folder may be missing."""
     named = flags.config or environ.get("KAIROS_CONFIG")
     if named:
-        check_settings_file(_absolute_path(named), environ)
-        return _absolute_path(named)
+        check_settings_file(absolute_path(named), environ)
+        return absolute_path(named)
     usual = home / "kairos.toml"
     return usual if usual.exists() else None
 
@@ -110,7 +105,7 @@ def _find_settings_file(flags: Flags, environ: Mapping[str, str], home: Path) ->
 def _read_flags(flags: Flags) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if flags.workspaces:
-        values["workspaces"] = list(flags.workspaces)
+        values["workspaces"] = [absolute_path(text) for text in flags.workspaces]
     if flags.tools is not None:
         values["tools"] = flags.tools
     if flags.place is not None:
@@ -120,18 +115,11 @@ def _read_flags(flags: Flags) -> dict[str, Any]:
     return values
 
 
-def _absolute_path(text: str) -> Path:
+def _resolve_folder(path: Path) -> Path:
     try:
-        return Path(text).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise ConfigError(f"The path {text!r} can't be resolved: {error}.", "Give an absolute path.") from error
-
-
-def _resolve_folder(text: str) -> Path:
-    try:
-        folder = _absolute_path(text).resolve(strict=True)
+        folder = path.resolve(strict=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that exists.") from error
+        raise ConfigError(f"The workspace '{path}' can't be found.", "Name a folder that exists.") from error
     if not folder.is_dir():
-        raise ConfigError(f"The workspace {text!r} is not a folder.", "Name a folder, not a file.")
+        raise ConfigError(f"The workspace '{path}' is not a folder.", "Name a folder, not a file.")
     return folder

@@ -1,13 +1,14 @@
-"""The settings: one frozen value, and where each part of it comes from.
+"""The settings: one frozen value, each of whose fields is declared once, and where each part of it comes from.
 
-The defaults are defined here alone; `config/kairos.toml` shows and explains them, and a test keeps the two equal.
+`schema.py` makes of these declarations what validates a file and variables, `explained.py` the file that `init` writes
+and the table in docs/settings.md.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
+from kairos_mcp.settings.key import Key, key
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.decision_rights import ApprovalsSetting
@@ -100,77 +102,342 @@ class Flags:
     place: str | None = None
 
 
+_AMOUNT: Mapping[str, Any] = {"ge": 0, "le": 1e9, "allow_inf_nan": False}
+_PATH_GLOB: Mapping[str, Any] = {"pattern": r"^[^/\\][^\\]*$", "max_length": 256}  # from the root, or a bare name
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. `origins`: where each comes from, limits one by one (`limits.usd`).
-
-    `store`: the PostgreSQL database that keeps the rows; None: a file of the state folder does. `store_password`: where
-    its password is kept. `place`: of the machines that have these workspaces; None: the same path is the same folder.
-    `limits`: the most that a caller may ask for; `default_rounds`: for one who asks for nothing. `read_bytes`: the
-    largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
-    kept under a ref. `config_dirs`: searched for prompts and agents, the last one first. `skills`: further folders of
-    skills, which take precedence over ours and the user's. `claude_agents`: agents of `.claude/agents` count too.
-    `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
-    `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
-    whose sampling `auto` leaves out. `rate_limit`, `rate_burst`, `max_sessions`, `principal_sessions`, `shutdown_s`,
-    `trusted_proxies`: bounds of a server over HTTP. `log_format`: of a server's stderr. `telemetry`: spans and metrics
-    are sent, `telemetry_content`: with what was asked, answered, called and returned.
-    """
+    """All settings, in the order in which they are shown. A field without a `key` is found, not set."""
 
     home: Path
+    """The state folder."""
     config_dirs: tuple[Path, ...]
-    workspaces: tuple[Path, ...] = ()
-    durability: Durability = "full"
-    store: str | None = None
-    store_password: str | None = None
-    place: str | None = None
-    route: RouteName = "auto"
-    script: Path | None = None
-    tools: str = "all"
-    model: str | None = None
-    model_key: str | None = None
-    base_url: str | None = None
-    dialect: DialectName = "native"
-    price_input: float | None = None
-    price_output: float | None = None
-    sampling: Literal["fallback", "prefer"] = "fallback"
-    silent_clients: tuple[str, ...] = ("copilot-cli *",)
-    default_rounds: int = 5
-    context_tokens: int = 100_000
-    prompts: PromptForm = "auto"
-    read_bytes: int = 2 * 1024 * 1024
-    shown_chars: int = 12_000
-    time_zone: str = "UTC"
-    approvals: ApprovalsSetting = "ask"
-    approval_hours: int = 72
-    keep_days: int | None = None
-    gate: tuple[GateRule, ...] = ()
-    http_fetch: bool = False
-    http_hosts: tuple[HostRule, ...] = ()
-    private_hosts: tuple[HostRule, ...] = ()
-    http_tools: tuple[HttpDefinition, ...] = ()
-    servers: tuple[ServerSetting, ...] = ()
-    commands: CommandMode = "sandboxed"
-    command_reads: tuple[Path, ...] = ()
-    command_writes: tuple[str, ...] = ()
-    skills: tuple[Path, ...] = ()
-    claude_agents: bool = False
-    instructions: tuple[str, ...] = ()
-    rate_limit: float = 100.0
-    rate_burst: int = 300
-    max_sessions: int = 256
-    principal_sessions: int | None = None
-    shutdown_s: float = 1.0
-    trusted_proxies: tuple[str, ...] = ()
-    log_format: Literal["text", "json"] = "text"
-    oauth: OAuthSetting | None = None
-    telemetry: bool = False
-    telemetry_content: bool = False
-    limits: Limits = DEFAULT_CAPS
-    day: Limits = DEFAULT_DAY
+    """Folders of prompts and agents; the last one is searched first."""
+    workspaces: tuple[Path, ...] = key(
+        (),
+        "The only folders that file tools may touch; relative to this file. (KAIROS_WORKSPACE, separated as in PATH.)",
+        example=["/home/me/project"],
+        compared=False,
+    )
+    durability: Durability = key(
+        "full",
+        'What survives: "full" a loss of power, "process" the death of the program, with less waiting for the disk.',
+        compared=False,
+    )
+    store: str | None = key(
+        None,
+        "The PostgreSQL database that keeps the rows in place of a file in the state folder, for servers on several "
+        "machines; it needs kairos-loop[postgres], and `kairos-mcp store migrate` once. docs/operations.md says what "
+        "then holds.",
+        example="postgresql://kairos@db.example.com/kairos",
+        pattern=r"^postgres(ql)?://\S*$",
+        max_length=2_000,
+        check="no_password",
+        form='the address of a PostgreSQL database, as "postgresql://kairos@db.example.com/kairos"',
+    )
+    store_password: str | None = key(
+        None,
+        'Where its password is kept, if one is needed: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME"; libpq\'s own '
+        "PGPASSFILE and PGPASSWORD count as well. A password itself is refused here.",
+        example="env:KAIROS_DB_PASSWORD",
+        check="reference",
+    )
+    place: str | None = key(
+        None,
+        "The name of the machines that have these workspaces, where servers on several machines share a database: a "
+        "run then goes on only at the place where it began. Without it the same path is taken for the same folder "
+        "everywhere.",
+        example="storage-1",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        form="a name of letters, digits, dots, - and _",
+        compared=False,
+    )
+    route: RouteName = key(
+        "auto",
+        'Where completions come from if a call does not say: "scripted" (a script), "provider" (the model below), '
+        '"sampling" (the host\'s own model), "caller" (the calling model), or "auto": the first of these that is '
+        "available.",
+        compared=False,
+    )
+    script: Path | None = key(
+        None,
+        "A script of completions, JSON Lines, that answers in a model's place; relative to this file.",
+        example="script.jsonl",
+    )
+    model: str | None = key(
+        None,
+        'The model that a provider completes with, as "openai:gpt-5" or "anthropic:claude-sonnet-4-5". Its key is read '
+        "from the provider's own variable, as OPENAI_API_KEY or ANTHROPIC_API_KEY, never in a file.",
+        example="openai:gpt-5",
+        pattern=r"^[a-z][a-z0-9_./-]*:\S+$",
+        form='a provider and its model, as "openai:gpt-5"',
+    )
+    model_key: str | None = key(
+        None,
+        'Where its key is kept, if not in that variable: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME" (the last '
+        "needs kairos-loop[keyring]). A key itself is refused here.",
+        example="keyring:kairos/openai",
+        check="reference",
+    )
+    base_url: str | None = key(
+        None,
+        "Where its requests go in place of the provider's own address: any server with the same API, as llama.cpp, "
+        "Ollama, vLLM or a gateway with openai:NAME. It is sent the key in the provider's variable, or none.",
+        example="http://127.0.0.1:8080/v1",
+        pattern=r"^https?://[^\s/?#@]+[^\s?#]*$",
+        form='an address without a query, as "http://127.0.0.1:8080/v1"',
+    )
+    dialect: DialectName = key(
+        "native",
+        'How tools are offered to that model: "native" (the provider\'s own tool calls) or "text" (the prompt lists '
+        "them and a reply is a JSON object), which small local models do better.",
+    )
+    price_input: float | None = key(
+        None,
+        "Dollars for a million input tokens, where the price table that comes with Kairos does not know the model or "
+        "the address. It is set together with price_output; both override that table. A run limited in dollars needs a "
+        "price. A model on this machine (at a loopback address) costs nothing, unless they are set.",
+        example=0.25,
+        **_AMOUNT,
+    )
+    price_output: float | None = key(None, "Dollars for a million output tokens.", example=2.0, **_AMOUNT)
+    sampling: Literal["fallback", "prefer"] = key(
+        "fallback",
+        'Whether "auto" takes the host\'s own model only where there is no provider ("fallback"), or first ("prefer").',
+    )
+    silent_clients: tuple[str, ...] = key(
+        ("copilot-cli *",),
+        "Clients that declare sampling and may never answer it, by globs over their name and version, as they state "
+        'them: "auto" leaves their model out, so that no run waits without end; route "sampling" still asks it. '
+        "copilot-cli is silent when it is started with -p, and looks no different then.",
+        in_variable=False,
+    )
+    tools: str = key(
+        "all",
+        'Which tools a host is shown: "lean", "core", "all", or names separated by commas.',
+        compared=False,
+    )
+    default_rounds: int = key(
+        5,
+        "Rounds of a planner run that asks for none: a round is one model call and the tools that it asked for.",
+        ge=1,
+        le=10_000,
+    )
+    context_tokens: int = key(
+        100_000,
+        "Tokens that fit into a model's context, if the route does not say; a longer conversation is shortened first.",
+        ge=2_000,
+        le=100_000_000,
+    )
+    prompts: PromptForm = key(
+        "auto",
+        'Which prompts a planner run gets: "full", "short" (for small models: a few sentences, the names of the '
+        "workspace's files, some lines with words of the goal, fewer tools where none are named, the goal again after "
+        'results, and an answer without any look at a file is asked back once), or "auto": short with a provider\'s '
+        'model whose name tells at most 4 billion parameters, as "openai:qwen2.5-coder:1.5b", or with context_tokens '
+        'up to 16,000; and then in the dialect "text", unless `dialect` is set.',
+    )
+    read_bytes: int = key(
+        2 * 1024 * 1024, "The most bytes of a file that a tool reads in one call.", ge=1_024, le=256 * 1024 * 1024
+    )
+    shown_chars: int = key(
+        12_000,
+        "Characters of a tool's output that a model is shown; all of it is kept, to be read by its ref.",
+        ge=500,
+        le=1_000_000,
+    )
+    time_zone: str = key(
+        "UTC",
+        'The time zone in which the days of [day] begin and end: a name of the IANA database, as "Europe/Berlin".',
+    )
+    approvals: ApprovalsSetting = key(
+        "ask",
+        'Who decides when the gate asks: "ask" (a person, in a dialog of their client or by `kairos-mcp approve`), '
+        '"host" (also whoever calls run_continue, which may be a model), "person" (by the command alone, for clients '
+        "that accept dialogs by themselves).",
+    )
+    approval_hours: int = key(
+        72,
+        "Hours that a person has to decide; then the run is paused, and asks again about what is there once it is "
+        "resumed.",
+        ge=1,
+        le=10_000,
+    )
+    commands: CommandMode = key(
+        "sandboxed",
+        'Whether the tool run_command is available: "sandboxed" (in bubblewrap, without network), "off", or "bare": '
+        "without a sandbox, where a program can do whatever this server can. A call asks a person unless a rule of the "
+        "gate decides.",
+    )
+    command_reads: tuple[Path, ...] = key(
+        (),
+        "What such programs, and servers in a sandbox, may read besides what they see anyway: the system's programs "
+        "and libraries, /opt, the usual toolchains and dependency caches of the home folder, and the workspace but for "
+        'files that may not be read unasked, like .env. Name where other tools are installed, as "~/miniconda3", or '
+        "such a file; relative to this file. For one call a run can ask for it. (KAIROS_COMMAND_READS, separated as in "
+        "PATH.)",
+        example=["~/miniconda3"],
+    )
+    command_writes: tuple[str, ...] = key(
+        (),
+        "Instructions to agents and hosts (L1) that such programs, and servers in a sandbox, may write nevertheless: a "
+        "name at any depth, or a glob from the workspace's root, as a file in a folder of instructions has to be "
+        "named.",
+        example=["docs/AGENTS.md", ".github/workflows/*"],
+        form='a path from the root of the workspace, or a name, as "docs/AGENTS.md"',
+        in_variable=False,
+        **_PATH_GLOB,
+    )
+    skills: tuple[Path, ...] = key(
+        (),
+        "Folders of skills that a run may read (each a folder with a SKILL.md), beside those that come with Kairos and "
+        "your own in config/skills of the state folder; of two with the same name the later one counts; relative to "
+        "this file. What a run writes there is always asked about. (KAIROS_SKILLS, separated as in PATH.)",
+        example=["~/.claude/skills"],
+    )
+    claude_agents: bool = key(
+        False,
+        "Whether the agents that a workspace keeps for Claude Code in .claude/agents can be used as well, as "
+        '"claude:NAME": with those of their tools that have a counterpart here (Read, Grep, Glob, Edit, MultiEdit, '
+        "Write, Bash, WebFetch), or those that only read where a file names none. Their prompts are content of the "
+        "workspace: whoever can write there instructs them.",
+    )
+    instructions: tuple[str, ...] = key(
+        (),
+        "Further files of the workspace that instruct agents, or that a host, an editor, a shell or git reads by "
+        "itself (L1), beside those that docs/instructions.md lists (AGENTS.md, .mcp.json, .vscode, .envrc, "
+        ".pre-commit-config.yaml and many more): a name at any depth, or a glob from the workspace's root. What a run "
+        "writes there is always asked about, and programs that it runs don't write there.",
+        example=["CONVENTIONS.md", "Makefile", "docs/prompts/*"],
+        form='a path from the root of the workspace, or a name, as "docs/prompts/*"',
+        in_variable=False,
+        **_PATH_GLOB,
+    )
+    keep_days: int | None = key(
+        None,
+        "Days for which a run that has ended is kept; then a server that starts runs removes it, and `runs --prune` "
+        "does. Runs that wait, or that a kept one goes on from, stay. Without it they are kept for ever.",
+        example=90,
+        ge=1,
+        le=100_000,
+        compared=False,
+    )
+    http_fetch: bool = key(
+        False,
+        "Whether the tool http_fetch is available. It reaches only public hosts; GET and HEAD of http_hosts run at "
+        "once, everything else asks a person.",
+    )
+    http_hosts: tuple[HostRule, ...] = key(
+        (),
+        "Hosts that http_fetch may read without a question, and that a redirect may lead to: a name, a wildcard below "
+        "one, with a port if it is not 80 or 443.",
+        example=["docs.python.org", "*.example.org", "api.example.com:8443"],
+        check="host",
+        in_variable=False,
+    )
+    private_hosts: tuple[HostRule, ...] = key(
+        (),
+        "Hosts of this machine or its network that http_fetch and HTTP tools may reach beside public ones, each by the "
+        "name or address that is used in URLs.",
+        example=["127.0.0.1:8080", "localhost:11434"],
+        check="single_host",
+        in_variable=False,
+    )
+    rate_limit: float = key(
+        100.0,
+        "Requests a second that each principal may send to a server over HTTP, once it has used up its burst; the next "
+        "one is refused with 429 and the time to wait.",
+        gt=0,
+        le=1e6,
+        allow_inf_nan=False,
+    )
+    rate_burst: int = key(300, "Requests that each principal may send at once.", ge=1, le=1_000_000)
+    max_sessions: int = key(
+        256,
+        "Sessions that a server over HTTP holds, of all principals together; clients of protocol 2026-07-28 have none. "
+        "Where all are taken, the longest idle one of whoever holds the most ends for a new one.",
+        ge=1,
+        le=100_000,
+    )
+    principal_sessions: int | None = key(
+        None,
+        "Sessions that each principal may hold; its longest idle one ends for a new one. Without it one may hold all "
+        "of them, as long as nobody else wants one.",
+        example=32,
+        ge=1,
+        le=100_000,
+    )
+    trusted_proxies: tuple[str, ...] = key(
+        (),
+        "Addresses and networks of proxies before a server over HTTP. Each of their connections counts as that of "
+        "another client, and before a client is admitted it is the address that they name in X-Forwarded-For.",
+        example=["10.0.0.0/8"],
+        check="network",
+        in_variable=False,
+    )
+    shutdown_s: float = key(
+        1.0,
+        "Seconds that a server over HTTP which is told to end gives the calls that it is answering. Calls that wait "
+        "for a run are answered at once.",
+        ge=0,
+        le=3_600,
+        allow_inf_nan=False,
+    )
+    log_format: Literal["text", "json"] = key(
+        "text",
+        'What a server writes to stderr, a line for each record: "text" (time, level, logger, message; the lines of a '
+        'traceback follow as \\n) or "json" (an object with at, level, logger, message and perhaps traceback).',
+    )
+    telemetry: bool = key(
+        False,
+        "Whether OpenTelemetry spans and metrics are made: sent by OTLP to where the standard variables say (OTEL_*), "
+        "metrics also at /metrics of a server over HTTP. Needs kairos-loop[telemetry]; docs/telemetry.md has all "
+        "names.",
+    )
+    telemetry_content: bool = key(
+        False,
+        "Whether spans hold content too: goals, what models were asked and answered, arguments and results of calls, "
+        "with known secrets masked.",
+    )
+    limits: Limits = key(DEFAULT_CAPS, "What a run may use at most, whatever its caller asks for.")
+    day: Limits = key(
+        DEFAULT_DAY,
+        "What all runs of one principal may use together on a day. A run that meets such a limit is paused until the "
+        "next day begins, and then goes on.",
+    )
+    gate: tuple[GateRule, ...] = key(
+        (),
+        "Which calls may be made. Deny rules are tried first and always win, then the first that matches. Without a "
+        "rule a tool that only reads may run, http_fetch may not, everything else asks. No rule lets a run write the "
+        "server's own files (L0), and instructions to agents (L1) are always asked about.",
+        in_variable=False,
+    )
+    http_tools: tuple[HttpDefinition, ...] = key(
+        (),
+        "Tools of your own that are one HTTP request each, by name. What is not filled in by an argument is fixed "
+        "here.",
+        in_variable=False,
+    )
+    servers: tuple[ServerSetting, ...] = key(
+        (),
+        "Servers of others whose tools runs may use, each by a name of its own: its tools are called files__TOOL. What "
+        "it lists when it is met first is taken as approved; what is new or changed later waits for a person.",
+        in_variable=False,
+    )
+    oauth: OAuthSetting | None = key(
+        None,
+        "OAuth access tokens that are accepted over HTTP beside those of `kairos-mcp token`: JWTs of one authorization "
+        "server. Their scopes are run, approve and admin (docs/http.md). With this table no request is served without "
+        "a token.",
+        in_variable=False,
+    )
     config_file: Path | None = None
+    """The settings file; None: there was none."""
     config_hash: str | None = None
+    """Of the settings file as it was read."""
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
+    """Where each setting comes from, limits one by one (`limits.usd`)."""
 
     def read_prompt(self, name: str) -> str:
         """Return the text of `prompts/NAME.md`, the user's own if there is one, else ours. Raises ConfigError."""
@@ -191,53 +458,12 @@ class Settings:
         raise ConfigError(f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md.")
 
 
-def current_folder() -> Path:
-    """Return the current folder of this process. Raises ConfigError where it was removed."""
-    try:
-        return Path.cwd().resolve()
-    except OSError as error:
-        raise ConfigError("The current folder was removed.", "Change to one that exists.") from error
-
-
-def user_home() -> Path:
-    """Return the user's home folder. Raises ConfigError where there is none, as for a user without a name."""
-    try:
-        return Path.home().resolve()
-    except (OSError, RuntimeError) as error:
-        raise ConfigError("There is no home folder.", "Set HOME.") from error
-
-
-def packaged_config() -> Path:
-    """Return our own `config/`: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / "_config"
-    return inside if inside.is_dir() else package.parent / "config"
-
-
-def packaged_skills() -> Path:
-    """Return our own `skills/`: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / "_skills"
-    return inside if inside.is_dir() else package.parent / "skills"
-
-
-def skill_folders(settings: Settings) -> tuple[Path, ...]:
-    """Return the folders of skills: ours, the user's, those in the settings; a later one wins over an earlier one."""
-    return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
-
-
-def has_own_agents(settings: Settings) -> bool:
-    """Whether there may be agents besides ours: a folder of the user's, or those of a workspace."""
-    return settings.claude_agents or (settings.config_dirs[-1] / "agents").is_dir()
-
-
 def default_value(name: str) -> Any:
     """Return the default of a setting, as the settings file would write it; None where there is none."""
     group, _, leaf = name.partition(".")
     if leaf:
         return limits_to_json({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
-    (found,) = (setting for setting in fields(Settings) if setting.name == name)
-    return None if found.default is MISSING else found.default
+    return next(setting.default for setting in fields(Settings) if setting.name == name)
 
 
 def variable_name(name: str) -> str:
@@ -264,20 +490,15 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
     return [(name, near[name][0] if near[name] else None) for name in unknown]
 
 
+KEYS: Mapping[str, Key] = {each.name: each.metadata["key"] for each in fields(Settings) if each.metadata}
+"""Each setting by its name; `limits` and `day` as the tables that they are."""
+
 CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
-_NOT_IN_FILE = ("home", "config_dirs", "limits", "day", "config_file", "config_hash", "origins")
-SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN_FILE), *CAP_NAMES)
+SETTINGS = (*(name for name in KEYS if name not in ("limits", "day")), *CAP_NAMES)
 """Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
-FILE_ONLY = frozenset(
-    (
-        *("command_writes", "gate", "http_hosts", "http_tools", "instructions", "oauth", "private_hosts", "servers"),
-        *("silent_clients", "trusted_proxies"),
-    )
-)
-"""Settings that are tables or lists of them, which no variable can hold."""
-
-VARIABLES = frozenset(variable_name(name) for name in SETTINGS if name not in FILE_ONLY)
+VARIABLES = {variable_name(name): name for name in SETTINGS if name in CAP_NAMES or KEYS[name].in_variable}
+"""The settings that a variable can hold, by its name."""
 
 
 def find_changed_file(settings: Settings) -> Path | None:

@@ -30,22 +30,67 @@ _VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 
 
 class StrictTable(BaseModel):
+    """A table of the settings file. Each key has a description, and an example if its default says nothing."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class GateTable(StrictTable):
     """The keys of `[[gate]]`."""
 
-    tools: Text = ""
-    verdict: Literal[GateVerdict, "auto", "propose"]
-    paths: list[Text] | None = None
-    scope: Scope | None = None
-    effect: Effect | None = None
-    risk: Risk | None = None
-    agent: Text | None = None
-    mandate: Text | None = None
-    argv: list[str] | None = None
-    category: Text | None = None
+    tools: Text = Field("", description="The tools that it is about, by a glob over their names.", examples=["edit_*"])
+    verdict: Literal[GateVerdict, "auto", "propose"] = Field(
+        description='"allow", "ask" a person first, or "deny"; or in other words "auto", "propose", "deny".',
+        examples=["allow"],
+    )
+    paths: list[Text] | None = Field(
+        None,
+        description="Narrows a rule to calls that name such paths; every path of a call to allow it, any to ask or "
+        "deny. What a search, a list or a tree finds from above and the rule would deny or ask about is left out, and "
+        "the result says so. A rule on read_file keeps a file's text from searches, plans, edits and programs in a "
+        'sandbox too, but not its name from lists: write tools = "*" for that. A call of a program (run_command) is '
+        "judged by its cwd.",
+        examples=[["docs/**"]],
+    )
+    scope: Scope | None = Field(
+        None,
+        description='Narrows it to a scope of paths, in the same way: "L0" the server\'s own files, "L1" instructions '
+        'to agents, "L2" the rest of the workspace.',
+        examples=["L2"],
+    )
+    effect: Effect | None = Field(
+        None,
+        description='Narrows it to an effect class: "read", "idempotent", "checked" or "irreversible". What can\'t be '
+        "undone is allowed only by a rule that says so here, or that names the tool in full.",
+        examples=["checked"],
+    )
+    risk: Risk | None = Field(
+        None,
+        description='Narrows it to a risk: "low" (reads; one edit in L2), "medium" (several edits, L1, what may be '
+        'repeated), "high".',
+        examples=["low"],
+    )
+    agent: Text | None = Field(
+        None, description="Narrows it to agents by a glob over their names.", examples=["file_manager"]
+    )
+    mandate: Text | None = Field(
+        None, description="Narrows it to mandates by a glob over their ids.", examples=["docs-*"]
+    )
+    category: Text | None = Field(
+        None,
+        description='Narrows it to a category of tools by a glob, as `kairos-mcp tools list` shows it: "files", '
+        '"http", or "mcp:NAME" for all tools of a server. Tools may then be left out.',
+        examples=["mcp:github"],
+    )
+    argv: list[str] | None = Field(
+        None,
+        description="Narrows it to commands (run_command, so tools may be left out) by a glob for each argument, the "
+        'program first; a last "..." leaves the end open. A program\'s bare name allows what that name finds outside '
+        'the workspace; one in the workspace is allowed by its path, as "./.venv/bin/pytest". A rule that asks or '
+        'denies counts for the last part of any path too. An interpreter goes round a deny rule: sh -c "rm x" is no '
+        "rm.",
+        examples=[["pytest", "..."]],
+    )
 
     @model_validator(mode="after")
     def _check_command(self) -> Self:
@@ -77,19 +122,65 @@ class GateTable(StrictTable):
         return GateRule(verdict=_VERDICTS.get(self.verdict, self.verdict), paths=paths, argv=argv, **given)
 
 
+REMOTE_KEYS = ("url", "headers")  # of a server that is not started by a command
+
+
 class ServerTable(StrictTable):
     """The keys of `[servers.NAME]`."""
 
-    command: Text | None = None
-    args: list[str] | None = None
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = None
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = None
-    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = None
-    cwd: Text | None = None
-    sandbox: bool = True
-    effects: dict[Text, DeclaredEffect] | None = None
-    tools: list[Text] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
+    command: Text | None = Field(
+        None,
+        description="The program, started when it is first needed. `${workspace}` is the path of the run's workspace.",
+        examples=["npx"],
+    )
+    args: list[str] | None = Field(
+        None,
+        description="Its arguments.",
+        examples=[["-y", "@modelcontextprotocol/server-filesystem", "${workspace}"]],
+    )
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = Field(
+        None,
+        description="Its environment, beside PATH, HOME, the language and the time zone: nothing else of ours is "
+        'passed on. A value may say where a secret is kept: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME"; within '
+        'a text "${env:NAME}".',
+        examples=[{"LOG_LEVEL": "warn"}],
+    )
+    cwd: Text | None = Field(
+        None,
+        description="The folder that it is started in, relative to this file; without it the workspace.",
+        examples=["${workspace}"],
+    )
+    sandbox: bool = Field(
+        True,
+        description="Whether it runs in bubblewrap: it sees what programs see (command_reads), read-only, may write "
+        "the workspace (but .git) and has the machine's network, with what listens on its loopback and its abstract "
+        "Unix sockets. Of npx, uvx and the like it has caches of its own, in server-caches of the state folder, which "
+        "you may delete: its first start downloads. In a workspace it is paused between its calls: its timers and "
+        "windows stand still, and locks that it holds stay held. false lets it do whatever you may do, and run on.",
+    )
+    effects: dict[Text, DeclaredEffect] | None = Field(
+        None,
+        description='What its tools do, by globs over its own names: "read", "idempotent" (may be repeated) or '
+        '"irreversible". Without a word they are irreversible. Where the server itself says that a tool does more, '
+        "only its full name here goes before.",
+        examples=[{"read_*": "read", "list_*": "read", "write_file": "idempotent"}],
+    )
+    tools: list[Text] | None = Field(
+        None, description="Which of its tools are taken, by globs over its own names.", examples=[["*"]]
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = Field(
+        60, description="Seconds that a call of one may take."
+    )
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = Field(
+        None,
+        description="Its address.",
+        examples=["https://mcp.example.com/mcp"],
+    )
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = Field(
+        None,
+        description="Headers of each request; nothing of what our own callers send goes along.",
+        examples=[{"Authorization": "Bearer ${env:ISSUES_TOKEN}"}],
+    )
 
     @model_validator(mode="after")
     def _is_one_way(self) -> Self:
@@ -127,11 +218,29 @@ _Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 class OAuthTable(StrictTable):
     """The keys of `[oauth]`."""
 
-    issuer: _SecureUrl
-    audience: Text
-    jwks_uri: _SecureUrl
-    algorithms: Annotated[list[_Algorithm], Field(min_length=1)]
-    resource: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")] | None = None
+    issuer: _SecureUrl = Field(
+        description="Who issues them: the claim iss, exactly.", examples=["https://login.example.com/"]
+    )
+    audience: Text = Field(
+        description="For whom they have to be issued: the claim aud. It has to be this server's alone, or others could "
+        "use their tokens here.",
+        examples=["https://kairos.example.com/mcp"],
+    )
+    jwks_uri: _SecureUrl = Field(
+        description="Where the issuer publishes its keys. Fetched at the first token, again every five minutes, and "
+        "when a token names another.",
+        examples=["https://login.example.com/.well-known/jwks.json"],
+    )
+    algorithms: Annotated[list[_Algorithm], Field(min_length=1)] = Field(
+        description='By which algorithms they may be signed: "RS256" and the like of RS, PS and ES, or "EdDSA".',
+        examples=[["RS256"]],
+    )
+    resource: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")] | None = Field(
+        None,
+        description="The address under which clients know this server, if that is not its audience. Its host is served "
+        "without --allow-host.",
+        examples=["https://kairos.example.com/mcp"],
+    )
 
     @model_validator(mode="after")
     def _has_address(self) -> Self:
@@ -173,15 +282,43 @@ class HttpParameterTable(StrictTable):
 class HttpToolTable(StrictTable):
     """The keys of `[[http_tools]]`."""
 
-    name: _ToolText
-    description: _ToolText
-    url: _ToolText
-    method: Method = "GET"
-    parameters: list[HttpParameterTable] = Field(default_factory=list, max_length=100)
-    headers: dict[str, str] = Field(default_factory=dict, max_length=30)
-    result: Annotated[str, Field(max_length=1_000)] = ""
-    effect: DeclaredEffect | None = None
-    timeout_s: float = 30.0
+    name: _ToolText = Field(description="Its name for the model.", examples=["forecast"])
+    description: _ToolText = Field(
+        description="Its description for the model.", examples=["The weather of the next days in a city."]
+    )
+    method: Method = Field("GET", description="GET, HEAD, POST, PUT, PATCH or DELETE.")
+    url: _ToolText = Field(
+        description="The URL. A {hole} is filled by an argument: one segment of the path, or a part of one; hosts that "
+        "are not public have to be in private_hosts too.",
+        examples=["https://api.example.com/v1/forecast/{city}?lang=en"],
+    )
+    parameters: list[HttpParameterTable] = Field(
+        default_factory=list,
+        max_length=100,
+        description='What a model fills in: in the "path", the "query", a "header", as a member of a JSON "body", or '
+        'as the whole "json" body. `as` is its name there, `schema` a JSON Schema (without one a text), `required` '
+        "false but in the path.",
+        examples=[[{"name": "city", "in": "path"}, {"name": "days", "in": "query", "schema": {"type": "integer"}}]],
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=30,
+        description='Headers of each request. A value says where a secret is kept: "env:NAME", "file:PATH" or '
+        '"keyring:SERVICE/NAME"; within a text "${env:NAME}".',
+        examples=[{"Authorization": "Bearer ${env:FORECAST_KEY}"}],
+    )
+    result: Annotated[str, Field(max_length=1_000)] = Field(
+        "",
+        description='Which part of a JSON reply is the result, as "/daily/0" or "daily.0"; without it, all of it.',
+        examples=["/daily"],
+    )
+    effect: DeclaredEffect | None = Field(
+        None,
+        description='What it does: "read" (GET and HEAD alone), "idempotent" (may be repeated) or "irreversible". '
+        "Without a word a GET or HEAD may be repeated, and asks a person; all others are irreversible.",
+        examples=["read"],
+    )
+    timeout_s: float = Field(30.0, description="Seconds that a call may take.")
 
     def to_definition(self) -> HttpDefinition:
         """Return the definition. Raises ConfigError."""

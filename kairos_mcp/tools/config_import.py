@@ -27,6 +27,7 @@ from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.settings.tables import ServerTable
+from kairos_mcp.settings.toml_text import toml_text
 
 NAME_CHARS = 24
 MAX_SERVERS = 100
@@ -327,4 +328,4 @@ def _server_lines(server: ServerSetting, *, has_table: bool) -> Iterator[str]:
 def _toml_string(text: str) -> str:
     if any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise ConfigError("A text of the file holds half a character.", "Repair it there.")
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return toml_text(text)

@@ -21,7 +21,7 @@ from kairos_mcp.settings.agents import (
     AgentFiles,
     load_agents,
 )
-from kairos_mcp.settings.settings import packaged_config
+from kairos_mcp.settings.folders import packaged_config
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.agent_files import check_tools, select_agent_tools
 from kairos_mcp.tools.registry import ToolRegistry

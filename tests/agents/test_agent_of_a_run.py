@@ -13,7 +13,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, Settings, packaged_config
+from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.settings import GateRule, Settings
 
 MORE = "request_more_rounds"
 

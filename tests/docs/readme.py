@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,8 +31,10 @@ from kairos_mcp.server.prompts import PROMPTS
 from kairos_mcp.server.resources import KINDS as RESOURCE_KINDS
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import flat_schema
+from kairos_mcp.settings.explained import list_sections
+from kairos_mcp.settings.folders import packaged_skills
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, packaged_skills
+from kairos_mcp.settings.settings import Flags
 from kairos_mcp.telemetry import names
 from kairos_mcp.tools import SkillFolders, builtin_tools
 
@@ -120,9 +122,16 @@ def decisions_table() -> str:
 
 
 def settings_table() -> str:
-    """The settings with their types, defaults and descriptions, from the packaged file."""
-    rows = [f"| `{name}` | {kind} | {value} | {_cell(text)} |" for name, kind, value, text in _settings()]
-    return "\n".join(["| setting | type | default | what it is |", "|---|---|---|---|", *rows])
+    """The settings with their types, defaults and descriptions, as they are declared."""
+    rows = ["| setting | type | default | what it is |", "|---|---|---|---|"]
+    for section in list_sections():
+        if section.heading:
+            rows.append(f"| `{section.heading}` | table | | {_cell(section.about)} |")
+        for key in section.keys:
+            default = f"`{key.default}`" if key.default else "none"
+            kind = _setting_type(key.default or key.example)
+            rows.append(f"| `{section.prefix}{key.name}` | {kind} | {default} | {_cell(key.about)} |")
+    return "\n".join(rows)
 
 
 def _setting_type(value: str) -> str:
@@ -138,23 +147,6 @@ def _setting_type(value: str) -> str:
             return "table"
         case _:
             return "text"
-
-
-def _settings() -> Iterator[tuple[str, str, str, str]]:
-    comment: list[str] = []
-    section = ""
-    for line in (ROOT / "config" / "kairos.toml").read_text().splitlines():
-        if heading := re.fullmatch(r"(?:# )?\[+(\w+(?:\.\w+)?)\]+", line):
-            table, _, example = heading[1].partition(".")
-            section = f"{table}.NAME." if example else f"{table}."
-        elif setting := re.fullmatch(r"(# )?(\w+) = (.*)", line):
-            shown = "none" if setting[1] else f"`{setting[3]}`"
-            yield section + setting[2], _setting_type(setting[3]), shown, " ".join(comment) or "as above"
-            comment = []
-        elif line.startswith("# "):
-            comment.append(line[2:])
-        elif not line:
-            comment = []
 
 
 def resources_table() -> str:

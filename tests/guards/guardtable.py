@@ -3041,7 +3041,7 @@ OWN_MACHINE = (
     ),
     Guard(
         "_find_settings_file",
-        without("check_settings_file(_absolute_path(named), environ)"),
+        without("check_settings_file(absolute_path(named), environ)"),
         OWNERSHIP + "a_settings_file_elsewhere_that_others_may_write_is_refused",
     ),
     Guard(

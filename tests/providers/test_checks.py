@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.cli.doctor_checks import check_environment
-from kairos_mcp.settings.settings import Settings, packaged_config
+from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.settings import Settings
 
 
 @pytest.mark.parametrize(

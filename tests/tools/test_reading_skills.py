@@ -23,8 +23,9 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.settings.folders import packaged_skills
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
+from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments, NotFound, PathDenied
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.settings.toml_text import toml_text
 
 HOME_PROGRAMS = (
     *(".asdf", ".bun", ".cargo/bin", ".deno", ".fnm", ".ghcup/bin", ".jenv", ".juliaup", ".local/bin", ".local/lib"),
@@ -136,9 +137,4 @@ def reading_line(program: Path, configured: Sequence[Path], environ: Mapping[str
     `configured`: what the line lets them read now. The home folder, or one as wide, is never named.
     """
     paths = dict.fromkeys((*configured, reading_folder(program, environ)))
-    return f"command_reads = [{', '.join(_toml_text(shown_path(path, environ)) for path in paths)}]"
-
-
-def _toml_text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f"command_reads = {toml_text([shown_path(path, environ) for path in paths])}"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+from kairos_mcp.settings.toml_text import toml_text
 
 
 def format_http_tool(definition: HttpDefinition) -> str:
@@ -20,7 +18,7 @@ def format_http_tool(definition: HttpDefinition) -> str:
         if name == "parameters":
             lines += ["parameters = [", *(f"  {_format_parameter(parameter)}," for parameter in value), "]"]
         else:
-            lines.append(f"{name} = {_format_value(value)}")
+            lines.append(f"{name} = {toml_text(value)}")
         if name == "effect" and value != "read" and definition.method in READ_METHODS:
             lines.append(
                 f'# effect = "read"  # a {definition.method} suggests it: confirm it in place of the line above'
@@ -31,28 +29,7 @@ def format_http_tool(definition: HttpDefinition) -> str:
 def _format_parameter(parameter: JsonObject) -> str:
     if _has_null(parameter["schema"]):  # which TOML lacks
         parameter = parameter | {"schema": json.dumps(parameter["schema"], ensure_ascii=False)}
-    return _format_value(parameter)
-
-
-def _format_value(value: Any) -> str:
-    match value:
-        case dict():
-            pairs = [
-                f"{name if _BARE_KEY.fullmatch(name) else _format_string(name)} = {_format_value(item)}"
-                for name, item in value.items()
-            ]
-            return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
-        case list():
-            return f"[{', '.join(map(_format_value, value))}]"
-        case str():
-            return _format_string(value)
-        case _:
-            return json.dumps(value)
-
-
-def _format_string(value: str) -> str:
-    """Write a TOML basic string: its escapes are those of JSON, and DEL, which JSON leaves as it is."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return toml_text(parameter)
 
 
 def _has_null(value: Any) -> bool:

@@ -1,0 +1,56 @@
+"""Folders that are found and not set: the current one, the home, ours and those that follow from settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.settings import Settings
+
+
+def current_folder() -> Path:
+    """Return the current folder of this process. Raises ConfigError where it was removed."""
+    try:
+        return Path.cwd().resolve()
+    except OSError as error:
+        raise ConfigError("The current folder was removed.", "Change to one that exists.") from error
+
+
+def user_home() -> Path:
+    """Return the user's home folder. Raises ConfigError where there is none, as for a user without a name."""
+    try:
+        return Path.home().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError("There is no home folder.", "Set HOME.") from error
+
+
+def absolute_path(text: str, parent: Path | None = None) -> Path:
+    """Return the path, relative to `parent`, or else to the current folder. Raises ConfigError."""
+    try:
+        return (Path(parent or "") / Path(text).expanduser()).absolute()
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(f"The path {text!r} can't be resolved: {error}.", "Give an absolute path.") from error
+
+
+def packaged_config() -> Path:
+    """Return our own `config/`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "_config"
+    return inside if inside.is_dir() else package.parent / "config"
+
+
+def packaged_skills() -> Path:
+    """Return our own `skills/`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "_skills"
+    return inside if inside.is_dir() else package.parent / "skills"
+
+
+def skill_folders(settings: Settings) -> tuple[Path, ...]:
+    """Return the folders of skills: ours, the user's, those in the settings; a later one wins over an earlier one."""
+    return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
+
+
+def has_own_agents(settings: Settings) -> bool:
+    """Whether there may be agents besides ours: a folder of the user's, or those of a workspace."""
+    return settings.claude_agents or (settings.config_dirs[-1] / "agents").is_dir()
