@@ -15,12 +15,10 @@ from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.rows import Session, decode_answer
-from kairos_mcp.views.mandate_view import find_tool_name
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.trace import FoundTrace, TraceInput, TraceQuery, cut_page, find_trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
 
@@ -49,7 +47,6 @@ class Records(Operations):
                     record,
                     loaded.planner_input,
                     lambda ref: self._store.read_full_text(session, run.n, ref),
-                    lambda path: find_tool_name(session, run, path) if kind_of(run.flow).has_mandate else None,
                     lambda: self._transcripts(run, loaded, record),
                     output,
                     report_queries.list_decisions(session, run.n),
@@ -82,10 +79,7 @@ class Records(Operations):
                 lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
                 one_state=True,
             )
-            entries = [
-                RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-                for row in record
-            ]
+            entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.asked) for row in record]
         return replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
 
     async def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:

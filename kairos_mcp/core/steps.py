@@ -161,13 +161,32 @@ class RequestCompletion:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A call that no turn of a model holds, as the row of its step does."""
+
+    tool: str
+    arguments: JsonObject
+
+    def at(self, path: str) -> ToolCall:
+        """Return it as the call of the step at this path."""
+        return ToolCall(path, self.tool, self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call one tool once. `declared`: the risk that the model itself sees in the call; the gate lets it raise ours."""
+    """Call one tool once. `declared`: the risk that the model itself sees in the call; the gate lets it raise ours.
+    `is_of_turn`: the completion at the path of its turn (`turn_of`) holds the call, so that its own row need not."""
 
     name: str
     call: ToolCall
     declared: Risk = "low"
+    is_of_turn: bool = field(default=False, compare=False)
     kind: Literal["tool_call"] = "tool_call"
+
+    @property
+    def asked(self) -> AskedCall | None:
+        """What its row holds of the call; None where a turn holds it."""
+        return None if self.is_of_turn else AskedCall(self.call.name, self.call.arguments)
 
     @property
     def digest(self) -> bytes:

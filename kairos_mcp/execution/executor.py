@@ -117,7 +117,7 @@ class StepExecutor:
             case RequestCompletion():
                 return self._plan_completion(path, step, route, time_shares)
             case CallTool():
-                return self._plan_call(path, step, at, time_shares, authorization)
+                return self._plan_call(path, step, at, time_shares, authorization)._replace(asked=step.asked)
             case Pause():
                 return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
 

@@ -400,7 +400,7 @@ class _Plan:
         reservation = reserve(nearest, request, (), enclosing)
         if isinstance(reservation, Refused):
             return None
-        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, reservation=reservation)
+        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, asked=step.asked, reservation=reservation)
 
 
 def _is_over_cap(account: Account) -> bool:

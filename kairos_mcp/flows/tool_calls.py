@@ -58,7 +58,7 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
     call of the turn is started.
     """
     if len(calls) == 1:  # as in most turns
-        return (AnsweredCall(calls[0], (yield from CallTool(calls[0].id, calls[0]))),)
+        return (AnsweredCall(calls[0], (yield from _call_of_turn(calls[0]))),)
     answered: list[AnsweredCall] = []
     stopped: CallAnswer | None = None
     for group in _group_calls(calls[:MAX_CALLS_PER_TURN], offered):
@@ -160,10 +160,14 @@ def _only_reads(call: ToolCall, offered: ToolSet) -> bool:
     return spec is not None and spec.effect == "read"
 
 
+def _call_of_turn(call: ToolCall) -> CallTool:
+    return CallTool(call.id, call, is_of_turn=True)
+
+
 def _execute_group(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
     if len(group) == 1:
-        return [(yield from CallTool(group[0].id, group[0]))]
-    answers = yield from gather_calls([CallTool(call.id, call) for call in group], MAX_PARALLEL_READS)
+        return [(yield from _call_of_turn(group[0]))]
+    answers = yield from gather_calls([_call_of_turn(call) for call in group], MAX_PARALLEL_READS)
     return [_error_if_failed(answer) for answer in answers.values()]
 
 

@@ -28,7 +28,7 @@ from pydantic_core import from_json, to_json
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.steps import Answer
+from kairos_mcp.core.steps import Answer, AskedCall
 
 FORMAT = 1
 MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -78,7 +78,7 @@ class ExportedText:
 
 @_export_line
 class ExportedStep:
-    """`held` null: handed out."""
+    """`held` null: handed out. `asked`: a call that no turn of a model holds."""
 
     path: str
     kind: str
@@ -86,6 +86,7 @@ class ExportedStep:
     at: int
     held: Amounts | None
     sent: JsonObject
+    asked: AskedCall | None = None
     line: Literal["step"] = "step"
 
 

@@ -15,7 +15,6 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step, sort_key, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.views.transcript import list_entries
@@ -25,13 +24,15 @@ SHOWN_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class RecordedEntry:
-    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `is_redacted`: a secret was
-    taken out of that answer since, so that what was asked after it has another digest now."""
+    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `asked`: a call that no
+    turn of a model holds. `is_redacted`: a secret was taken out of that answer since, so that what was asked after it
+    has another digest now."""
 
     path: str
     kind: str
     digest: bytes
     answer: Answer | None
+    asked: ToolCall | None = None
     is_redacted: bool = False
 
 
@@ -183,7 +184,7 @@ def _explain_difference(recording: Recording, entry: RecordedEntry, step: Step) 
 
 def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) -> Difference:
     asked = {"kind": "call", "tool": call.name, "arguments": call.arguments}
-    before = _recorded_call(recording, entry.path)
+    before = entry.asked or _call_of_turn(recording, entry.path)
     if before is None or before.digest != entry.digest:
         text = f"the call of {call.name} is not the one that was recorded; the turn that asked for it was changed"
         return Difference(entry.path, text, None, asked, certain=False)
@@ -192,11 +193,8 @@ def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) ->
     return Difference(entry.path, f"the {what} of the call differ", recorded, asked)
 
 
-def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
-    """Return the recorded call, from the turn that asked for it, or from the spec where the run is one call."""
-    spec = recording.loaded.spec
-    if kind_of(spec.flow).is_call:
-        return ToolCall(path, spec.goal, spec.arguments or {})
+def _call_of_turn(recording: Recording, path: str) -> ToolCall | None:
+    """Return the recorded call of the turn that asked for it."""
     turn, number = turn_of(path)
     answers = {entry.path: entry.answer for entry in recording.entries}
     match answers.get(turn):

@@ -37,6 +37,7 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
             step.kind,
             bytes.fromhex(step.digest),
             history.answers[step.path].answer if step.path in history.answers else None,
+            None if step.asked is None else step.asked.at(step.path),
             is_redacted=step.path in history.redacted.paths,
         )
         for step in history.steps

@@ -70,7 +70,8 @@ from kairos_mcp.store.rows import Session, decode_answer, encode, encode_units, 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
 _INSERT_MARK = (
-    "insert into step(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "insert into step(run, path, kind, digest, fence, at, asked, held, sent, shared)"
+    " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_ATTEMPT = (
     "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
@@ -312,7 +313,7 @@ def _insert_step(
 ) -> int:
     """Insert the row of a step and return its id. `held` None: it is answered at once."""
     begun = None if held is None or new.request.counts_only else encode_units(held)
-    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
+    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at, _encode_asked(new)
     return session.insert(_INSERT_MARK, (*step, begun, _encode_sent(sent), encode_shared(shared)))
 
 
@@ -320,8 +321,12 @@ def _insert_begun(session: Session, commit: UsualCommit, new: NewStep) -> int:
     """Insert the row of a step that a usual commit begins or hands out, and return its id."""
     begun = None if commit.waits_outside else encode_units(new.held)
     sent = _encode_sent(new.sent) if new.kind == "call" else encode(new.sent)
-    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
+    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at, _encode_asked(new)
     return session.insert(_INSERT_MARK, (*step, begun, sent, encode_shared(new.shared)))
+
+
+def _encode_asked(new: NewStep) -> str | None:
+    return None if new.asked is None else encode(new.asked)
 
 
 @lru_cache(maxsize=16)  # those of calls are all alike

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
-from kairos_mcp.core.steps import Answer, Refused, Sent
+from kairos_mcp.core.steps import Answer, AskedCall, Refused, Sent
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
     NO_SHARED_ACCOUNTS,
@@ -60,7 +60,7 @@ class NewStep(NamedTuple):
     """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
     `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
-    `rounds_request`: the commit itself answers it.
+    `rounds_request`: the commit itself answers it. `asked`: a call that no turn of a model holds.
 
     In a usual commit its `reservation` is known already, and `shared`, the accounts that it is charged to besides the
     run's. In any other the commit reserves for it, and adds to `sent` the reserved tokens, and for a round or a closing
@@ -73,6 +73,7 @@ class NewStep(NamedTuple):
     request: ReservationRequest
     sent: Sent
     answer: Answer | None = None
+    asked: AskedCall | None = None
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kairos_mcp.core.decision_rights import VIA_DOCTOR
 from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
-from kairos_mcp.core.messages import Exactness, JsonObject
+from kairos_mcp.core.messages import Exactness, JsonObject, ToolCall
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
@@ -22,6 +22,7 @@ from kairos_mcp.store.rows import (
     Row,
     Session,
     decode_answer,
+    decode_asked,
     decode_fields,
     decode_sent,
     decode_shared,
@@ -110,6 +111,7 @@ class StepRow(NamedTuple):
     exactness: Exactness | None
     by_route: str | None
     shared_text: str | None
+    asked_text: str | None
     attempts: int
     newest: NewestAttempt | None = None
 
@@ -142,6 +144,11 @@ class StepRow(NamedTuple):
         """What the server added to the newest attempt."""
         text = (self.newest or self).sent_text
         return decode_sent(text) if text else Sent()
+
+    @property
+    def asked(self) -> ToolCall | None:
+        """The call that it makes, None where its turn holds the call, and of any other step. Raises Unreadable."""
+        return decode_asked(self.path, self.asked_text)
 
     @property
     def spent(self) -> Units:
@@ -274,7 +281,7 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
 
 _STEPS = """
     select step.id, path, kind, digest, step.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
-        exactness, by_route, shared, (select count(*) from attempt where attempt.step = step.id)
+        exactness, by_route, shared, asked, (select count(*) from attempt where attempt.step = step.id)
     from step left join answer on answer.step = step.id where run = ?
 """
 _RECORD = f"{_STEPS} order by step.id"

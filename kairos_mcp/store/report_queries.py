@@ -1,4 +1,4 @@
-"""Rows that only reports need: sums over a run's steps, the newest calls, the turn before an act, and notes.
+"""Rows that only reports need: sums over a run's steps, the newest calls, and notes.
 
 What a model without a known price costs is in no sum, so whoever reads one is told, by a note. The row of each
 completion says it (`Sent.unpriced`), since a price may be configured, or become known, later.
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
 from kairos_mcp.core.limits import UNITS, Units
-from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import LISTED_ID, Session, decode_answer, decode_units, json_or_null, placeholders
+from kairos_mcp.store.rows import LISTED_ID, Session, decode_asked, decode_units, json_or_null, placeholders
 
 UNPRICED = """instr(sent, '"unpriced":true')"""
 """SQL for whether a model without a known price was asked: the words of the index of such rows."""
@@ -28,9 +28,11 @@ OF_PROVIDER = """instr(sent, '"route":"provider"')"""
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """An answered call. `rule`: the remembered approval that let it through, as the record names it."""
+    """An answered call. `asked`: the call, where no turn holds it. `rule`: the remembered approval that let it
+    through, as the record names it."""
 
     path: str
+    asked: ToolCall | None
     body: str
     spent: Units
     rule: str | None
@@ -87,11 +89,14 @@ _RULE = "(select client from approval where approval.step = answer.step and thro
 def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
     """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
-        f"select path, body, spent, {_RULE} from step join answer on answer.step = step.id"
+        f"select path, asked, body, spent, {_RULE} from step join answer on answer.step = step.id"
         " where run = ? and kind = 'call' and step.id > ? order by step.id desc limit ?",
         (n, since, limit),
     )
-    return [CallRow(path, body, decode_units(spent), rule) for path, body, spent, rule in found]
+    return [
+        CallRow(path, decode_asked(path, asked), body, decode_units(spent), rule)
+        for path, asked, body, spent, rule in found
+    ]
 
 
 class DoneStep(NamedTuple):
@@ -114,23 +119,13 @@ def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
 
 def read_done(session: Session, step: DoneStep) -> CallRow:
     """Return the answer of an answered step, and what it cost."""
-    found = session.row(f"select body, spent, {_RULE} from answer where step = ?", (step.step_id,))
-    assert found is not None
-    body, spent, rule = found
-    return CallRow(step.path, body, decode_units(spent), rule)
-
-
-def find_turn_before(session: Session, n: int, path: str, path_pattern: str) -> Completion | None:
-    """Return the model's newest turn before the step at `path`, at a path that matches a SQL `like` pattern."""
     found = session.row(
-        "select body from step join answer on answer.step = step.id where run = :run"
-        " and path like :pattern and kind in ('phase', 'repair')"
-        " and step.id < (select id from step where run = :run and path = :path)"
-        " order by step.id desc limit 1",
-        {"run": n, "pattern": path_pattern, "path": path},
+        f"select asked, body, spent, {_RULE} from step join answer on answer.step = step.id where step.id = ?",
+        (step.step_id,),
     )
-    answer = decode_answer(found[0]) if found is not None else None
-    return answer if isinstance(answer, Completion) else None
+    assert found is not None
+    asked, body, spent, rule = found
+    return CallRow(step.path, decode_asked(step.path, asked), body, decode_units(spent), rule)
 
 
 def newest_model(session: Session, n: int, route: str) -> str | None:

@@ -21,8 +21,8 @@ from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.core.errors import BadArguments, Unreadable
 from kairos_mcp.core.limits import UNITS, UNITS_OF_FIRST_VERSION, Units
-from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.steps import Answer, AskedCall, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -256,6 +256,14 @@ def decode_answer(text: str) -> Answer:
         raise unreadable("answer")
     answer: Answer = decode(kind, text)
     return answer
+
+
+def decode_asked(path: str, text: str | None) -> ToolCall | None:
+    """Return the call that the row of the step at this path holds, None where it holds none. Raises Unreadable."""
+    if text is None:
+        return None
+    asked: AskedCall = decode(AskedCall, text)
+    return asked.at(path)
 
 
 def answer_kind(text: str) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import round_of, turn_of
 from kairos_mcp.core.text import truncate
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode, decode_answer, read_each
-from kairos_mcp.views import mandate_view
+from kairos_mcp.store.rows import Session, decode_answer
 
 PREVIEW_CHARS = 160
 NEWEST_CALLS = 5
@@ -38,25 +35,17 @@ def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.Ca
 
     Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
-    if kind_of(run.flow).has_mandate:
-        found = read_each(session, lambda session, row: mandate_view.find_tool_name(session, run, row.path), rows)
-        names = [name or run.flow for name in found]
-    else:
-        turns = [turn_of(row.path) for row in rows]
-        bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns if turn})
-        names = [_call_name(run, bodies.get(turn), number) for turn, number in turns]
-    return [_call_entry(row, name) for row, name in zip(rows, names, strict=True)]
+    turns = {row.path: turn_of(row.path) for row in rows if row.asked is None}
+    bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns.values()})
+    calls = [row.asked or _call_of_turn(bodies[turns[row.path][0]], turns[row.path][1]) for row in rows]
+    return [_call_entry(row, call.name) for row, call in zip(rows, calls, strict=True)]
 
 
-def _call_name(run: RunRow, turn: str | None, number: int) -> str:
-    """Return the name of the tool that the call of this number in an encoded turn calls; without a turn, of a run of a
-    single call."""
-    match decode_answer(turn) if turn is not None and number else None:
-        case Completion(tool_calls=calls):
-            return calls[number - 1].name
-        case _:
-            name: str = decode(Spec, run.spec).goal
-            return name
+def _call_of_turn(body: str, number: int) -> ToolCall:
+    """Return the call of this number in an encoded turn."""
+    turn = decode_answer(body)
+    assert isinstance(turn, Completion)
+    return turn.tool_calls[number - 1]
 
 
 def _call_entry(row: report_queries.CallRow, name: str) -> JsonObject:

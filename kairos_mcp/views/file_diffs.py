@@ -34,7 +34,7 @@ class CallDiff:
 def list_call_diffs(record: Sequence[StepRow], text_of: Callable[[str], str | None]) -> Iterator[CallDiff]:
     """Yield the changes of a run. `text_of`: the full text of the result at a path."""
     answers = answers_by_path(record)
-    calls = calls_by_path(answers)
+    calls = calls_by_path(record, answers)
     for path in (row.path for row in record):
         answer = answers.get(path)
         if isinstance(answer, ToolResult) and (changed := changed_files(answer)):
@@ -48,7 +48,8 @@ def format_file_diffs(record: Sequence[StepRow], text_of: Callable[[str], str | 
     parts = [
         f"# {each.path}{f' {each.tool}' if each.tool else ''}\n{each.diff}" for each in list_call_diffs(record, text_of)
     ]
-    ran_programs = any(call.name == RUN_COMMAND.name for call in calls_by_path(answers_by_path(record)).values())
+    calls = calls_by_path(record, answers_by_path(record))
+    ran_programs = any(call.name == RUN_COMMAND.name for call in calls.values())
     return "\n\n".join([*(parts or [NOTHING_CHANGED]), *([BY_PROGRAMS] if ran_programs else [])]) + "\n"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers
@@ -161,7 +160,7 @@ def _without_refs(
     """Yield the messages; where a result was left out under a ref of that run, which would be another result's in a new
     one, it is said without the ref."""
     answers = answers_by_path(record)
-    asked = calls_by_path(answers)
+    asked = calls_by_path(record, answers)
     for message in messages:
         ref = message.tool_call_id
         call, answer = asked.get(f"{prefix}{ref}"), answers.get(f"{prefix}{ref}")
@@ -176,13 +175,13 @@ def _without_refs(
 def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow) -> Iterator[str]:
     """Yield what the run has changed since a round was asked, as its results say; in whichever branch."""
     answers = answers_by_path(record)
-    names = _called_tools(loaded, record)
+    calls = calls_by_path(record, answers)
     files: dict[str, None] = {}
     others: Counter[str] = Counter()
     for row in record:
-        if row.kind != "call" or row.path not in names or not _came_after(row, since):
+        if row.kind != "call" or not _came_after(row, since):
             continue
-        name = names[row.path]
+        name = calls[row.path].name
         spec = loaded.offered.find(name) or loaded.searchable.find(name)
         effect = spec.effect if spec is not None else "irreversible"
         match answers.get(row.path):
@@ -204,21 +203,6 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
     called = [f"{name} ({count_of(number, 'call')})" for name, number in others.items() if number]
     if called:
         yield f"Called by that run since {since.path}, which may have changed more: {', '.join(called)}."
-
-
-def _called_tools(loaded: LoadedSpec, record: Sequence[StepRow]) -> dict[str, str]:
-    """Return the tool that each call named, by its path: those of turns, and those that a flow makes itself, up to
-    where its record no longer fits."""
-    names = {path: call.name for path, call in calls_by_path(answers_by_path(record)).items()}
-    if loaded.planner_input is not None:
-        return names
-    runner = Runner(loaded.flow())
-    with suppress(ReplayDiffers):
-        for row in record:
-            step = runner.replay(row.path, row.digest, row.answer)
-            if isinstance(step, CallTool):
-                names[row.path] = step.call.name
-    return names
 
 
 def _came_after(row: StepRow, since: StepRow) -> bool:

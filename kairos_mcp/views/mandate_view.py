@@ -5,31 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kairos_mcp.core.builtin_tools import (
-    APPLY_EDITS,
-    CHECK_FILE,
-    EDIT_FILE,
-    READ_FILE,
-    READ_MANDATE,
-    RUN_COMMAND,
-    WRITE_FILE,
-)
-from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
+from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.run_spec import PHASES, Phase, Spec
-from kairos_mcp.core.steps import Pause, last_part, split_path
+from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, read_mandate
-from kairos_mcp.store import mandates, report_queries, rows
+from kairos_mcp.store import mandates, rows
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode, decode_fields
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.waiting import OpenStep
 
 MAX_TOLD_CYCLES = 3  # in a checkpoint's next call: as many as may pass between two checkpoints
@@ -158,46 +149,6 @@ def mandate_output(
 
 def _output_so_far(steps: Mapping[str, OpenStep]) -> JsonObject:
     return next((each.step.progress for each in steps.values() if isinstance(each.step, Pause)), {})
-
-
-def find_tool_name(session: Session, run: RunRow, path: str) -> str | None:
-    """Return the name of the tool that a step of OODA calls, from the record; None where the record does not say."""
-    spec = decode(Spec, run.spec)
-    match split_path(path):
-        case [*_, ("goal", _)]:
-            return READ_MANDATE.name
-        case [*_, ("check", number)]:
-            wanted = _mandate(session, spec).acceptance[number - 1]
-            return RUN_COMMAND.name if wanted.kind == "command" else CHECK_FILE.name
-        case [*_, ("observe", _), ("call", number)]:
-            return _mandate(session, spec).observe[number - 1].tool
-        case [*_, ("read", 1), ("call", _)]:
-            return READ_FILE.name
-        case [*_, ("act", _), ("call", _)]:
-            return _decided_tool(session, run, spec, path)
-        case [*_, ("decide", _), _, ("call", number)]:
-            turn = report_queries.find_turn_before(session, run.n, path, f"{path.partition('/read-')[0]}%")
-            calls = turn.tool_calls if turn is not None else ()
-            return calls[number - 1].name if len(calls) >= number else None
-        case _:
-            return None
-
-
-_EDIT_TOOLS = {"code_edit": EDIT_FILE.name, "edit_plan": APPLY_EDITS.name, "create_file": WRITE_FILE.name}
-
-
-def _decided_tool(session: Session, run: RunRow, spec: Spec, path: str) -> str | None:
-    """Return the tool of an act, from the decision that the phase was given or that was made before it."""
-    if spec.given_text is not None:
-        decision = decode_fields(rows.read_text(session, spec.given_text) or "")
-    else:
-        turn = report_queries.find_turn_before(session, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
-        try:
-            decision = decode_object(turn.content) if turn is not None else {}
-        except Undecodable:
-            return None
-    tool: str | None = _EDIT_TOOLS.get(decision.get("action", ""), decision.get("tool"))
-    return tool
 
 
 def _mandate(session: Session, spec: Spec) -> Mandate:

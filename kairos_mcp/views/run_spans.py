@@ -26,7 +26,6 @@ from kairos_mcp.telemetry.names import Attribute, MadeUp, Metric, SpanForm
 from kairos_mcp.telemetry.recorder import Measurement, SpanRecord, Value
 from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, attempt_key
 from kairos_mcp.views.attempts import Attempt, error_of, output_messages, provider_of, usage_attributes
-from kairos_mcp.views.mandate_view import find_tool_name
 
 UNSENT_MS = 60_000  # what a server had not sent when it was killed is at most so old: the SDK sends every 5 s
 KNOWN_TOKENS = ("exact", "reported")  # tokens that were only estimated are no measurement
@@ -334,14 +333,8 @@ class _Look:
         self._measure(names.RUNS_ENDED, 1, {names.FLOW: run.flow, names.STATUS: outcome.status})
 
     def _find_call(self, row: StepRow) -> ToolCall:
-        """Return the call of a step: from the answer of its turn; of a phase without turns by its name alone."""
-        number, (calls, _) = turn_of(row.path)[1], self._read_turn(row)
-        if 0 < number <= len(calls):
-            return calls[number - 1]
-        if kind_of(self._run.flow).has_mandate:
-            name = find_tool_name(self._session, self._run, row.path)
-            return ToolCall(row.path, name or self._run.flow)
-        return ToolCall(row.path, self._spec.goal, self._spec.arguments or {})  # a run of a single call
+        """Return the call of a step: from its row, or from the answer of its turn."""
+        return row.asked or self._read_turn(row)[0][turn_of(row.path)[1] - 1]
 
     def _read_turn(self, row: StepRow) -> tuple[tuple[ToolCall, ...], str | None]:
         """Return the calls of the turn that a call belongs to, and whose turn it was."""

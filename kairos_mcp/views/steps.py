@@ -14,12 +14,10 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResul
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
 from kairos_mcp.core.text import truncate
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
-from kairos_mcp.store.rows import Session, decode
-from kairos_mcp.views.mandate_view import find_tool_name
+from kairos_mcp.store.rows import Session
 from kairos_mcp.views.run_report import RunReport
 
 TEXT_CHARS = 4_000  # of a step's text, and of each text in its arguments: `run_trace ref=PATH` has all of it
@@ -56,7 +54,7 @@ class ShownSteps:
         rows = queries.read_steps_since(session, run.n, self._last, self._unanswered)
         decided = report_queries.list_decisions(session, run.n) if rows else {}
         for row in rows:
-            self._keep(row, self._show(session, row, decided.get(row.path, ())), run.seq)
+            self._keep(row, self._show(row, decided.get(row.path, ())), run.seq)
         self.seq = run.seq
         if self.first_seq < 0:
             self.first_seq = run.seq
@@ -84,10 +82,11 @@ class ShownSteps:
             if number > after and self._changed[path] > known
         ]
 
-    def _show(self, session: Session, row: StepRow, decided: Sequence[DecisionRow]) -> JsonObject:
+    def _show(self, row: StepRow, decided: Sequence[DecisionRow]) -> JsonObject:
         step: JsonObject = {"path": row.path, "kind": row.kind, "at": row.at}
         if row.kind == "call":
-            step |= self._show_call(session, row.path)
+            call = row.asked or self._calls[row.path]
+            step |= {"name": call.name, "arguments": fit_arguments(call.arguments)}
         if row.sent.agent is not None:
             step["agent"] = row.sent.agent
         if row.attempts:
@@ -102,15 +101,6 @@ class ShownSteps:
         took = (row.answered_at or row.at) - row.at
         step["ms"] = (row.spent.milliseconds or took) if row.kind == "call" else took
         return step | _show_answer(answer) | _show_spent(row)
-
-    def _show_call(self, session: Session, path: str) -> JsonObject:
-        call = self._calls.get(path)
-        if call is not None:
-            return {"name": call.name, "arguments": fit_arguments(call.arguments)}
-        if kind_of(self._run.flow).has_mandate:
-            return {"name": find_tool_name(session, self._run, path) or self._run.flow}
-        spec: Spec = decode(Spec, self._run.spec)
-        return {"name": spec.goal}  # a run of a single call has its tool's name for a goal
 
 
 def _show_answer(answer: Answer) -> JsonObject:

@@ -47,8 +47,8 @@ class TraceQuery:
 
 @dataclass(frozen=True, slots=True)
 class TraceInput:
-    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
-    ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
+    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation) and its
+    texts by ref. `talks`: the conversations of a run that has
     several; `output`: what one that has not ended shows so far; `decided`: by path, what was decided about a step, by
     whom, through what, with which client; `team`: what a team has come to, where its plan is asked for."""
 
@@ -56,7 +56,6 @@ class TraceInput:
     record: Sequence[StepRow]
     brief: PlannerInput | None
     text_of: Callable[[str], str | None]
-    name_at: Callable[[str], str | None] = lambda _path: None
     talks: Callable[[], Iterable[Transcript]] = tuple
     output: Any = None
     decided: Mapping[str, Sequence[DecisionRow]] = field(default_factory=dict)
@@ -164,15 +163,12 @@ def _remark(result: ToolResult) -> JsonObject:
 
 def _calls(traced: TraceInput) -> Iterator[JsonObject]:
     answers = answers_by_path(traced.record)
-    asked = calls_by_path(answers)
+    calls = calls_by_path(traced.record, answers)
     for row in traced.record:
         if row.kind != "call":
             continue
-        call, answer = asked.get(row.path), answers.get(row.path)
-        named = call.name if call is not None else traced.name_at(row.path)
-        shown: JsonObject = {"ref": row.path, "name": named or traced.run.flow}
-        if call is not None:
-            shown["arguments"] = call.arguments
+        call, answer = calls[row.path], answers.get(row.path)
+        shown: JsonObject = {"ref": row.path, "name": call.name, "arguments": call.arguments}
         if isinstance(answer, ToolResult):
             shown |= {
                 "ok": not answer.is_error,

@@ -77,13 +77,14 @@ def kinds_by_path(record: Sequence[StepRow]) -> dict[str, str]:
 def summarize_run(record: Sequence[StepRow]) -> str:
     """Summarize what a run has done, without a model; say how many steps can't be read, if some can't."""
     answers: dict[str, Answer] = {}
+    asked: dict[str, ToolCall] = {}
     lost = 0
     for row in record:
         try:
             answers |= answers_by_path([row])
+            asked |= calls_by_path([row], answers)
         except Unreadable:
             lost += 1
-    asked = calls_by_path(answers)
     last_text, calls, rounds = "", Counter[tuple[str, bool]](), 0
     for row in record:
         match answers.get(row.path):
@@ -99,14 +100,18 @@ def summarize_run(record: Sequence[StepRow]) -> str:
     return summary if not lost else f"{summary}\nSteps whose answers can't be read: {lost}."
 
 
-def calls_by_path(answers: Mapping[str, Answer]) -> dict[str, ToolCall]:
-    """Return the call at each path, from the turns that asked for them."""
-    return {
-        call_path(path, n): call
-        for path, answer in answers.items()
-        if isinstance(answer, Completion)
-        for n, call in enumerate(answer.tool_calls, 1)
-    }
+def calls_by_path(record: Iterable[StepRow], answers: Mapping[str, Answer]) -> dict[str, ToolCall]:
+    """Return the call at each path, from the turn that asked for it or from the row of its step."""
+    calls: dict[str, ToolCall] = {}
+    for row in record:
+        match answers.get(row.path):
+            case Completion(tool_calls=of_turn):
+                calls |= {call_path(row.path, n): call for n, call in enumerate(of_turn, 1)}
+            case _ if (call := row.asked) is not None:
+                calls[row.path] = call
+            case _:
+                pass
+    return calls
 
 
 _CONTINUATION = re.compile(

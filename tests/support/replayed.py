@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.paths import RISKS
+from kairos_mcp.core.steps import CallTool
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
 from kairos_mcp.specs.kinds import kind_of, load_spec
 from kairos_mcp.store import integrity, queries, rows, schema
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.rows import Session, decode_answer
+from kairos_mcp.store.queries import StepRow
+from kairos_mcp.store.rows import Session
+from kairos_mcp.views.transcript import answers_by_path, calls_by_path
 from support import postgres
 from support.run_locks import find_unlocked
 
@@ -41,15 +45,29 @@ def _differences_of_runs(session: Session) -> Iterator[str]:
             yield difference
 
 
+def _find_lost_call(record: Sequence[StepRow]) -> str | None:
+    """The path of a call that not exactly one of its row and its turn holds, as it was asked."""
+    answers = answers_by_path(record)
+    of_turns = calls_by_path([row._replace(asked_text=None) for row in record], answers)
+    for row in record:
+        call = row.asked if row.asked is not None else of_turns.get(row.path)
+        is_held_twice = row.asked is not None and row.path in of_turns
+        if (row.kind == "call") != (call is not None) or is_held_twice:
+            return row.path
+        if call is not None and row.digest not in {CallTool("", call, risk).digest for risk in RISKS}:
+            return row.path
+    return None
+
+
 def _difference(session: Session, n: int) -> str | None:
     """Where a run asks something else than it did."""
     run = queries.run_by_number(session, n)
     if kind_of(run.flow).version != run.version:
         return None
-    entries = [
-        RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-        for row in queries.read_record(session, n)
-    ]
+    record = queries.read_record(session, n)
+    entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.asked) for row in record]
+    if (lost := _find_lost_call(record)) is not None:
+        return f"{run.id}: no row holds the call of {lost}"
     try:
         loaded = load_spec(run.spec, lambda content_hash: rows.read_text(session, content_hash) or "")
         found = replay(Recording(run.id, loaded, entries, run.outcome))
