@@ -20,6 +20,7 @@ from kairos_mcp.core.errors import BadArguments, PathDenied
 from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 
 PATH_BYTES = 4096  # PATH_MAX of Linux
+DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))  # folders of others' packages
 MAX_PATH_CHARS_SHOWN = 200
 HINT = "Paths are relative to the workspace, with / between the parts, as in src/main.py."
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)

@@ -77,7 +77,7 @@ def check_file_tool(workspace: Workspace, redactor: Redactor) -> Tool:
     def check_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         text: str | None = arguments.get("text")
         try:
-            with workspace.open_file(arguments["path"]) as opened:
+            with workspace.open_file(arguments["path"], is_hidden=ctx.is_hidden) as opened:
                 holds = text is not None and _contains_text(opened, text.encode(), stop_time(ctx), redactor)
         except NotFound:
             return ToolResult("There is no such file.", data={"exists": False, "contains": False})

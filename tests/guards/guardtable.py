@@ -1734,7 +1734,27 @@ PROGRAMS = (
         SANDBOXED_SERVERS + "what_is_replaced_or_made_while_a_sandboxed_server_runs_is_covered_before_its_next_call",
     ),
     Guard(
-        "_SurveyWalk._note_unreadable",
+        "Workspace._check_links",
+        never("status.st_nlink > 1"),
+        "tools/test_hard_links.py::test_no_tool_opens_another_name_of_a_file_like_env",
+    ),
+    Guard(
+        "_covers",
+        without("status.st_ctime < search.began_at - CLOCK_S"),
+        "tools/test_hard_links.py::test_a_name_that_came_to_be_after_a_search_is_found_too",
+    ),
+    Guard(
+        "survey_protected_paths",
+        without("walk.find_other_names()"),
+        "tools/test_hard_links.py::test_other_names_are_covered_for_programs_wherever_they_lie",
+    ),
+    Guard(
+        "_SurveyWalk._rename_excess",
+        never("len(known) + self._new_names > MAX_UNREADABLE"),
+        VIEW + "a_program_that_makes_more_files_like_env_than_a_sandbox_covers_keeps_no_later_one_from_starting",
+    ),
+    Guard(
+        "_SurveyWalk._add_unreadable",
         never("len(self.unreadable) > MAX_UNREADABLE"),
         "tools/test_unasked_reads.py::test_where_a_sandbox_can_not_cover_so_many_files_the_folders_that_hold_them_are_named",
     ),

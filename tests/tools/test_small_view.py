@@ -17,6 +17,8 @@ from test_toolchains import preview, runner_in, script
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.tools.commands import protected_paths
+from kairos_mcp.tools.commands.protected_paths import RENAMED
 from kairos_mcp.tools.commands.run_command import COMMAND_SPEC
 from kairos_mcp.tools.commands.sandbox import HOME, Sandbox
 from kairos_mcp.tools.tool import Preview, ToolContext, call_tool
@@ -239,3 +241,29 @@ def test_the_toolchains_of_this_machine_work_inside(workspace: Path, tool: str) 
         pytest.skip(f"{tool} does not run outside either")
     said = runner.run(*words)
     assert not said.is_error, said.content
+
+
+def test_a_program_that_makes_more_files_like_env_than_a_sandbox_covers_keeps_no_later_one_from_starting(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protected_paths, "MAX_UNREADABLE", 20)
+    (workspace / ".env").write_text("KEY=quagga")
+    runner = CommandRunner(workspace, reads=())
+    many = "mkdir d; for i in $(seq 30); do echo $i > d/.env.$i; done; chmod 555 d"
+    linked = "echo 0 > a.env; for i in $(seq 30); do ln a.env $i; done"
+    made = run_covered(runner, "sh", "-c", f"{many}; {linked}")
+    assert not made.is_error, made.content
+    assert "12 new files that no program may read" in made.content
+    files = [path for path in workspace.rglob("*") if path.is_file()]
+    assert len([path for path in files if path.name.startswith(RENAMED)]) == 12
+    assert len(files) == 62  # none is lost
+    assert (workspace / ".env").read_text() == "KEY=quagga"
+    later = run_covered(runner, "sh", "-c", "cat .env; echo started")
+    assert "started" in later.content
+    assert "quagga" not in later.content
+
+
+def test_another_name_of_a_file_like_env_is_covered_for_a_program(workspace: Path) -> None:
+    (workspace / ".env").write_text("KEY=quagga")
+    os.link(workspace / ".env", workspace / "notes.txt")
+    assert "quagga" not in run_covered(CommandRunner(workspace, reads=()), "sh", "-c", "cat notes.txt .env").content

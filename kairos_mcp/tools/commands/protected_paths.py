@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import stat
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
-from kairos_mcp.core.paths import Globs, Scopes, printable_name, shorten_path
+from kairos_mcp.core.paths import DEPENDENCIES, Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.tools.commands.git_programs import is_repository
 from kairos_mcp.tools.files.safe_open import open_without_links
 
@@ -25,9 +26,8 @@ RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, o
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
 MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MAX_UNREADABLE = 500  # files that no program may read: each is a mount
+RENAMED = ".kairos-excess-"  # how names of files begin that a program made beyond that
 MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
-# Others' packages: they instruct nobody here.
-DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))
 _PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, of which a character has up to four
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -74,13 +74,15 @@ class ProtectedSurvey:
     """Everything protected that was found, by its plain path.
 
     `unvisited` are folders (`a/b/`) beyond MAX_FOLDERS, or that could not be listed. `unreadable` are files that no
-    program may read, with their inodes. `opened_up` are folders that were made readable, to search them.
+    program may read, with their inodes. `opened_up` are folders that were made readable, to search them. `renamed`: how
+    many new files got another name, since no program may read them and a sandbox can't cover so many.
     """
 
     entries: Mapping[str, ProtectedEntry] = field(default_factory=dict)
     unvisited: frozenset[str] = frozenset()
     unreadable: Mapping[str, int] = field(default_factory=dict)
     opened_up: Collection[str] = ()
+    renamed: int = 0
 
     def has_visited(self, path: str) -> bool:
         """Return whether the path's folder was searched, so that `entries` would have it."""
@@ -151,27 +153,38 @@ def survey_protected_paths(
             "so many.",
             "A person names a smaller workspace.",
         )
+    walk.find_other_names()
     return walk.finish(left)
 
 
 def survey_again(
-    root: int, rules: ProtectionRules, before: ProtectedSurvey, skipped: Collection[str], aside: str
+    root: int,
+    rules: ProtectionRules,
+    before: ProtectedSurvey,
+    skipped: Collection[str],
+    aside: str,
+    is_unreadable: IsUnreadable | None = None,
 ) -> ProtectedSurvey:
     """Search a workspace after a program, to its end: what a bound leaves out, a program could put things into.
 
     Folders that nobody visited `before` are left out, since nothing there can be told to be new. Folders of ours that
     can't be searched are made readable. Names that begin with `aside` were given by an undo, and are found too.
+    Of new files that no program may read, those beyond MAX_UNREADABLE are renamed: else no later program could start.
     """
-    walk = _SurveyWalk(root, rules, None, _Afterwards(before.unvisited, aside))
+    walk = _SurveyWalk(
+        root, rules, is_unreadable, _Afterwards(before.unvisited, aside, frozenset(before.unreadable.values()))
+    )
     return walk.finish(walk.visit_all(skipped))
 
 
 @dataclass(frozen=True, slots=True)
 class _Afterwards:
-    """What a search after a program does otherwise: folders that it leaves out, and a beginning of names to find."""
+    """What a search after a program does otherwise: folders that it leaves out, a beginning of names to find, and the
+    inodes of unreadable files that were there before."""
 
     left_out: Collection[str]
     aside: str
+    unreadable: Collection[int]
 
 
 class _SurveyWalk:
@@ -192,6 +205,9 @@ class _SurveyWalk:
         self._rules = rules
         self._is_unreadable = is_unreadable
         self._afterwards = afterwards
+        self._renamed = 0
+        self._new_names = 0  # of unreadable files that were not there before
+        self._links: dict[int, int] = {}  # by inode of unreadable files: how many names of it were not found yet
 
     def visit_all(self, skipped: Collection[str], bound: int | None = None) -> list[str]:
         """Visit the top and all that lies below it; return the folders that were left beyond the bound."""
@@ -209,7 +225,9 @@ class _SurveyWalk:
 
     def finish(self, left: Collection[str]) -> ProtectedSurvey:
         self._add_link_targets()
-        return ProtectedSurvey(self.entries, frozenset((*left, *self._failed)), self.unreadable, self._opened_up)
+        return ProtectedSurvey(
+            self.entries, frozenset((*left, *self._failed)), self.unreadable, self._opened_up, self._renamed
+        )
 
     def visit_folder(self, folder: str, kind: _FolderKind, skipped: Collection[str]) -> list[tuple[str, _FolderKind]]:
         """Record what is protected in a folder (`a/b/`, or empty for the top); return its subfolders to search."""
@@ -253,7 +271,7 @@ class _SurveyWalk:
     ) -> _FolderKind | None:
         """Record an entry if it is protected; else return how to search it if it is a folder."""
         path, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
-        self._note_unreadable(entry, path)
+        self._note_unreadable(entry, path, folder_fd)
         inside: _FolderKind | None = "covered" if is_folder and self._is_unreadable is not None else None
         if kind == "covered":
             return inside if entry.name != ".git" else None
@@ -266,7 +284,9 @@ class _SurveyWalk:
         if not folder and entry.name in RESERVED_NAMES:
             self._record(path, folder_fd, is_repository=False)  # like an instruction: no program may make it
             return None
-        subkind: _FolderKind = "free" if kind == "free" or entry.name in DEPENDENCIES else "open"
+        subkind: _FolderKind = (
+            "free" if kind == "free" or entry.name in DEPENDENCIES else "open"
+        )  # these instruct nobody
         if subkind == "open" and (kind == "within" or self._rules.instructions.matches(path)):
             if self._rules.exceptions.matches(path):
                 subkind = "free"
@@ -277,10 +297,34 @@ class _SurveyWalk:
                 return inside
         return subkind if is_folder else None
 
-    def _note_unreadable(self, entry: os.DirEntry[str], path: str) -> None:
+    def _note_unreadable(self, entry: os.DirEntry[str], path: str, folder_fd: int) -> None:
         if self._is_unreadable is None or not entry.is_file(follow_symlinks=False) or not self._is_unreadable(path):
             return
-        self.unreadable[path] = entry.inode()
+        try:
+            names = entry.stat(follow_symlinks=False).st_nlink
+        except OSError:  # it is gone
+            return
+        if self._afterwards is not None:
+            self._rename_excess(entry, folder_fd, names)
+            return
+        self._links[entry.inode()] = self._links.get(entry.inode(), names) - 1
+        self._add_unreadable(path, entry.inode())
+
+    def _rename_excess(self, entry: os.DirEntry[str], folder_fd: int, names: int) -> None:
+        """Give a new unreadable file a name of ours if it and its other names are more than a sandbox can cover."""
+        assert self._afterwards is not None
+        known = self._afterwards.unreadable
+        if entry.inode() in known:
+            return
+        self._new_names += names
+        if len(known) + self._new_names > MAX_UNREADABLE:
+            with writable(folder_fd):
+                os.rename(entry.name, f"{RENAMED}{secrets.token_hex(8)}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            self._new_names -= names
+            self._renamed += 1
+
+    def _add_unreadable(self, path: str, inode: int) -> None:
+        self.unreadable[path] = inode
         if len(self.unreadable) > MAX_UNREADABLE:
             raise CommandDenied(
                 f"This workspace holds over {MAX_UNREADABLE} files that may not be read unasked; a sandbox can't "
@@ -288,6 +332,27 @@ class _SurveyWalk:
                 "If a program made them, a person removes them. Else a person allows read_file for some of them by a "
                 "rule of the gate, or names a smaller workspace.",
             )
+
+    def find_other_names(self) -> None:
+        """Add the other names (hard links) of unreadable files that lie in the workspace, wherever they lie."""
+        missing = {inode: others for inode, others in self._links.items() if others > 0}
+        folders = deque([""])
+        while folders and missing:
+            folder = folders.popleft()
+            with contextlib.suppress(OSError):  # it is gone, or can't be listed: no program of ours can either
+                folder_fd = open_long_path(self._root, folder)
+                try:
+                    with os.scandir(folder_fd) as scan:
+                        for entry in scan:
+                            path = folder + entry.name
+                            if entry.is_dir(follow_symlinks=False):
+                                folders.append(f"{path}/")
+                            elif entry.inode() in missing and path not in self.unreadable:
+                                self._add_unreadable(path, entry.inode())
+                                missing[entry.inode()] -= 1
+                                missing = {inode: others for inode, others in missing.items() if others > 0}
+                finally:
+                    os.close(folder_fd)
 
     def _record_bare(self, folder: str, folder_fd: int) -> None:
         with contextlib.suppress(OSError):  # it is gone
@@ -339,6 +404,20 @@ def open_up_below(root: int, name: str) -> None:
                     folders += [f"{folder}/{entry.name}" for entry in scan if entry.is_dir(follow_symlinks=False)]
             finally:
                 os.close(folder_fd)
+
+
+@contextlib.contextmanager
+def writable(folder_fd: int) -> Iterator[None]:
+    """Let names in the folder be changed inside the block, though a program has made it read-only. Raises OSError."""
+    mode = stat.S_IMODE(os.fstat(folder_fd).st_mode)
+    is_writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder_fd, effective_ids=True)
+    if not is_writable:
+        os.fchmod(folder_fd, mode | stat.S_IRWXU)
+    try:
+        yield
+    finally:
+        if not is_writable:
+            os.fchmod(folder_fd, mode)
 
 
 def _make_readable(root: int, folder: str) -> None:

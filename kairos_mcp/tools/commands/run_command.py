@@ -316,10 +316,10 @@ class _CommandRunner:
         assert sandbox.workspace is not None
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
-            top_names = sandbox.protected_top_names()
+            top_names, is_unreadable = sandbox.protected_top_names(), self._find_unreadable(ctx)
             with (
                 share_workspace(root),
-                hold_protected_paths(root, self._rules, top_names, self._find_unreadable(ctx)) as held,
+                hold_protected_paths(root, self._rules, top_names, is_unreadable) as held,
                 open_filter() as filter_fd,
             ):
                 argv = sandbox.wrap(
@@ -333,7 +333,7 @@ class _CommandRunner:
                 )
                 pass_fds = (filter_fd, *(entry.descriptor for entry in held.entries))
                 environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
-                watch = WriteWatch.start(root, self._rules, held, top_names)
+                watch = WriteWatch.start(root, self._rules, held, top_names, is_unreadable)
                 yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch, held)
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, open_folder(self._workspace, program.cwd) as cwd_fd:

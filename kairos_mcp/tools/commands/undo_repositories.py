@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kairos_mcp.core.paths import printable_name, shorten_path
+from kairos_mcp.core.paths import DEPENDENCIES, printable_name, shorten_path
 from kairos_mcp.tools.commands.git_programs import (
     FileTexts,
     read_program_files,
     without_programs,
     write_program_files,
 )
-from kairos_mcp.tools.commands.protected_paths import DEPENDENCIES, ProtectedEntry
+from kairos_mcp.tools.commands.protected_paths import ProtectedEntry
 from kairos_mcp.tools.files.safe_open import open_without_links
 from kairos_mcp.tools.files.walk import is_in_ignored_folder
 from kairos_mcp.tools.files.workspace import Workspace

@@ -23,13 +23,17 @@ from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.protected_paths import (
+    MAX_UNREADABLE,
+    RENAMED,
     HeldPaths,
+    IsUnreadable,
     ProtectedEntry,
     ProtectedSurvey,
     ProtectionRules,
     list_unheld,
     open_up_below,
     survey_again,
+    writable,
 )
 from kairos_mcp.tools.commands.undo_repositories import (
     KeepTexts,
@@ -81,15 +85,22 @@ class WriteWatch:
     unheld_states: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     unheld_programs: Mapping[str, FileTexts] = field(default_factory=dict)
     aside: str = field(default_factory=lambda: f".kairos-aside-{secrets.token_hex(4)}")
+    is_unreadable: IsUnreadable | None = None
 
     @staticmethod
-    def start(root: int, rules: ProtectionRules, held: HeldPaths, skipped: Collection[str] = ()) -> WriteWatch:
+    def start(
+        root: int,
+        rules: ProtectionRules,
+        held: HeldPaths,
+        skipped: Collection[str] = (),
+        is_unreadable: IsUnreadable | None = None,
+    ) -> WriteWatch:
         """Start from the survey that a sandbox was just built on, or, with nothing held, from one of this moment."""
         unheld, entries = list_unheld(held.survey, held.entries), held.survey.entries
         states = {path: _folder_state(root, path) for path in unheld if not entries[path].is_repository}
         programs = {path: read_repository(root, path) for path in unheld if entries[path].is_repository}
         known = {path: found for path, found in programs.items() if found is not None}
-        return WriteWatch(root, rules, held.survey, skipped, states, known)
+        return WriteWatch(root, rules, held.survey, skipped, states, known, is_unreadable=is_unreadable)
 
     def undo(
         self,
@@ -110,13 +121,20 @@ class WriteWatch:
         keep = _keep_or_raise(save, key_prefix)
         handled: set[tuple[str, bool]] = set()
         opened_up: list[str] = []
+        renamed = 0
         for _ in range(MAX_ROUNDS):
-            after = survey_again(self.root, self.rules, self.before, self.skipped, self.aside)
+            after = survey_again(self.root, self.rules, self.before, self.skipped, self.aside, self.is_unreadable)
             opened_up += after.opened_up
+            renamed += after.renamed
             said = len(undone.changes)
             self._undo_found(after, keep, covered_inodes, is_of_program, handled, undone)
             if len(undone.changes) == said:
                 break
+        if renamed:
+            undone.remarks.append(
+                f"{renamed:,} new files that no program may read, as .env, were renamed to {RENAMED}…, where they are: "
+                f"a sandbox can cover {MAX_UNREADABLE}."
+            )
         if opened_up:
             undone.remarks.append(f"To search them, these folders were made readable: {_name_folders(opened_up)}.")
         if missed := after.unvisited - self.before.unvisited:
@@ -234,7 +252,7 @@ class WriteWatch:
         new_path = "/".join((*folders, aside))
         is_renamed = False
         try:
-            with _writable(folder_fd):
+            with writable(folder_fd):
                 os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
                 is_renamed = True
                 handled.add((new_path, False))
@@ -302,20 +320,6 @@ def _lies_below(path: str, folders: Collection[str]) -> bool:
 def _name_folders(folders: Collection[str]) -> str:
     named = ", ".join(_format_path(folder) for folder in sorted(folders)[:MAX_NAMED])
     return f"{named} and {len(folders) - MAX_NAMED:,} more" if len(folders) > MAX_NAMED else named
-
-
-@contextlib.contextmanager
-def _writable(folder_fd: int) -> Iterator[None]:
-    """Let names in the folder be changed inside the block, though a program has made it read-only. Raises OSError."""
-    mode = stat.S_IMODE(os.fstat(folder_fd).st_mode)
-    is_writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder_fd, effective_ids=True)
-    if not is_writable:
-        os.fchmod(folder_fd, mode | stat.S_IRWXU)
-    try:
-        yield
-    finally:
-        if not is_writable:
-            os.fchmod(folder_fd, mode)
 
 
 def _is_another_repository(old: ProtectedEntry, new: ProtectedEntry | None) -> bool:

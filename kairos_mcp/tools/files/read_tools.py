@@ -69,7 +69,8 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
         numbered = bool(arguments.get("line_numbers"))
         if at_once and not arguments["path"].isascii():
             raise BlockingIOError  # its folder may have to be read
-        with workspace.open_file(workspace.find_spelling(arguments["path"]), at_once=at_once) as opened:
+        path = workspace.find_spelling(arguments["path"])
+        with workspace.open_file(path, at_once=at_once, is_hidden=ctx.is_hidden) as opened:
             head = opened.read(min(opened.size, read_bytes))
             _check_text(opened, head)
             is_table_of_secrets = is_table(opened.path) and names_secret_column(head)

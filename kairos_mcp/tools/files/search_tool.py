@@ -103,7 +103,9 @@ def _matches_any(_path: str) -> bool:
 
 def _candidate_files(workspace: Workspace, path: str, matches: Callable[[str], bool], search: _Search) -> Iterator[str]:
     if path != "." and not workspace.is_folder(path):
-        with workspace.open_file(path):  # raises what is wrong with the path; a walk would only count it
+        with workspace.open_file(
+            path, is_hidden=search.omitted.is_hidden
+        ):  # raises what is wrong with the path; a walk would only count it
             pass
         yield path
         return
@@ -115,7 +117,7 @@ def _candidate_files(workspace: Workspace, path: str, matches: Callable[[str], b
 
 def _search_file(workspace: Workspace, path: str, search: _Search, redactor: Redactor) -> None:
     try:
-        content, size = workspace.read_start(path, FILE_BYTES + OVERLAP_BYTES)
+        content, size = workspace.read_start(path, FILE_BYTES + OVERLAP_BYTES, search.omitted.is_hidden)
     except KairosError:
         search.omitted.unreadable += 1
         return

@@ -20,6 +20,7 @@ from typing import Literal, Self
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.tools.files.hard_links import HardLinks, IsProtected
 from kairos_mcp.tools.files.safe_open import (
     FILE,
     FOLDER,
@@ -99,6 +100,7 @@ class Workspace:
             ) from None
         self.path = workspace
         self._private = private
+        self._links = HardLinks()
         try:
             kernel: OpenBeneath | None = None if walk else kernel_opener(self._root.fd)
             self._open: OpenBeneath = kernel or walk_opener(self._root.fd)
@@ -117,10 +119,13 @@ class Workspace:
         self.rename_lock = Lock()
 
     @contextmanager
-    def open_file(self, path: str, *, at_once: bool = False) -> Iterator[OpenedFile]:
+    def open_file(
+        self, path: str, *, at_once: bool = False, is_hidden: IsProtected | None = None
+    ) -> Iterator[OpenedFile]:
         """Open a regular file while the block runs. Raises NotFound, NotRegularFile, PathDenied.
 
-        `at_once`: raises BlockingIOError, here and where it is read, instead of waiting for a disk.
+        `at_once`: raises BlockingIOError, here and where it is read, instead of waiting for a disk. No other name of a
+        file like `.env`, or of one that `is_hidden` tells of, is opened.
         """
         plain = plain_path(path)
         fd = self._open_fd(plain, FILE, at_once=at_once)
@@ -128,20 +133,22 @@ class Workspace:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
-            if at_once and status.st_size > AT_ONCE_BYTES:
+            if at_once and (status.st_size > AT_ONCE_BYTES or status.st_nlink > 1):
                 raise BlockingIOError
+            self._check_links(plain, status, is_hidden)
             yield OpenedFile(fd, plain, status.st_size, at_once)
         finally:
             os.close(fd)
 
-    def read_start(self, plain: str, count: int) -> tuple[bytes, int]:
+    def read_start(self, plain: str, count: int, is_hidden: IsProtected | None = None) -> tuple[bytes, int]:
         """Return at most `count` bytes of a file, and its size. `plain` must come from a walk; this does less than
-        `open_file`, since a search opens thousands of files."""
+        `open_file`, since a search opens thousands of files. `is_hidden`: as for `open_file`."""
         fd = self._open_fd(plain, FILE)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
+            self._check_links(plain, status, is_hidden)
             return _read(fd, min(count, status.st_size), 0, status.st_size), status.st_size
         except OSError as error:
             raise open_error(error, plain) from None
@@ -149,7 +156,8 @@ class Workspace:
             os.close(fd)
 
     def read_whole(self, path: str, limit: int) -> bytes | None:
-        """Return all that a file holds, None if it or its folder is missing. Raises TooLarge above `limit` bytes."""
+        """Return all that a file holds, None if it or its folder is missing. Raises TooLarge above `limit` bytes, and
+        what `open_file` raises."""
         plain = plain_path(path)
         try:
             fd = self.open_fd(plain, FILE)
@@ -158,6 +166,7 @@ class Workspace:
         except OSError as error:
             raise open_error(error, plain) from None
         try:
+            self._check_links(plain, os.fstat(fd))
             return read_opened(fd, plain, limit)
         finally:
             os.close(fd)
@@ -239,6 +248,12 @@ class Workspace:
         statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=False) for folder in folders)
         if any(os.path.samestat(status, private) for status in (os.fstat(fd), *statuses)):
             raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
+
+    def _check_links(self, plain: str, status: os.stat_result, is_hidden: IsProtected | None = None) -> None:
+        """Raise PathDenied if a file is another name of one that may not be read unasked."""
+        root = self._root
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) and root is not None:
+            self._links.check(root.fd, plain, status, is_hidden)
 
     def is_folder(self, path: str) -> bool:
         """Return whether this is a folder. Raises like `open_file` if it can't be opened at all."""
