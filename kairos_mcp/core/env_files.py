@@ -22,7 +22,10 @@ _BARE_NAME = re.compile(rb"\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_.]*\s*[=:]?\s*")
 
 def is_env_file(path: str) -> bool:
     """Whether a path names a file like `.env`: by its last part, or as one below `.envs`, without regard to case."""
-    *folders, name = path.rstrip("/").casefold().split("/")
+    folded = path.casefold()
+    if ".env" not in folded:
+        return False  # at once: programs and searches ask about every file
+    *folders, name = folded.rstrip("/").split("/")
     if not (name.startswith(".env") or name.endswith(".env") or ".envs" in folders):
         return False
     return name.removesuffix(".env").rpartition(".")[2] not in _EXAMPLES

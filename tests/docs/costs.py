@@ -22,6 +22,7 @@ from kairos_mcp.server.framing import LINE_BYTES
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.oauth import MAX_KEYS_BYTES
 from kairos_mcp.settings import agents, bounded_files, schema
+from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.files import walk
 from kairos_mcp.tools.http import client, openapi
 from kairos_mcp.tools.mcp_servers import definition, flood_guard
@@ -102,9 +103,17 @@ ROWS = (
     ),
     (
         "a `.gitignore`, in a worker thread",
-        f"{walk.IGNORE_BYTES:,} bytes, {walk.MAX_RULES:,} rules, of which {walk.RULES_AT_ONCE} are compiled at once",
+        f"{walk.IGNORE_BYTES:,} bytes, {walk.MAX_RULES:,} rules of {walk.RULE_CHARS:,} characters, of which "
+        f"{walk.RULES_AT_ONCE}, or {walk.RULE_CHARS_AT_ONCE:,} characters, are compiled at once",
         "tools/files/walk.py",
-        "later rules count for nothing; the result says so",
+        "later or longer rules count for nothing; the result says so",
+    ),
+    (
+        "the folders of a workspace in which a program runs, before and after it; in a worker thread",
+        f"{protected_paths.MAX_FOLDERS:,} folders before, all after; {protected_paths.MAX_SEEN:,} are remembered, and "
+        "not listed again while they are unchanged",
+        "tools/commands/protected_paths.py",
+        "no program runs",
     ),
     ("a glob", f"{patterns.GLOB_CHARS} characters, {patterns.GLOB_STARS} times `**`", "core/patterns.py", "as above"),
     (

@@ -15,6 +15,7 @@ from test_instructions_protected import files, run_and_record
 
 import kairos_mcp
 from kairos_mcp.tools.commands import protected_paths
+from kairos_mcp.tools.commands.protected_paths import ProtectionRules, survey_again, survey_protected_paths
 
 pytestmark = pytest.mark.sandbox
 
@@ -114,3 +115,54 @@ def test_what_lies_beyond_the_longest_path_is_found(tmp_path: Path) -> None:
     assert (len(changes), len(record)) == (1, 1)
     assert record[0].count("/") == 25
     shutil.rmtree(tmp_path / "place")
+
+
+@pytest.fixture
+def old(runner: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace whose folders count as unchanged for long."""
+    monkeypatch.setattr(protected_paths, "_CLOCK_NS", -(10**15))
+    for number in range(20):
+        (runner.workspace / f"d{number}/e/f").mkdir(parents=True)
+        (runner.workspace / f"d{number}/e/a.txt").touch()
+    return runner.workspace
+
+
+def test_what_appears_in_old_folders_is_found_whatever_became_of_them(runner: CommandRunner, old: Path) -> None:
+    for _ in range(2):  # the second search knows what the first has seen
+        made, record = run_and_record(
+            runner,
+            "echo obey > d0/e/f/AGENTS.md; mkdir d1/e/f/g; git init -q d1/e/f/g; mv d2 z; echo obey > z/e/CLAUDE.md; "
+            "mv d3/e d3/o; mkdir -p d3/e; mv d3/o/f d3/e/f; echo obey > d3/e/f/AGENTS.md; chmod 555 d3/e/f; mv z d2",
+        )
+        assert made.code == "path_denied"
+        paths = {str(each["path"]) for each in record}
+        assert paths == {"d0/e/f/AGENTS.md", "d1/e/f/g/.git", "d2/e/CLAUDE.md", "d3/e/f/AGENTS.md"}
+        assert not {path.rpartition("/")[2] for path in files(old)} & {".git", "AGENTS.md", "CLAUDE.md"}
+        shutil.rmtree(old / "d1/e/f/g")
+        shutil.rmtree(old / "d3/o")
+        (old / "d3/e/f").chmod(0o755)
+
+
+def test_folders_that_are_unchanged_are_not_listed_again(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, rules = os.open(old, os.O_RDONLY), ProtectionRules()
+    before = survey_protected_paths(root, rules)
+    (old / "d5/e/new").mkdir()
+    listed: list[str] = []
+    open_folder = protected_paths.open_long_path
+    monkeypatch.setattr(
+        protected_paths, "open_long_path", lambda fd, path: listed.append(path) or open_folder(fd, path)
+    )
+    survey_again(root, rules, before, (), ".kairos-aside-x")
+    assert sorted(listed) == ["", "d5/e/", "d5/e/new/"]
+    listed.clear()
+    survey_protected_paths(root, rules, known=before.seen)
+    assert sorted(listed) == ["", "d5/e/", "d5/e/new/"]
+    os.close(root)
+
+
+def test_a_folder_that_was_just_changed_is_listed_again(runner: CommandRunner) -> None:
+    """Within one tick of the clock it may be changed again, and its time stays."""
+    (runner.workspace / "fresh").mkdir()
+    root = os.open(runner.workspace, os.O_RDONLY)
+    assert survey_protected_paths(root, ProtectionRules()).seen == {}
+    os.close(root)

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from support.tools import WorkspaceTools
 
 from kairos_mcp.core.patterns import compile_line_pattern
+from kairos_mcp.tools.files import walk
 from kairos_mcp.tools.files.matching import WINDOW, find_hits
-from kairos_mcp.tools.files.walk import MAX_RULES, RULES_AT_ONCE, _compile_rules
+from kairos_mcp.tools.files.walk import (
+    MAX_RULES,
+    RULE_CHARS,
+    RULE_CHARS_AT_ONCE,
+    RULES_AT_ONCE,
+    _compile_rules,
+)
 
 
 def test_lines_are_found_in_the_order_of_paths_with_their_numbers(tools: WorkspaceTools) -> None:
@@ -86,6 +93,22 @@ def test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said(tools
     assert sum(len(part.patterns) for part in parts) == MAX_RULES
     (tools.workspace / ".gitignore").write_text("\n".join([*rules[: MAX_RULES - 2], "*.txt", "!y.*"]))
     assert tools.lines(tools.call("search_files", pattern="^x")) == ["y.txt:1: x"]  # the last rule that matches counts
+
+
+def test_of_a_gitignore_no_long_rule_counts_and_few_characters_are_compiled_at_once(
+    tools: WorkspaceTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[int] = []
+    compile_part = walk._compile_part
+    monkeypatch.setattr(
+        walk, "_compile_part", lambda lines: compiled.append(sum(map(len, lines))) or compile_part(lines)
+    )
+    rules = ["?" * 100_000, *["?" * RULE_CHARS] * 9, "*.log"]
+    tools.write({".gitignore": "\n".join(rules), "x.log": "x", "y.txt": "x"})
+    result = tools.call("search_files", pattern="^x")
+    assert tools.lines(result) == ["y.txt:1: x"]
+    assert any(f"{RULE_CHARS:,} characters" in note for note in result.data["notes"])
+    assert max(compiled) <= RULE_CHARS_AT_ONCE
 
 
 def test_a_search_stops_at_max_results_and_says_so(tools: WorkspaceTools) -> None:

@@ -12,22 +12,28 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import DEPENDENCIES, Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.tools.commands.git_programs import is_repository
-from kairos_mcp.tools.files.safe_open import open_without_links
+from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type, open_without_links
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
+MAX_SEEN = 100_000  # of them that are remembered, in some 30 MB: those that are unchanged are not listed again
 MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MAX_UNREADABLE = 500  # files that no program may read: each is a mount
 RENAMED = ".kairos-excess-"  # how names of files begin that a program made beyond that
 MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
+# File systems on which a folder's time tells each change of a name in it; of others, folders are listed again.
+_TELLS_CHANGES = LOCAL | {"tmpfs", "overlay"}
+_CLOCK_NS = 2_000_000_000  # within which two changes may have the same time
 _PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, of which a character has up to four
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -70,12 +76,23 @@ class ProtectedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenFolder:
+    """A folder as a search found it: how it was searched, what changes with every name in it, and its subfolders."""
+
+    kind: _FolderKind
+    inode: int
+    changed_at: int
+    subfolders: tuple[tuple[str, _FolderKind], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProtectedSurvey:
     """Everything protected that was found, by its plain path.
 
     `unvisited` are folders (`a/b/`) beyond MAX_FOLDERS, or that could not be listed. `unreadable` are files that no
     program may read, with their inodes. `opened_up` are folders that were made readable, to search them. `renamed`: how
-    many new files got another name, since no program may read them and a sandbox can't cover so many.
+    many new files got another name, since no program may read them and a sandbox can't cover so many. `seen`: folders
+    that hold nothing protected, as they were.
     """
 
     entries: Mapping[str, ProtectedEntry] = field(default_factory=dict)
@@ -83,6 +100,7 @@ class ProtectedSurvey:
     unreadable: Mapping[str, int] = field(default_factory=dict)
     opened_up: Collection[str] = ()
     renamed: int = 0
+    seen: Mapping[str, SeenFolder] = field(default_factory=dict)
 
     def has_visited(self, path: str) -> bool:
         """Return whether the path's folder was searched, so that `entries` would have it."""
@@ -118,14 +136,19 @@ def list_unheld(survey: ProtectedSurvey, held: Collection[HeldEntry]) -> list[st
 
 @contextlib.contextmanager
 def hold_protected_paths(
-    root: int, rules: ProtectionRules, skipped: Collection[str] = (), is_unreadable: IsUnreadable | None = None
+    root: int,
+    rules: ProtectionRules,
+    skipped: Collection[str] = (),
+    is_unreadable: IsUnreadable | None = None,
+    known: Mapping[str, SeenFolder] = MappingProxyType({}),
 ) -> Iterator[HeldPaths]:
     """Find what is protected in the workspace that is open as `root`, and hold it open inside the block.
 
     `skipped` are names at the top of the workspace that are protected otherwise. `is_unreadable` says which files no
-    program may read. Raises CommandDenied if there are too many of these.
+    program may read, `known` what an earlier search by the same rules has `seen`. Raises CommandDenied if there are too
+    many of these files.
     """
-    survey = survey_protected_paths(root, rules, skipped, is_unreadable)
+    survey = survey_protected_paths(root, rules, skipped, is_unreadable, known)
     # The nearest first, repositories before instructions: there are MAX_HELD descriptors at most.
     ordered = sorted(survey.entries, key=lambda path: (path.count("/"), not survey.entries[path].is_repository, path))
     with contextlib.ExitStack() as stack:
@@ -139,13 +162,17 @@ def hold_protected_paths(
 
 
 def survey_protected_paths(
-    root: int, rules: ProtectionRules, skipped: Collection[str] = (), is_unreadable: IsUnreadable | None = None
+    root: int,
+    rules: ProtectionRules,
+    skipped: Collection[str] = (),
+    is_unreadable: IsUnreadable | None = None,
+    known: Mapping[str, SeenFolder] = MappingProxyType({}),
 ) -> ProtectedSurvey:
     """Search a workspace for what is protected: top folders first, dependencies last. Links are not followed.
 
     Raises CommandDenied if more files are unreadable than a sandbox can cover, or can be looked for.
     """
-    walk = _SurveyWalk(root, rules, is_unreadable)
+    walk = _SurveyWalk(root, rules, is_unreadable, known=known)
     left = walk.visit_all(skipped, MAX_FOLDERS)
     if left and is_unreadable is not None:
         raise CommandDenied(
@@ -171,9 +198,8 @@ def survey_again(
     can't be searched are made readable. Names that begin with `aside` were given by an undo, and are found too.
     Of new files that no program may read, those beyond MAX_UNREADABLE are renamed: else no later program could start.
     """
-    walk = _SurveyWalk(
-        root, rules, is_unreadable, _Afterwards(before.unvisited, aside, frozenset(before.unreadable.values()))
-    )
+    afterwards = _Afterwards(before.unvisited, aside, frozenset(before.unreadable.values()))
+    walk = _SurveyWalk(root, rules, is_unreadable, afterwards, before.seen)
     return walk.finish(walk.visit_all(skipped))
 
 
@@ -196,6 +222,7 @@ class _SurveyWalk:
         rules: ProtectionRules,
         is_unreadable: IsUnreadable | None,
         afterwards: _Afterwards | None = None,
+        known: Mapping[str, SeenFolder] = MappingProxyType({}),
     ) -> None:
         self.entries: dict[str, ProtectedEntry] = {}
         self.unreadable: dict[str, int] = {}
@@ -205,6 +232,10 @@ class _SurveyWalk:
         self._rules = rules
         self._is_unreadable = is_unreadable
         self._afterwards = afterwards
+        self._known = known
+        self._seen: dict[str, SeenFolder] = {}
+        self._device = os.fstat(root).st_dev if file_system_type(root) in _TELLS_CHANGES else None
+        self._seen_before = time.time_ns() - _CLOCK_NS
         self._renamed = 0
         self._new_names = 0  # of unreadable files that were not there before
         self._links: dict[int, int] = {}  # by inode of unreadable files: how many names of it were not found yet
@@ -225,17 +256,21 @@ class _SurveyWalk:
 
     def finish(self, left: Collection[str]) -> ProtectedSurvey:
         self._add_link_targets()
-        return ProtectedSurvey(
-            self.entries, frozenset((*left, *self._failed)), self.unreadable, self._opened_up, self._renamed
-        )
+        unvisited = frozenset((*left, *self._failed))
+        return ProtectedSurvey(self.entries, unvisited, self.unreadable, self._opened_up, self._renamed, self._seen)
 
     def visit_folder(self, folder: str, kind: _FolderKind, skipped: Collection[str]) -> list[tuple[str, _FolderKind]]:
         """Record what is protected in a folder (`a/b/`, or empty for the top); return its subfolders to search."""
+        if (known := self._known.get(folder)) is not None and known.kind == kind and self._is_as(known, folder):
+            self._seen[folder] = known
+            return list(known.subfolders)
         subfolders: list[tuple[str, _FolderKind]] = []
+        recorded = len(self.entries), len(self.unreadable)
         try:
             # Opened by its path: a folder that was swapped for a link is at most looked into, never held.
             folder_fd = self._open_to_search(folder)
             try:
+                status = os.fstat(folder_fd)
                 with os.scandir(folder_fd) as scan:
                     entries = sorted(scan, key=lambda entry: entry.name)
                 if kind != "covered" and is_repository({entry.name for entry in entries}):
@@ -243,6 +278,8 @@ class _SurveyWalk:
                 for entry in entries:
                     if entry.name not in skipped and (subkind := self._visit_entry(entry, folder, folder_fd, kind)):
                         subfolders.append((entry.name, subkind))
+                if recorded == (len(self.entries), len(self.unreadable)):
+                    self._remember(folder, kind, status, subfolders)
             finally:
                 os.close(folder_fd)
         except (FileNotFoundError, NotADirectoryError):
@@ -251,6 +288,30 @@ class _SurveyWalk:
             # Not to be listed is no protection: who owns a folder may make it so, and may write there all the same.
             self._failed += [] if kind == "covered" else [folder]
         return subfolders
+
+    def _remember(
+        self, folder: str, kind: _FolderKind, status: os.stat_result, subfolders: list[tuple[str, _FolderKind]]
+    ) -> None:
+        """Remember a folder in which nothing is protected. One that was just changed may be changed again without
+        another time."""
+        is_settled = status.st_dev == self._device and status.st_ctime_ns < self._seen_before
+        if (
+            folder
+            and self._afterwards is None
+            and is_settled
+            and len(self._seen) < MAX_SEEN
+            and len(folder) <= _PATH_CHARS
+        ):
+            self._seen[folder] = SeenFolder(kind, status.st_ino, status.st_ctime_ns, tuple(subfolders))
+
+    def _is_as(self, known: SeenFolder, folder: str) -> bool:
+        """Whether the folder is the one that was seen, with the same names in it: each change of one gives it another
+        time, and no program can set that (`st_ctime`)."""
+        try:
+            status = os.stat(folder or ".", dir_fd=self._root, follow_symlinks=False)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino, status.st_ctime_ns) == (self._device, known.inode, known.changed_at)
 
     def _open_to_search(self, folder: str) -> int:
         """Open a folder; one that a program has left, and that can't be searched, is made readable. Raises OSError."""

@@ -31,6 +31,7 @@ from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
     IsUnreadable,
     ProtectionRules,
+    SeenFolder,
     hold_protected_paths,
     remove_mount_points,
 )
@@ -189,6 +190,8 @@ class _CommandRunner:
         self._configured_reads = commands.reads
         # True also once the sandbox was tried with success; after a failure it is tried again: a person may mend it.
         self._is_usable = self._bare
+        # What the last search of the workspace found, and the test for unreadable files that it was made with.
+        self._searched: tuple[IsUnreadable | None, Mapping[str, SeenFolder]] = (None, {})
 
     def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
         with open_folder(self._workspace, ".") as root:
@@ -317,11 +320,14 @@ class _CommandRunner:
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
             top_names, is_unreadable = sandbox.protected_top_names(), self._find_unreadable(ctx)
+            hidden_by, seen = self._searched
+            known = seen if hidden_by is ctx.is_hidden else {}
             with (
                 share_workspace(root),
-                hold_protected_paths(root, self._rules, top_names, is_unreadable) as held,
+                hold_protected_paths(root, self._rules, top_names, is_unreadable, known) as held,
                 open_filter() as filter_fd,
             ):
+                self._searched = (ctx.is_hidden, held.survey.seen)
                 argv = sandbox.wrap(
                     program.argv,
                     cwd=cwd_path,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 IGNORE_FILE = ".gitignore"
 IGNORE_BYTES = 256 << 10
 MAX_RULES = 2_000  # lines of one .gitignore that count: each takes up to 2 microseconds of every name
-RULES_AT_ONCE, RULE_CHARS_AT_ONCE = 100, 4_000  # that are compiled at once: some 10 ms, in which no other thread moves
+RULE_CHARS = 1_000  # of one rule; a longer one does not count
+RULES_AT_ONCE, RULE_CHARS_AT_ONCE = 100, 1_500  # that are compiled at once: some 10 ms, in which no other thread moves
 FOLDER_ENTRIES = 20_000  # of one folder; more are left out, and a note says so
 ALWAYS_LEFT_OUT = ".git"
 
@@ -30,7 +31,7 @@ ALWAYS_LEFT_OUT = ".git"
 class IgnoreRules:
     """The .gitignore files that apply in a folder, outermost first, in parts, each with its own folder.
 
-    `cut`: those with more than MAX_RULES lines.
+    `cut`: those with more than MAX_RULES lines, or lines of more than RULE_CHARS.
     """
 
     specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
@@ -58,8 +59,9 @@ class IgnoreRules:
             return self
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
         above = "" if path == "." else f"{path}/"
-        parts = ((above, spec) for spec in _compile_rules(lines[:MAX_RULES]))
-        cut = self.cut | {f"{above}{IGNORE_FILE}"} if len(lines) > MAX_RULES else self.cut
+        rules = [line for line in lines[:MAX_RULES] if len(line) <= RULE_CHARS]
+        parts = ((above, spec) for spec in _compile_rules(rules))
+        cut = self.cut | {f"{above}{IGNORE_FILE}"} if len(rules) < len(lines) else self.cut
         return IgnoreRules((*self.specs, *parts), cut)
 
 
@@ -72,7 +74,7 @@ class OmittedEntries:
     ignored: int = 0
     unreadable: int = 0
     crowded: list[str] = field(default_factory=list)  # folders with more entries than are looked at
-    cut_rules: set[str] = field(default_factory=set)  # .gitignore files with more lines than count
+    cut_rules: set[str] = field(default_factory=set)  # .gitignore files with lines that don't count
     unwritable_names: int = 0  # shown, but by a name that no call can pass
     timed_out: bool = False  # the time ran out
 
@@ -105,7 +107,10 @@ class OmittedEntries:
         notes = []
         if self.cut_rules:
             named = ", ".join(map(printable_name, sorted(self.cut_rules)[:3]))
-            notes.append(f"of {named} the first {MAX_RULES:,} rules count; what later ones ignore is shown")
+            notes.append(
+                f"of {named} the first {MAX_RULES:,} rules of up to {RULE_CHARS:,} characters count; what others "
+                "ignore is shown"
+            )
         if not self.unwritable_names:
             return notes
         what = "1 name is" if self.unwritable_names == 1 else f"{self.unwritable_names:,} names are"
