@@ -10,7 +10,8 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.rounds import floor
-from kairos_mcp.tools.tool import ToolContext, call_tool
+from kairos_mcp.core.tool import ToolContext
+from kairos_mcp.tools.tool import call_tool
 
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:

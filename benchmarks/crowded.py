@@ -11,8 +11,8 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from kairos_mcp.core.messages import ToolResult, ToolSpec
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool
 
 SCHEMA = {
     "type": "object",

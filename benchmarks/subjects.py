@@ -22,11 +22,11 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Durability, Flags, Settings
 from kairos_mcp.store import accounts
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool
 
 ME = Caller()
 FILES, LINES = 128, 8  # each round reads another line: the same call with the same result five times is a stall

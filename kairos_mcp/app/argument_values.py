@@ -10,9 +10,10 @@ from kairos_mcp.app.run_resources import LISTED_RUNS
 from kairos_mcp.core.builtin_tools import LIST_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.store import find_runs, mandates, queries
-from kairos_mcp.tools.tool import ToolContext, call_redacted
+from kairos_mcp.tools.tool import call_redacted
 
 LISTED_NAMES = 1_000  # of a folder
 LIST_S = 2.0

@@ -18,10 +18,12 @@ from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.messages import SEARCH, canonical_json
+from kairos_mcp.core.model import Model, RemoteModel
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
 from kairos_mcp.core.steps import DialectName, Failure
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
@@ -29,15 +31,7 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import (
-    Model,
-    ModelOptions,
-    RemoteModel,
-    SpokenText,
-    let_hear,
-    redact_model,
-    report_failures,
-)
+from kairos_mcp.models.model import ModelOptions, SpokenText, let_hear, redact_model, report_failures
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
@@ -65,7 +59,6 @@ from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
 from kairos_mcp.tools.team_tools import plan_problem_tool
-from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.model import ModelInput, RemoteModel
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.model import ModelInput, RemoteModel
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, queries, span_rows
 from kairos_mcp.store.database import Store

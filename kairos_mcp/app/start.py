@@ -17,6 +17,7 @@ from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall, unused_rules
 from kairos_mcp.settings.settings import Settings
@@ -39,7 +40,7 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode, encode
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
+from kairos_mcp.tools.tool import call_redacted
 from kairos_mcp.views import transcript
 from kairos_mcp.views.fork import Fork, describe_rounds, fork_run
 

@@ -130,9 +130,10 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
 
 
 def _try_interpreter(settings: Settings, folder: Path, name: str, argv: list[str]) -> Finding:
+    from kairos_mcp.core.tool import ToolContext
     from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
     from kairos_mcp.tools.files.workspace import Workspace
-    from kairos_mcp.tools.tool import ToolContext, call_tool
+    from kairos_mcp.tools.tool import call_tool
 
     try:
         with Workspace(folder) as workspace:

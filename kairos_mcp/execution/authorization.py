@@ -30,6 +30,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible, nearest_names
+from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
@@ -37,7 +38,7 @@ from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
-from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
+from kairos_mcp.tools.tool import format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer

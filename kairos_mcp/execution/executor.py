@@ -13,6 +13,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
 from kairos_mcp.core.messages import Completion, ToolResult, Usage
+from kairos_mcp.core.model import Model, ModelInput, PrivateParts
 from kairos_mcp.core.routes import CALLER, SCRIPT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,
@@ -25,6 +26,7 @@ from kairos_mcp.core.steps import (
     Sent,
     Step,
 )
+from kairos_mcp.core.tool import error_result
 from kairos_mcp.execution.accounting import (
     InputEstimator,
     PrefixReports,
@@ -34,14 +36,10 @@ from kairos_mcp.execution.accounting import (
 )
 from kairos_mcp.execution.authorization import Allowed, Authorization, ToolAccess
 from kairos_mcp.execution.tool_caller import ToolCaller, elapsed_ms
-from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.prefixes import PrefixCost
-from kairos_mcp.tools.tool import (
-    error_result,
-)
 
 COMPLETION_TIMEOUT_MS = 300_000
 CALL_TIMEOUT_S = 60.0  # of a tool that is not there any more

@@ -10,6 +10,7 @@ from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
+from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
@@ -17,7 +18,6 @@ from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
 from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import UNKNOWN, StepRow
-from kairos_mcp.tools.tool import ProbeResult
 
 MAX_ATTEMPTS = 4  # of a completion whose route fails in a way that may pass, before its run backs off
 MAX_BACKOFF_S = 30.0  # the longest pause between two of them

@@ -18,6 +18,7 @@ from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import OUTSIDE_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step, enclosing_paths
+from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.authorization import Allowed
 from kairos_mcp.execution.executor import SENT_TO_SERVER
@@ -40,7 +41,6 @@ from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.queries import WAITED
 from kairos_mcp.store.reservations import exceeds_held
 from kairos_mcp.store.rows import encode
-from kairos_mcp.tools.tool import ProbeResult
 
 
 def plan_commit(

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from kairos_mcp.core.errors import FenceLost, StoreBusy
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
+from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
 from kairos_mcp.store import tool_intents
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.tool import ToolMemory
 
 MEMORY_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 

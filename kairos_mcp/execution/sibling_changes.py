@@ -22,8 +22,8 @@ from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.steps import Answer, CallTool, task_of, turn_of
 from kairos_mcp.core.text import truncate
+from kairos_mcp.core.tool import error_result
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.tools.tool import error_result
 from kairos_mcp.tools.touched_paths import read_named_paths
 
 SHOWN_CHARS = 2_000  # of what others have changed

@@ -16,6 +16,7 @@ from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import CallTool, task_of
+from kairos_mcp.core.tool import ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.execution.worker_threads import WorkerThreads
@@ -24,17 +25,7 @@ from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApprov
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import server_failures, shorten
-from kairos_mcp.tools.tool import (
-    ProbeResult,
-    StopSignal,
-    Tool,
-    ToolContext,
-    ToolMemory,
-    call_redacted,
-    call_redacted_at_once,
-    error_result,
-    probe_call,
-)
+from kairos_mcp.tools.tool import call_redacted, call_redacted_at_once, probe_call
 
 PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
 RESULT_GRACE_S = 0.5  # after its deadline, a call is waited for so long: it knows best how it ended

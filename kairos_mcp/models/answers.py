@@ -24,9 +24,9 @@ from kairos_mcp.core.decision_rights import Actor, Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import Undecodable, find_unfit_value, first_problem, parse_strict_json
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolResult, Usage, make_tool_call
+from kairos_mcp.core.model import Model, ModelInput
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.flows.tool_calls import number_calls
-from kairos_mcp.models.model import Model, ModelInput
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.settlements import SettlementRequest
 

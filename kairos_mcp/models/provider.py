@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.model import ModelInput, RemoteModel
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.model import ModelInput, ModelOptions, RemoteModel
+from kairos_mcp.models.model import ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import connection_failure, key_variable
 

@@ -18,9 +18,10 @@ from pydantic_ai.settings import ModelSettings
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
-from kairos_mcp.models.model import ModelInput, ModelOptions
+from kairos_mcp.models.model import ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Close, make_extra_provider
 from kairos_mcp.models.provider_errors import key_variable, request_failure

@@ -40,9 +40,10 @@ from kairos_mcp.core.messages import (
     Usage,
     make_tool_call,
 )
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
-from kairos_mcp.models.model import ModelInput, ModelOptions
+from kairos_mcp.models.model import ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.replies.exchange import Exchange
 from kairos_mcp.models.replies.finishes import Meaning, read_finish

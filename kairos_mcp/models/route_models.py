@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from kairos_mcp.core.model import Model, RemoteModel
 from kairos_mcp.core.routes import PROVIDER, SCRIPTED
 from kairos_mcp.models.answers import Script, scripted_model
-from kairos_mcp.models.model import Model, ModelOptions, RemoteModel
+from kairos_mcp.models.model import ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 

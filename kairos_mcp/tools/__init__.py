@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
@@ -20,7 +21,7 @@ from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
 from kairos_mcp.tools.selection import more_rounds_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
-from kairos_mcp.tools.tool import Tool, ToolContext, tool
+from kairos_mcp.tools.tool import tool
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_definition import HttpDefinition

@@ -45,7 +45,8 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeo
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.text import FindParted, truncate
-from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext, statement_of
+from kairos_mcp.core.tool import Tool, ToolContext
+from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, statement_of
 
 RESULT_CHARS = 1_000_000
 DESCRIPTION_CHARS = 4_000

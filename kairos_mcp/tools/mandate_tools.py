@@ -15,12 +15,12 @@ from kairos_mcp.core.masked_file import WINDOW_BYTES
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.read_tools import read_masked
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 MANDATE_SPEC = BUILTIN["read_mandate"].spec(
     "Read the goal of a saved mandate, as a hash.",

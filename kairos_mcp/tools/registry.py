@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
 from kairos_mcp.core.text import nearest_names, truncate
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
-from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
 NAMED_WAIT_S = 30  # for a source that is named, by a tool of it or a glob; hosts give up on a call after about 60 s

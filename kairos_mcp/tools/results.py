@@ -13,9 +13,9 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 HEAD_SHARE = 0.7  # of what is shown: most texts say what they are at the top, and need less to say how they end
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far

@@ -17,7 +17,7 @@ from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.text import count_different_words, count_of, truncate
-from kairos_mcp.tools.tool import Tool, ToolContext
+from kairos_mcp.core.tool import Tool, ToolContext
 
 MAX_QUERY_WORDS = 20
 SUMMARY_CHARS = 300

@@ -17,10 +17,10 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import decode_text, truncate
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 NAME_CHARS = 64  # agentskills.io, as the description's
 DESCRIPTION_CHARS = 1024

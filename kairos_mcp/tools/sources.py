@@ -15,6 +15,7 @@ from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.page_files import find_page_ports
@@ -22,7 +23,7 @@ from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
 from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import StartingSource, ToolSource
-from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
+from kairos_mcp.tools.tool import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.tools.tool import Tool, ToolContext
+from kairos_mcp.core.tool import Tool, ToolContext
 
 PLAN_PROBLEM_SPEC = BUILTIN["report_plan_problem"].spec(
     "End your task because the plan does not fit: what it takes for granted is not so, or another task has to come"

@@ -17,7 +17,8 @@ from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.tool import Tool, ToolContext, ToolMemory, call_redacted
+from kairos_mcp.core.tool import Tool, ToolContext, ToolMemory
+from kairos_mcp.tools.tool import call_redacted
 
 SECONDS = 20
 BUSY = "touch busy-$0; while [ -e hold ]; do sleep 0.02; done"

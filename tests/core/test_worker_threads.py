@@ -17,9 +17,9 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_steps import StepsQuery
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool
 from kairos_mcp.views.trace import TraceQuery
 
 WITHIN_S = 20.0

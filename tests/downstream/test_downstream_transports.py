@@ -20,9 +20,9 @@ from support.downstream import WITHIN_S, DownstreamServers, call_server, names
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, MESSAGE_VALUES
-from kairos_mcp.tools.tool import ToolMemory
 
 MODERN = Path(__file__).parent / "modern.py"
 

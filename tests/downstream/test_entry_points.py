@@ -14,10 +14,11 @@ from support.downstream import WITHIN_S
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.tool import StopSignal, ToolContext
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.entry_points import EntryPointSource, build_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import StopSignal, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 MODULE = '''
 import asyncio

@@ -10,9 +10,10 @@ import pytest
 
 from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import SEARCH, ToolResult, ToolSet, ToolSpec, discovered_tools
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MAX_FOUND, MAX_SHOWN_TOOLS, MAX_SPEC_CHARS, LateTools, offer_tools, search_tool
-from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 600, lambda _ref: None)
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -17,9 +17,9 @@ from support import sandboxed
 from support.downstream import WITHIN_S, DownstreamServers, call_server, open_downstream
 from support.waiting import wait_until
 
+from kairos_mcp.core.tool import StopSignal, ToolMemory
 from kairos_mcp.tools.mcp_servers import server_processes
 from kairos_mcp.tools.mcp_servers.source import McpServerSource
-from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
 ALL = (("*", "read"),)
 

@@ -19,6 +19,7 @@ from support.downstream import PEER, WITHIN_S, DownstreamServers, call_server, h
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.tool import StopSignal, ToolMemory
 from kairos_mcp.store.database import make_folder
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
@@ -26,7 +27,6 @@ from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.flood_guard import ConnectionWatch
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
-from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
 
 def soon() -> float:

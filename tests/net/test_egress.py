@@ -33,11 +33,11 @@ from support.network import (
 )
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, Timeout, TlsError, TooLarge, Unreachable
+from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import parse_url
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.client import HttpReply as Replied
 from kairos_mcp.tools.http.connection import HttpConnection
-from kairos_mcp.tools.tool import StopSignal
 
 SMALL = 64 * 1024
 
@@ -118,7 +118,7 @@ def test_no_request_goes_to_the_page_even_if_it_is_listed(web: Peer, other: Peer
 def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
     code = f"""
 import time
-from kairos_mcp.tools.tool import StopSignal
+from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.core.urls import parse_host_rule, parse_url
 reply = HttpClient((), [parse_host_rule("127.0.0.1:{web.port}")]).send(

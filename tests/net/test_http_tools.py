@@ -28,6 +28,7 @@ from support.network import (
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.settings.http_definition import HttpDefinition, Parameter
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -36,7 +37,7 @@ from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.http_tool import build_request, http_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, preview_call
+from kairos_mcp.tools.tool import preview_call
 
 KEY = 's3cr3t"/K+y=ß'.replace("ß", "z")
 SECRETS = {"env:KEY": KEY, "file:/run/key": "another-key"}

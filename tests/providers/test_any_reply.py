@@ -26,8 +26,8 @@ from support.replies import (
 )
 
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.models.model import ModelInput
 from kairos_mcp.models.replies.border import CHAT
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, "prompt_tokens_details": {}}

@@ -21,9 +21,9 @@ from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Sent
-from kairos_mcp.models.model import ModelInput
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
 

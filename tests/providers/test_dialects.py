@@ -16,8 +16,8 @@ from support.provider_server import Standin, raw
 from support.replies import MESSAGES, Taken, events, take, whole
 
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.models.model import ModelInput
 from kairos_mcp.models.replies.border import CHAT
 
 FILES = sorted(Path(__file__).with_name("dialects").glob("*.json"))

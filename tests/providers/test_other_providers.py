@@ -16,8 +16,8 @@ from support.provider_replies import USAGE, WIRES, Wire
 from support.provider_server import Standin, refuses, sends
 
 from kairos_mcp.core.messages import Completion, Message
+from kairos_mcp.core.model import PrivateParts
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.model import PrivateParts
 from kairos_mcp.models.provider_errors import key_variable
 
 KEY = "a-key-of-the-test-0123456789"

@@ -10,7 +10,7 @@ from support.provider_calls import KEY, READ, ask_model, asking, step_of
 from support.provider_server import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
-from kairos_mcp.models.model import PrivateParts
+from kairos_mcp.core.model import PrivateParts
 from kairos_mcp.models.provider_messages import to_wire_id
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

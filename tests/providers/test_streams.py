@@ -22,10 +22,11 @@ from support.provider_streams import chat_events, message_events, response_event
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.model import ModelInput, RemoteModel
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.models.model import ModelInput, RemoteModel, SpokenText, redact_model
+from kairos_mcp.models.model import SpokenText, redact_model
 
 SECRET = "Zq7-plum/9x=Tangerine+44"
 OPENAI, ANTHROPIC = "openai:small", "anthropic:claude-standin"

@@ -13,8 +13,8 @@ from support.provider_streams import chat_events, streams
 
 from kairos_mcp.core.json_bounds import MAX_VALUES
 from kairos_mcp.core.messages import Completion, ToolSpec
+from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import RequestCompletion, Sent
-from kairos_mcp.models.model import ModelInput
 from kairos_mcp.models.written_calls import take_written_call
 
 SCHEMA = {

@@ -17,8 +17,8 @@ from support.provider_calls import ask_model, asking, step_of  # noqa: E402 - th
 from xai_sdk.proto import chat_pb2, chat_pb2_grpc, sample_pb2  # noqa: E402 - the same
 
 from kairos_mcp.core.messages import Completion, Message  # noqa: E402 - the same
+from kairos_mcp.core.model import PrivateParts  # noqa: E402 - the same
 from kairos_mcp.core.steps import Failure  # noqa: E402 - the same
-from kairos_mcp.models.model import PrivateParts  # noqa: E402 - the same
 
 MODEL, KEY = "xai:grok-4", "a-key-of-the-test-0123456789"
 ENVIRON = {"XAI_API_KEY": KEY}

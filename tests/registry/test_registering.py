@@ -21,9 +21,10 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_pins import MAX_PROPOSED
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.tool import ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 PET = {
     "kind": "http_tool",

@@ -18,6 +18,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.approvals import read_waiting_items
 from kairos_mcp.tools import builtin_tools
@@ -25,7 +26,7 @@ from kairos_mcp.tools.files.content_hash import keyed_hash
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import check_file_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 from kairos_mcp.views.run_report import RunReport
 
 GUESS = "plainword"

@@ -22,7 +22,8 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResul
 from kairos_mcp.core.redact_values import redact_arguments, redact_completion, redact_result
 from kairos_mcp.core.redaction import CACHED_BYTES, MASK, Redactor, find_secret_values
 from kairos_mcp.core.secret_grammar import MAX_JUDGED
-from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
+from kairos_mcp.core.tool import Tool, ToolContext
+from kairos_mcp.tools.tool import call_redacted
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"

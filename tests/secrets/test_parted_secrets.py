@@ -14,12 +14,13 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import truncate
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.commands.runner import HEAD_BYTES
 from kairos_mcp.tools.entry_points import RESULT_CHARS as FUNCTION_CHARS
 from kairos_mcp.tools.entry_points import build_tool
 from kairos_mcp.tools.mcp_servers.tool_results import RESULT_CHARS, UNKNOWN_CHARS, convert_answer
-from kairos_mcp.tools.tool import ToolContext, call_redacted
+from kairos_mcp.tools.tool import call_redacted
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 SHOWN = Redactor([KEY])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.tool import StopSignal, ToolContext, ToolMemory
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.database import Store
@@ -22,7 +23,7 @@ from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, Server
 from kairos_mcp.tools.mcp_servers.resources import default_limits
 from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
+from kairos_mcp.tools.tool import call_tool
 from support import sandboxed
 from support.app import Place
 from support.waiting import wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.tools.files import atomic_write, staging, transaction
-from kairos_mcp.tools.tool import ToolMemory
 
 WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, atomic_write))
 

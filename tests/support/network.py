@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.tool import StopSignal, Tool, ToolContext
 from kairos_mcp.core.urls import HostRule, parse_host_rule
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 WITHIN_S = 10.0
 

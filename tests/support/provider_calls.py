@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
+from kairos_mcp.core.model import ModelInput, PrivateParts, RemoteModel
 from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.models.model import ModelInput, ModelOptions, PrivateParts, RemoteModel
+from kairos_mcp.models.model import ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, ToolMemory
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, ToolMemory, call_tool, call_tool_at_once
+from kairos_mcp.tools.tool import call_tool, call_tool_at_once
 
 READ_BYTES = 2 << 20
 

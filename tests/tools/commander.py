@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 
 def main() -> None:

@@ -15,13 +15,13 @@ from kairos_mcp.app.proposals import reserved_tool_names
 from kairos_mcp.core.builtin_tools import BUILTIN, BuiltinTool, Needs, names_where
 from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.tools import CommandSettings, SkillFolders, Workspace, builtin_tools, network_tools
 from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.selection import search_tool
 from kairos_mcp.tools.team_tools import plan_problem_tool
-from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import read_named_paths
 
 ROOT = Path(kairos_mcp.__file__).parent

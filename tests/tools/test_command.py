@@ -28,6 +28,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Preview, StopSignal, Tool, ToolContext
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
@@ -46,7 +47,7 @@ from kairos_mcp.tools.commands.sandbox import Sandbox, scrub_environment
 from kairos_mcp.tools.commands.task_limits import read_parent_pid
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folders, toolchain_variables
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call_tool, preview_call
+from kairos_mcp.tools.tool import call_tool, preview_call
 
 PYTHON = os.path.realpath(sys.executable)
 READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder

@@ -17,8 +17,9 @@ from support.stdio_server import StdioClient
 from support.waiting import wait_until
 from test_command import CommandRunner, alive, assert_none_left, token
 
+from kairos_mcp.core.tool import ToolContext, ToolMemory
 from kairos_mcp.store.tool_intents import intent_name
-from kairos_mcp.tools.tool import ToolContext, ToolMemory, probe_call
+from kairos_mcp.tools.tool import probe_call
 
 pytestmark = pytest.mark.sandbox
 WITHIN_S = 20.0

@@ -15,13 +15,14 @@ from test_command import WITHIN_S, CommandRunner, body
 from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.tool import Preview, ToolContext, ToolMemory
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.protected_paths import MAX_HELD
 from kairos_mcp.tools.files.content_hash import plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
-from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
+from kairos_mcp.tools.tool import call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
 NAMES = sorted(glob for glob in INSTRUCTION_GLOBS if not set("/*?[") & set(glob))

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tools import READ_BYTES, WorkspaceTools
 
+from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import ToolMemory
 
 FILES = {"a.py": "one\nold(1)\n", "d/b.py": "old(2)\nold(3)\n"}
 EDITS = [

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kairos_mcp.core.tool import StopSignal, ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import StopSignal, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 pytestmark = pytest.mark.sandbox
 

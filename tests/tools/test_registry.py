@@ -11,9 +11,10 @@ import pytest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {

@@ -15,13 +15,14 @@ from test_command import CommandRunner, body
 from test_toolchains import preview, runner_in, script
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.tool import Preview, ToolContext
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.protected_paths import RENAMED
 from kairos_mcp.tools.commands.run_command import COMMAND_SPEC
 from kairos_mcp.tools.commands.sandbox import HOME, Sandbox
-from kairos_mcp.tools.tool import Preview, ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 pytestmark = pytest.mark.sandbox
 NOBODY = 65534

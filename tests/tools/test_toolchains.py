@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.tool import Preview
+from kairos_mcp.core.tool import Preview
 from tests.tools.test_command import CommandRunner, body
 
 pytestmark = pytest.mark.sandbox

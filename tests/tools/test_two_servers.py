@@ -17,11 +17,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from support import postgres
 from test_bubblewrap import touch_by_command, without_the_package
 
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.commands import workspace_lock
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import ToolContext, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 pytestmark = pytest.mark.sandbox
 WITHIN_S = 600

@@ -19,10 +19,10 @@ from support.interruptions import in_a_child
 from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.core.errors import KairosError, StaleFile
+from kairos_mcp.core.tool import Preview
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.files.atomic_write import write_error
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Preview
 
 
 def digest(text: str) -> str:

@@ -17,10 +17,11 @@ from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.files.staging import HALF, fresh_name
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import ToolMemory, call_tool, probe_call
+from kairos_mcp.tools.tool import call_tool, probe_call
 
 STEP = "round-1/call-1"
 EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("a.txt", "b.txt", "c.txt")]

@@ -12,11 +12,11 @@ import time
 from collections.abc import Collection
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.protected_paths import ProtectedEntry, ProtectedSurvey, ProtectionRules
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch
-from kairos_mcp.tools.tool import ToolContext
 
 MAX_UNVISITED = 1_000  # folders that are named one by one; of more, the folders above them
 MAX_PROGRAM_BYTES = 256 * 1024  # kept of repositories that no sandbox covers

@@ -20,6 +20,7 @@ from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
 from kairos_mcp.core.text import FindParted
+from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
@@ -57,7 +58,6 @@ from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch, mark
 from kairos_mcp.tools.commands.workspace_lock import share_workspace
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, package_folder
-from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 
 DEFAULT_TIMEOUT_S = 60
 MAX_TIMEOUT_S = 600

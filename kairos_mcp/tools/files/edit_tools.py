@@ -20,6 +20,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import Scopes, plain_path, shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 from kairos_mcp.tools.commands.workspace_lock import lock_out_programs
 from kairos_mcp.tools.files.content_hash import HashContent
 from kairos_mcp.tools.files.diff import unified_diff
@@ -34,7 +35,6 @@ from kairos_mcp.tools.files.transaction import (
     recover,
 )
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 
 PATH = {"type": "string", "description": "File path relative to the workspace"}
 EDIT_PROPERTIES: JsonObject = {

@@ -10,6 +10,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.walk import (
     FOLDER_ENTRIES,
     IgnoreRules,
@@ -20,7 +21,6 @@ from kairos_mcp.tools.files.walk import (
     walk,
 )
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 LISTING_S = 30.0
 DEFAULT_LISTED, MAX_LISTED = 200, 5_000

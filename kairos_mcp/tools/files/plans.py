@@ -15,6 +15,7 @@ from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.store.tool_intents import plan_name
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import (
@@ -24,7 +25,6 @@ from kairos_mcp.tools.files.edit_tools import (
     edit_tool,
 )
 from kairos_mcp.tools.files.transaction import FileChange, ReadContent
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 MAX_EDITS = 100
 PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds all their content

@@ -18,10 +18,10 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_files import is_table, names_secret_column
 from kairos_mcp.core.text import count_of
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.content_hash import HashContent
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 SCAN_BYTES = 256 << 20  # how much of a large file is read to find the line that was asked for
 SCAN_STEP = 1 << 20

@@ -15,12 +15,12 @@ from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
+from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.files.read_tools import is_binary
 from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool, ToolContext
 
 DEFAULT_RESULTS, MAX_RESULTS = 50, 1_000
 FILE_BYTES = WINDOW_BYTES  # searched of one file; of a larger one the rest is left out, and a note says so

@@ -23,11 +23,11 @@ from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.secret_spans import Span
 from kairos_mcp.core.text import adds_hidden_characters
+from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import Hashes
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import ToolContext
 
 ReadContent = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
 

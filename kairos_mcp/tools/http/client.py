@@ -18,11 +18,11 @@ from ipaddress import ip_address
 from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
+from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parse_url
 from kairos_mcp.tools.http.addresses import describe_forbidden, describe_non_public
 from kairos_mcp.tools.http.body import UnpackedBody, spell_out_line, unpack_body
 from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
-from kairos_mcp.tools.tool import StopSignal
 
 MAX_REDIRECTS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked

@@ -17,8 +17,8 @@ from threading import Lock
 import h11
 
 from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
+from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import Address
-from kairos_mcp.tools.tool import StopSignal
 
 CONNECT_S = 10.0  # for each address; a host may have others
 MAX_ADDRESSES = 4

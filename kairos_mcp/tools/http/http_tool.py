@@ -18,13 +18,13 @@ from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import FindParted
+from kairos_mcp.core.tool import Preview, Tool, ToolContext
 from kairos_mcp.core.urls import parse_url
 from kairos_mcp.settings.http_definition import HttpDefinition, Parameter, fill_secrets
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import spell_out_line
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check_request
 from kairos_mcp.tools.http.fetch import body_notes, encode_json, format_request, read_body, reply_result
-from kairos_mcp.tools.tool import Preview, Tool, ToolContext
 
 SECRET_MARK = "[secret]"
 MIN_SECRET_CHARS = 4  # a shorter one is refused: removing it would destroy every text

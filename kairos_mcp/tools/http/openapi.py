@@ -18,6 +18,7 @@ from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
+from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_definition import (
     READ_METHODS,
@@ -31,7 +32,6 @@ from kairos_mcp.settings.http_definition import (
 from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, operation_error, quote_document
-from kairos_mcp.tools.tool import StopSignal
 
 DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
 DESCRIPTION_CHARS = 1_000

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
+from kairos_mcp.core.tool import StopSignal, Tool, ToolContext
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow
 from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, mark_failed
@@ -34,7 +35,6 @@ from kairos_mcp.tools.mcp_servers.definition import (
 )
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
-from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.client import ServerClient, ServerToolCall

@@ -15,12 +15,13 @@ from support.flow_runner import Fed
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step
+from kairos_mcp.core.tool import ToolContext, ToolMemory
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import shorten
-from kairos_mcp.tools.tool import ToolContext, ToolMemory, call_tool
+from kairos_mcp.tools.tool import call_tool
 
 TEXT = "one\nbroken\nthree\n"
 
