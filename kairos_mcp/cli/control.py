@@ -1,12 +1,15 @@
-"""Commands that steer a run: `resume`, `pause`, `extend`, `reroute`, `cancel`."""
+"""Commands that steer a run, each made of its operation: `pause`, `resume`, `cancel`, `extend`, `reroute`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kairos_mcp.app.operations.control import CONTROL_OPERATIONS, Extend
+from kairos_mcp.app.operations.operation import Command, OperationField, RunOperation, describe, fields_of
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, Principal, Run
@@ -15,120 +18,98 @@ from kairos_mcp.cli.session import find_target, find_target_to_drive, with_app
 from kairos_mcp.cli.settings import parse_limits
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.routes import RouteName
+from kairos_mcp.core.limits import Limits, set_limits_to_json
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.views.run_report import RunReport
 
-PAUSE_WAIT_S = 5  # what is under way ends first
+EXIT_CODES = "Exit codes are those of `run`."
 
 
-def resume(run: Run, *, principal: Principal = None, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Go on with a run that was paused, or whose process died.
+def make_command(form: type[RunOperation], how: Command) -> Callable[..., int]:
+    """Return the command of an operation: its fields are required arguments, or options; limits are options."""
+    options = {field.name: field for field in fields_of(form)}
 
-    Exit codes are those of `run`.
-    """
-    target = find_target_to_drive(flags, run, principal)
+    def command(run: str, *, principal: str | None = None, as_json: bool = False, flags: Flags, **typed: Any) -> int:
+        values = {name: _read_value(options[name], value) for name, value in typed.items()}
+        target = (find_target_to_drive if how.follows else find_target)(flags, run, principal)
+        operation, run_id, caller = form(run=target.run_id, **values), target.run_id, target.caller
 
-    async def begin(app: App) -> str:
-        await app.control.resume(target.run_id, target.caller)
-        return target.run_id
+        async def act(app: App) -> str:
+            await operation.do(app, caller)
+            await app.control.drive(run_id)
+            return run_id
 
-    report = follow_run(target.settings, begin, quiet=as_json, caller=target.caller)
-    return print_ending(report, flags, as_json=as_json)
+        async def act_and_look(app: App) -> RunReport:
+            await operation.do(app, caller)
+            if how.until is not None:
+                await app.runs.wait([run_id], until=how.until, wait_s=how.wait_s, caller=caller)
+            return await app.runs.report(run_id, caller, full=False)
+
+        if how.follows:
+            report = follow_run(target.settings, act, quiet=as_json, caller=caller)
+            return print_ending(report, flags, as_json=as_json)
+        report = with_app(target.settings, act_and_look)
+        emit(report.as_json(), _lines(report, operation, flags), as_json=as_json)
+        return COMPLETED if how.ends_as in (None, report.status) else FAILED
+
+    own = (inspect.Parameter(name, _BY_NAME, **_typer_option(field)) for name, field in options.items())
+    shared = inspect.signature(_shared_options, eval_str=True).parameters
+    command.__signature__ = inspect.Signature([shared["run"], *own, *list(shared.values())[1:]])  # type: ignore[attr-defined]  # typer reads it
+    command.__doc__ = "\n\n".join([describe(form), *([EXIT_CODES] if how.follows else [])])
+    return command
 
 
-def pause(run: Run, *, principal: Principal = None, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Pause a run: what is under way ends, and nothing new begins until it is resumed."""
-    target = find_target(flags, run, principal)
-
-    async def pause_and_look(app: App) -> RunReport:
-        await app.control.pause(target.run_id, target.caller)
-        await app.runs.wait([target.run_id], until="attention", wait_s=PAUSE_WAIT_S, caller=target.caller)
-        return await app.runs.report(target.run_id, target.caller, full=False)
-
-    report = with_app(target.settings, pause_and_look)
-    emit(report.as_json(), _paused_lines(report, flags), as_json=as_json)
-    return COMPLETED
+def _shared_options(run: Run, *, principal: Principal = None, as_json: AsJson = False, flags: AllFlags) -> None:
+    """The options that all of these commands have, before and after those of their own."""
 
 
-def extend(
-    run: Run,
-    *,
-    limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="How much more, as rounds=5; repeatable.")
-    ] = None,
-    principal: Principal = None,
-    as_json: AsJson = False,
-    flags: AllFlags,
-) -> int:
-    """Add to the limits of a run that has not ended."""
-    more = parse_limits(tuple(limit or ()))
-    if not limit:
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
+
+def _typer_option(field: OperationField) -> Mapping[str, Any]:
+    """Return the annotation of a field's option, and its default if it has one."""
+    help_ = field.argument.help
+    if field.type is Limits:
+        repeated = typer.Option("--limit", metavar="KEY=VALUE", help=help_)
+        return {"annotation": Annotated[list[str] | None, repeated], "default": None}
+    if field.is_required:
+        return {"annotation": Annotated[field.type, typer.Argument(metavar=field.name.upper(), help=help_)]}
+    return {"annotation": Annotated[field.type, typer.Option(help=help_)], "default": field.default}
+
+
+def _read_value(field: OperationField, typed: Any) -> Any:
+    """Return the value of a field as it was typed. Raises BadArguments."""
+    if field.type is not Limits:
+        return typed
+    if not typed:
         raise BadArguments("Which limit, and how much more?", "As --limit rounds=5.")
-    target = find_target(flags, run, principal)
-
-    async def extend_and_look(app: App) -> RunReport:
-        await app.control.extend(target.run_id, more, target.caller)
-        return await app.runs.report(target.run_id, target.caller, full=False)
-
-    report = with_app(target.settings, extend_and_look)
-    names = [text.partition("=")[0] for text in limit]
-    emit(report.as_json(), _extended_lines(report, names), as_json=as_json)
-    return COMPLETED
+    return parse_limits(tuple(typed))
 
 
-def reroute(
-    run: Run,
-    route: Annotated[RouteName, typer.Argument(metavar="ROUTE", help="Where its completions come from, from now on.")],
-    *,
-    principal: Principal = None,
-    as_json: AsJson = False,
-    flags: AllFlags,
-) -> int:
-    """Change where a run's completions come from, and go on with it.
-
-    Exit codes are those of `run`.
-    """
-    target = find_target_to_drive(flags, run, principal)
-
-    async def begin(app: App) -> str:
-        await app.control.reroute(target.run_id, route, target.caller)
-        await app.control.drive(target.run_id)
-        return target.run_id
-
-    report = follow_run(target.settings, begin, quiet=as_json, caller=target.caller)
-    return print_ending(report, flags, as_json=as_json)
+def _lines(report: RunReport, operation: RunOperation, flags: Flags) -> Iterator[str]:
+    is_paused = report.status == "paused"
+    match operation.kind.name:
+        case "pause" if is_paused:
+            yield f"run {report.run_id} is paused; it goes on with"
+            yield f"  {shell_command(flags, 'resume', report.run_id)}"
+        case "pause":
+            yield f"run {report.run_id} is {report.status}; it pauses as soon as what is under way has ended"
+        case "extend" if is_paused:
+            yield f"stored for run {report.run_id}, which is paused; it counts once the run goes on"
+        case "extend":
+            assert isinstance(operation, Extend)
+            names = [name for name in set_limits_to_json(operation.limits) if report.remaining[name] is not None]
+            left = ", ".join(f"{report.remaining[name]:,g} {name}" for name in names)
+            yield f"run {report.run_id} is {report.status}, with {left} left"
+        case _:
+            yield f"run {report.run_id} is {report.status}"
 
 
-def cancel(run: Run, *, principal: Principal = None, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Cancel a run; what it did is kept."""
-    target = find_target(flags, run, principal)
-    run_id, caller = target.run_id, target.caller
-
-    async def cancel_and_wait(app: App) -> RunReport:
-        await app.control.cancel(run_id, caller)
-        await app.runs.wait([run_id], until="done", wait_s=30, caller=caller)
-        return await app.runs.report(run_id, caller)
-
-    report = with_app(target.settings, cancel_and_wait)
-    emit(report.as_json(), [f"run {run_id} is {report.status}"], as_json=as_json)
-    return COMPLETED if report.status == "cancelled" else FAILED
-
-
-def _paused_lines(report: RunReport, flags: Flags) -> Iterator[str]:
-    if report.status == "paused":
-        yield f"run {report.run_id} is paused; it goes on with"
-        yield f"  {shell_command(flags, 'resume', report.run_id)}"
-    else:
-        yield f"run {report.run_id} is {report.status}; it pauses as soon as what is under way has ended"
-
-
-def _extended_lines(report: RunReport, names: list[str]) -> Iterator[str]:
-    if report.status == "paused":
-        yield f"stored for run {report.run_id}, which is paused; it counts once the run goes on"
-        return
-    left = ", ".join(f"{report.remaining[name]:,g} {name}" for name in names if report.remaining[name] is not None)
-    yield f"run {report.run_id} is {report.status}, with {left} left"
+COMMANDS = {
+    form.kind.name: make_command(form, form.kind.command)
+    for form in CONTROL_OPERATIONS
+    if isinstance(form.kind.command, Command)
+}

@@ -15,6 +15,11 @@ from kairos_mcp.core.steps import DialectName
 RouteName = Literal["auto", "provider", "sampling", "caller", "scripted"]
 """What a run may ask for, in the order in which arguments and settings list it."""
 AUTO: RouteName = "auto"
+ROUTE_TEXT = (
+    "Who completes: `provider` (the model that this server is configured with), `sampling` (the model of your host), "
+    "`caller` (you, by run_continue), `scripted` (a file of answers). "
+    "`auto` takes the first that is there of scripted, provider, sampling and caller."
+)
 Answerer = Literal["server", "client", "caller"]
 SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
 

@@ -21,13 +21,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp import __version__
+from kairos_mcp.app.operations.starts import own_route
 from kairos_mcp.core import errors
 from kairos_mcp.core.decision_rights import person_on_page
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 from kairos_mcp.core.limits import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.page.acts import own_route, parse_act
+from kairos_mcp.page.acts import carry_out, parse_act
 from kairos_mcp.page.files import SHELL, compressed_files
 from kairos_mcp.page.guard import BODY_BYTES, CODE_USED, Guard, Sessions, error_response
 from kairos_mcp.page.live import Live
@@ -160,7 +161,7 @@ class Page:
         return StreamingResponse(line, headers=headers, media_type="text/event-stream")
 
     async def _act(self, app: App, request: Request) -> JsonObject:
-        done = await parse_act(await _read_body(request)).carry_out(app)
+        done = await carry_out(parse_act(await _read_body(request)), app)
         if done.moves and done.run_id is not None:
             task = asyncio.create_task(_drive(app, done.run_id))
             self._driving.add(task)

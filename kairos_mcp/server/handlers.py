@@ -16,6 +16,7 @@ from kairos_mcp.store.queries import RunRow
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
     from kairos_mcp.server.arguments import ooda, planner, runs
+    from kairos_mcp.server.arguments.run_control import RunControl
 
 Result = wire.CallToolResult | wire.InputRequiredResult | dict[str, Any]
 """A call's result, or of a client that takes tasks, the task (server/tasks.py)."""
@@ -152,26 +153,11 @@ async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     return await report_when_at_rest(call, arguments.run_id, arguments.wait, answered=answered)
 
 
-async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.CallToolResult:
-    if arguments.action == "settle":
-        assert arguments.key is not None
-        assert arguments.settlement is not None
-        await call.app.answers.settle(
-            arguments.run_id, arguments.key, arguments.settlement, call.caller, digest=arguments.digest
-        )
-    elif arguments.limits is not None:
-        await call.app.control.extend(arguments.run_id, arguments.limits, call.caller)
-    elif arguments.route is not None:
-        await call.app.control.reroute(arguments.run_id, arguments.route, call.caller)
-    elif arguments.action == "pause":
-        await call.app.control.pause(arguments.run_id, call.caller)
-    elif arguments.action == "cancel":
-        await call.app.control.cancel(arguments.run_id, call.caller)
-    else:
-        await call.app.control.request(arguments.run_id, "resume", call.caller)
-    # Who pauses a run, or extends it, has its requests, and does not answer them next.
-    shows_items = arguments.action not in ("pause", "extend")
-    return results.run_result(await call.app.runs.report(arguments.run_id, call.caller, full=shows_items), steered=True)
+async def run_control(call: ServerCall, arguments: RunControl) -> wire.CallToolResult:
+    operation = arguments.operation()
+    await operation.do(call.app, call.caller)
+    report = await call.app.runs.report(arguments.run_id, call.caller, full=operation.kind.shows_items)
+    return results.run_result(report, steered=True)
 
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:

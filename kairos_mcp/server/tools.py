@@ -19,6 +19,7 @@ from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
 from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.arguments.base import Arguments
+from kairos_mcp.server.arguments.run_control import RUN_CONTROL_ARGUMENTS, summarize_actions
 from kairos_mcp.server.validation import listed_schema
 
 if TYPE_CHECKING:
@@ -223,9 +224,9 @@ TOOLS = (
     ServerTool(
         "run_control",
         "Steer a run",
-        "Pause, resume, cancel, extend or reroute a run; settle a call.",
+        summarize_actions(),
         "idempotent",
-        runs.RunControl,
+        RUN_CONTROL_ARGUMENTS,
         handlers.run_control,
         RUN_RESULT,
     ),

@@ -3821,10 +3821,10 @@ ON_THE_PAGE = (
         quick=True,
     ),
     Guard(
-        "Decide.change", without("digest=self.digest"), ON_PAGE + "an_approval_is_of_what_was_shown_and_the_run_goes_on"
+        "Approve.do", without("digest=self.digest"), ON_PAGE + "an_approval_is_of_what_was_shown_and_the_run_goes_on"
     ),
     Guard(
-        "Decide.change",
+        "Approve.do",
         never("... and self.name != asked.tool"),
         ON_PAGE + "what_can_t_be_undone_is_approved_by_its_name",
     ),

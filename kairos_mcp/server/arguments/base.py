@@ -25,11 +25,6 @@ DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
 
 IN_LISTING = "listed"  # the key of a schema under which the text is that the listing has for its description
 WAIT_TEXT = "Seconds to wait for the run before this call returns; the run goes on all the same. Default: 45."
-ROUTE_TEXT = (
-    "Who completes: `provider` (the model that this server is configured with), `sampling` (the model of your host), "
-    "`caller` (you, by run_continue), `scripted` (a file of answers). "
-    "`auto` takes the first that is there of scripted, provider, sampling and caller."
-)
 
 CURSOR_TEXT = "The `cursor` of the result before, for its next page."
 WORKSPACE_TEXT = "One of the configured folders, by its path, or by its name if no other has it. Default: the first."

@@ -9,11 +9,10 @@ from pydantic import Field
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.routes import RouteName
+from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
-    ROUTE_TEXT,
     WAIT_TEXT,
     WORKSPACE_TEXT,
     Arguments,

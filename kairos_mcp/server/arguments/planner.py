@@ -10,12 +10,11 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import CALLER_SOURCE, JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.core.routes import RouteName
+from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     KEY_TEXT,
     LONG_TEXT_CHARS,
-    ROUTE_TEXT,
     WAIT_TEXT,
     WORKSPACE_TEXT,
     Arguments,

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.decision_rights import Settlement
-from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.run_spec import CallRequest
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
-    ROUTE_TEXT,
     WAIT_TEXT,
     Arguments,
-    LimitsArgument,
     Name,
     RunId,
     Wait,
@@ -115,49 +110,6 @@ class RunContinue(Arguments):
     @property
     def wait(self) -> float:
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
-
-
-class RunControl(Arguments):
-    run_id: RunId = Field(description="The id of the run.", json_schema_extra=in_listing(""))
-    action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"] = Field(
-        description="`pause` it after the steps under way; `resume` it; `cancel` it for good; `extend` its limits; "
-        "`reroute` it to another source of completions; `settle` a call whose outcome is unknown after a crash.",
-        json_schema_extra=in_listing(""),
-    )
-    limits: LimitsArgument | None = Field(
-        None,
-        description="With `extend`: how much is added to the run's limits.",
-        json_schema_extra=in_listing("For extend: added"),
-    )
-    route: RouteName | None = Field(
-        None, description=f"With `reroute`: the new route. {ROUTE_TEXT}", json_schema_extra=in_listing("For reroute")
-    )
-    key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(
-        None,
-        description="With `settle`: the key of the waiting item, which ends in `/settle`.",
-        json_schema_extra=in_listing("For settle"),
-    )
-    settlement: Settlement | None = Field(
-        None,
-        description="With `settle`: make the call again (`reattempt`), or take it as carried out (`already_done`).",
-        json_schema_extra=in_listing("For settle"),
-    )
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(
-        None,
-        description="With `settle`: the digest of the waiting item.",
-        json_schema_extra=in_listing("For settle: the item's"),
-    )
-
-    @model_validator(mode="after")
-    def _check_action(self) -> Self:
-        if (self.action == "extend") != (self.limits not in (None, UNLIMITED)):
-            raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
-        if (self.action == "reroute") != (self.route is not None):
-            raise PydanticCustomError("needs", "`route` is for reroute, which needs it")
-        for name in ("key", "settlement", "digest"):
-            if (self.action == "settle") != (getattr(self, name) is not None):
-                raise PydanticCustomError("needs", f"`{name}` is for settle, which needs it")
-        return self
 
 
 class RunTrace(Arguments):
