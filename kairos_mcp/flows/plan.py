@@ -54,7 +54,7 @@ def make_plan(team: TeamInput) -> Flow[MadePlan | PhaseFailure]:
     """Return the plan that was given, else the planner's; a failure where no planner could be asked."""
     if team.plan is not None:
         return MadePlan(team.plan)
-    answer = yield from _ask("plan", team, team.plan_conversation())
+    answer = yield from ask_planner("plan", team, team.plan_conversation())
     if isinstance(answer, Plan):
         return MadePlan(answer)
     if answer.status != "parse_error":
@@ -63,23 +63,17 @@ def make_plan(team: TeamInput) -> Flow[MadePlan | PhaseFailure]:
     return MadePlan(single_task(team), (note,))
 
 
-def replace_tasks(team: TeamInput, results: str, failed: str, earlier: EarlierTasks) -> Flow[Plan | PhaseFailure]:
-    """Ask the planner for tasks in place of those that failed, and of those that were held back because of them.
-
-    `results`, `failed`: what the `earlier` tasks came to, in words.
-    """
-    return (yield from _ask("replan-1", team, team.replan_conversation(results, failed), earlier))
-
-
 def single_task(team: TeamInput) -> Plan:
     """Return the plan that does not split the goal: one task, of the agent for everything else."""
     agent = GENERAL if GENERAL in team.agents else next(iter(team.agents))
     return Plan("", "single_task", (PlannedTask("task-1", agent, team.goal),))
 
 
-def _ask(
+def ask_planner(
     name: str, team: TeamInput, conversation: Conversation, earlier: EarlierTasks = NO_TASKS
 ) -> Flow[Plan | PhaseFailure]:
+    """Ask the planner for a plan; with `earlier` tasks, for tasks in place of those that failed, and of those that were
+    held back because of them."""
     parse = partial(_parse, agents=team.agent_tools, earlier=earlier, max_tasks=team.max_tasks)
     schema = plan_schema(0 if earlier else 1, team.agent_tools if team.lists_names else None, team.max_tasks)
     form = AnswerForm(schema, MAX_TOKENS, parse, max_repairs=MAX_REPAIRS)

@@ -373,7 +373,7 @@ def _split_conversation(
     turns = list(_group_by_turn(messages[goal + 1 :]))
     max_bytes = min(usage.context_tokens, conversation.size // 3)
     tail: list[Message] = []
-    while turns and (not tail or _total_bytes([*turns[-1], *tail]) <= max_bytes):
+    while turns and (not tail or sum(len(message.encode()) for message in (*turns[-1], *tail)) <= max_bytes):
         tail = [*turns.pop(), *tail]
     middle = [*messages[len(head) : goal], *(message for turn in turns for message in turn)]
     return [*head, planner_input.goal], middle, tail
@@ -389,10 +389,6 @@ def _group_by_turn(messages: Iterable[Message]) -> Iterator[list[Message]]:
         group.append(message)
     if group:
         yield group
-
-
-def _total_bytes(messages: Iterable[Message]) -> int:
-    return sum(len(message.encode()) for message in messages)
 
 
 def _shrink_results(conversation: Conversation, older: int, prompts: Prompts) -> Iterator[Message]:

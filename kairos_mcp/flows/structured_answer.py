@@ -174,23 +174,6 @@ class ReadingTools(Protocol):
     def execute_calls(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]: ...
 
 
-@dataclass(slots=True)
-class _RepairCounter:
-    """Counts the repairs of an answer. One that was cut off at its length limit is repaired once."""
-
-    name: str
-    most: int
-    count: int = 0
-    had_cut_off: bool = False
-
-    def next_name(self, *, is_cut_off: bool) -> str | None:
-        """Count one more repair and return its step's name, or None where no further one is allowed."""
-        if self.count == self.most or (is_cut_off and self.had_cut_off):
-            return None
-        self.count, self.had_cut_off = self.count + 1, self.had_cut_off or is_cut_off
-        return f"{self.name}/repair-{self.count}"
-
-
 def request_answer(
     name: str,
     conversation: Conversation,
@@ -199,12 +182,13 @@ def request_answer(
     prompts: Prompts,
     reading_tools: ReadingTools | None = None,
 ) -> Flow[DecodedAnswer[T] | PhaseFailure]:
-    """Ask the model until it gives an answer of this form, or can't be asked any more.
+    """Ask the model until it gives an answer of this form, or can't be asked any more: one that was cut off at its
+    length limit is repaired once.
 
     Steps: `NAME`, `NAME/repair-N`, and `NAME/turn-N` after each turn that only called tools; `reading_tools` names the
     calls.
     """
-    repairs, turns = _RepairCounter(name, form.max_repairs), count(2)
+    repairs, was_cut_off, turns = 0, False, count(2)
     step, purpose = name, _PHASE
     predecessor: Predecessor | None = None
     while True:
@@ -234,16 +218,16 @@ def request_answer(
             return DecodedAnswer(form.parse(_decode_object(turn)), step)
         except Undecodable as error:
             reason = error.reason
-        repair = repairs.next_name(is_cut_off=is_cut_off)
-        if repair is None:
+        if repairs == form.max_repairs or (is_cut_off and was_cut_off):
             return PhaseFailure("parse_error", reason)
+        repairs, was_cut_off = repairs + 1, was_cut_off or is_cut_off
         if is_cut_off:
             prompt = render_prompt(repair_prompts.cut_off, tokens=form.max_tokens)
         else:
             problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
             prompt = render_prompt(repair_prompts.repair, problems=problems)
         conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
-        step, purpose, predecessor = repair, _REPAIR, None
+        step, purpose, predecessor = f"{name}/repair-{repairs}", _REPAIR, None
 
 
 _WHY_NOT_SHORTENED = "Nothing was shortened: what this step shows is made for it, and needed whole."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome, StopName,
 from kairos_mcp.core.plan import Plan, PlannedTask
 from kairos_mcp.core.steps import Branch, CallTool, Failure, Flow, Gather, RequestCompletion
 from kairos_mcp.core.text import count_of, truncate
-from kairos_mcp.flows.plan import make_plan, replace_tasks
+from kairos_mcp.flows.plan import ask_planner, make_plan
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import quote_model_text, render_prompt
 from kairos_mcp.flows.structured_answer import PhaseFailure
@@ -171,7 +172,11 @@ def team(given: TeamInput, state: TeamState) -> Flow[Outcome]:
         (task,) = state.tasks
         answer, done = task.text if task.is_said else None, task.text or task.left_open
     else:
-        answer, done = (yield from _synthesize(given, state)), _list_results(state)
+        answer = yield from _synthesize(given, state)
+        done = "\n".join(
+            f"- {task.task.id} ({task.status}): {truncate(task.text or task.left_open, FOUND_CHARS)}"
+            for task in state.tasks
+        )
     output = {"answer": done if answer is None else answer, "tasks": [task.as_output() for task in state.tasks]}
     record = done if answer is None else None
     return make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes), record=record)
@@ -192,7 +197,7 @@ def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
     """Run tasks as soon as those that they depend on have ended."""
     here = {task.task.id: task.path for task in tasks}
     yield from Gather(
-        {task.path: Branch(_starter(given, task), UNLIMITED, about=task.task.description) for task in tasks},
+        {task.path: Branch(partial(_run_task, given, task), UNLIMITED, about=task.task.description) for task in tasks},
         {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
         given.max_parallel,
         _watch_answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,
@@ -221,13 +226,11 @@ def _watch_answer_needs(given: TeamInput, tasks: Sequence[TaskState]) -> Callabl
     return find_needs
 
 
-def _starter(given: TeamInput, task: TaskState) -> Callable[[Mapping[str, Any]], Flow[None]]:
-    """Return what begins the task once those before it have ended: its prompt is made of what they found."""
-    return lambda _ended: _run_task(given, task)
+def _run_task(given: TeamInput, task: TaskState, _ended: Mapping[str, Any]) -> Flow[None]:
+    """Run the task's loop, by another agent once more where the first one's failed.
 
-
-def _run_task(given: TeamInput, task: TaskState) -> Flow[None]:
-    """Run the task's loop, by another agent once more where the first one's failed."""
+    It begins once the tasks before it have ended: its prompt is made of what they found.
+    """
     failed = next((before for before in task.before if not before.is_good), None)
     if failed is not None and task.task.on_failed_dependency == "skip":
         task.skipped_for = failed.task.id
@@ -245,12 +248,10 @@ def _run_task(given: TeamInput, task: TaskState) -> Flow[None]:
         another = given.next_agent(task.task)
         if attempt.status != "failed" or attempt.problem is not None or number == TRIES or another is None:
             return
-        earlier = f"The agent {agent} tried it before: {attempt.left_open}." + _quote_attempt(given, attempt)
+        earlier = f"The agent {agent} tried it before: {attempt.left_open}."
+        if attempt.text:
+            earlier += f"\n\n{quote_model_text(given.loop.prompts.quoted, attempt.text)}"
         agent = another
-
-
-def _quote_attempt(given: TeamInput, attempt: TaskTry) -> str:
-    return f"\n\n{quote_model_text(given.loop.prompts.quoted, attempt.text)}" if attempt.text else ""
 
 
 def _watch(loop: Flow[Outcome], attempt: TaskTry, path: str) -> Flow[None]:
@@ -308,7 +309,7 @@ def _replace_failed(given: TeamInput, state: TeamState) -> Generator[Any, Any, l
     results = "\n\n".join(_describe(given, task, SHOWN_CHARS) for task in state.tasks if task.is_good)
     reasons = "\n".join(f"- {task.task.id}: {task.task.description}\n  {task.left_open}" for task in failed)
     earlier = {task.task.id: task.is_good for task in state.tasks}
-    made = yield from replace_tasks(given, results, reasons, earlier)
+    made = yield from ask_planner("replan-1", given, given.replan_conversation(results, reasons), earlier)
     match made:
         case Plan(tasks=(_, *_)):
             state.notes.append(
@@ -344,14 +345,6 @@ def _synthesize(given: TeamInput, state: TeamState) -> Flow[str | None]:
             why = f" ({other.code}: {other.message})" if isinstance(other, Failure) else ""
             state.notes.append(f"No model wrote the answer{why}: it lists what each task came to.")
             return None
-
-
-def _list_results(state: TeamState) -> str:
-    """List what each task came to, without a model."""
-    return "\n".join(
-        f"- {task.task.id} ({task.status}): {truncate(task.text or task.left_open, FOUND_CHARS)}"
-        for task in state.tasks
-    )
 
 
 def _describe(given: TeamInput, task: TaskState, most: int) -> str:

@@ -146,18 +146,14 @@ def _group_calls(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolC
     groups: list[list[ToolCall]] = []
     after_read = False
     for call in calls:
-        reads = _only_reads(call, offered)
+        spec = offered.find(call.name)
+        reads = spec is not None and spec.effect == "read"
         if reads and after_read:
             groups[-1].append(call)
         else:
             groups.append([call])
         after_read = reads
     return groups
-
-
-def _only_reads(call: ToolCall, offered: ToolSet) -> bool:
-    spec = offered.find(call.name)
-    return spec is not None and spec.effect == "read"
 
 
 def _call_of_turn(call: ToolCall) -> CallTool:

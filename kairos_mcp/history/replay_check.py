@@ -227,7 +227,8 @@ def _likely_requests(
     with each other part of the request as it is now, as the spec has it, or left out."""
     answers = {each.path: each.answer for each in recording.entries if each.answer is not None}
     kinds = {each.path: each.kind for each in recording.entries}
-    before = [each for each in list_entries(planner_input, answers, kinds) if _is_before(each.path, entry.path)]
+    entries, here = list_entries(planner_input, answers, kinds), sort_key(entry.path)
+    before = [each for each in entries if each.path is None or sort_key(turn_of(each.path)[0]) < here]
     system = [Message("system", planner_input.system)] if planner_input.system else []
     talks = (Conversation([*system, *(each.message for each in before)]), step.conversation)
     tools = (step.tools, planner_input.tools, ToolSet())
@@ -237,10 +238,6 @@ def _likely_requests(
     ):
         kind = entry.kind  # as recorded: a wrong one makes a digest that fits nothing
         yield RequestCompletion(step.name, kind, talk, offered, schema, most, reminder)  # type: ignore[arg-type]  # above
-
-
-def _is_before(path: str | None, other: str) -> bool:
-    return path is None or sort_key(turn_of(path)[0]) < sort_key(other)
 
 
 def _shown_step(step: RequestCompletion) -> JsonObject:

@@ -105,7 +105,9 @@ def parse_completion(value: object, path: str) -> Completion:
         make_tool_call(call_path(path, n), call.name, call.arguments)
         for n, call in enumerate(answer.tool_calls or (), 1)
     )
-    return Completion(answer.content or "", calls, answer.finish, _to_usage(answer.usage))
+    used = answer.usage
+    usage = None if used is None else Usage(used.input_tokens, used.output_tokens, used.cached_tokens or 0)
+    return Completion(answer.content or "", calls, answer.finish, usage)
 
 
 def parse_caller_completion(value: object, path: str) -> Completion:
@@ -149,13 +151,8 @@ def parse_approval_decision(value: object, key: str, who: Actor) -> Decision:
     return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
 
 
-def _to_usage(usage: _UsageModel | None) -> Usage | None:
-    if usage is None:
-        return None
-    return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
-
-
 def _parse_answer(shape: type[_AnyAnswerModel], value: object, kind: str) -> _AnyAnswerModel:
+    """Parse an answer. Raises BadArguments: what is wrong and what is valid, without repeating what was sent."""
     if not isinstance(value, dict):
         raise BadArguments(f"The {kind} answer must be an object.", _valid_answer(shape))
     if (reason := find_unfit_value(value)) is not None:
@@ -163,15 +160,10 @@ def _parse_answer(shape: type[_AnyAnswerModel], value: object, kind: str) -> _An
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        raise _invalid_answer(shape, kind, error) from None
-
-
-def _invalid_answer(shape: type[_AnswerModel], kind: str, error: ValidationError) -> BadArguments:
-    """Say what is wrong and what is valid, without repeating what was sent."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
     texts = "; ".join(f"{_format_location(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
     leaf = UsageInvalid if all(problem["loc"][:1] == ("usage",) for problem in problems) else BadArguments
-    return leaf(f"The {kind} answer does not fit: {texts}.", _valid_answer(shape))
+    raise leaf(f"The {kind} answer does not fit: {texts}.", _valid_answer(shape))
 
 
 def _valid_answer(shape: type[_AnswerModel]) -> str:

@@ -81,7 +81,8 @@ def parse_sampling_reply(
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
     model_name = "".join(char for char in reply.model[:MAX_MODEL_CHARS] if char.isprintable()) or None
     content, calls = _parse_blocks(blocks, path)
-    answer = Completion(content, calls, _parse_finish(reply.stop_reason), model=model_name)
+    finish = FINISHES.get((reply.stop_reason or "").replace("_", "").lower())
+    answer = Completion(content, calls, finish, model=model_name)
     if (reason := find_unfit_value([content, [[call.name, call.arguments] for call in calls]])) is not None:
         return Completion(unreadable=reason)
     if answer.tool_calls and answer.finish == "stop":
@@ -89,10 +90,6 @@ def parse_sampling_reply(
     if dialect == "native" and answer.finish == "tool_calls" and not answer.tool_calls:
         return replace(answer, unreadable=f"it ends with {reply.stop_reason!r} and calls no tool")
     return answer if dialect == "native" else dialects.decode_text_reply(answer, step, path)
-
-
-def _parse_finish(stop_reason: str | None) -> Finish | None:
-    return FINISHES.get((stop_reason or "").replace("_", "").lower())
 
 
 def _parse_blocks(blocks: Sequence[Any], path: str) -> tuple[str, tuple[ToolCall, ...]]:
@@ -112,7 +109,8 @@ def _encode_messages(encoded: EncodedRequest) -> list[wire.SamplingMessage]:
     results: list[wire.SamplingMessageContentBlock] = []
     for message in encoded.messages:
         if message.role == "tool":
-            results.append(_encode_result(message))
+            shown: list[wire.ContentBlock] = [wire.TextContent(text=message.content)]
+            results.append(wire.ToolResultContent(tool_use_id=message.tool_call_id or "", content=shown))
             continue
         if results:
             messages.append(wire.SamplingMessage(role="user", content=results))
@@ -121,11 +119,6 @@ def _encode_messages(encoded: EncodedRequest) -> list[wire.SamplingMessage]:
     if results:
         messages.append(wire.SamplingMessage(role="user", content=results))
     return messages
-
-
-def _encode_result(message: Message) -> wire.ToolResultContent:
-    shown: list[wire.ContentBlock] = [wire.TextContent(text=message.content)]
-    return wire.ToolResultContent(tool_use_id=message.tool_call_id or "", content=shown)
 
 
 def _encode_turn(message: Message) -> wire.SamplingMessage:

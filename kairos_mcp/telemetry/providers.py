@@ -78,15 +78,15 @@ class Providers:
 
     def flush(self, *, with_metrics: bool) -> None:
         """Send what was not sent yet; blocks for FLUSH_S seconds at most."""
-        readers = self._readers if with_metrics else ()
-        sending = threading.Thread(target=self._send_all, args=(readers,), name="kairos-telemetry", daemon=True)
+
+        def send_all() -> None:
+            self.traces.force_flush()
+            for reader in self._readers if with_metrics else ():
+                reader.force_flush()  # not that of Prometheus, which would keep what it collects for its next page
+
+        sending = threading.Thread(target=send_all, name="kairos-telemetry", daemon=True)
         sending.start()
         sending.join(FLUSH_S)
-
-    def _send_all(self, readers: Sequence[MetricReader]) -> None:
-        self.traces.force_flush()
-        for reader in readers:  # that of Prometheus would keep what it collects for its next page
-            reader.force_flush()
 
 
 @cache

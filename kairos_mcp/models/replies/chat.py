@@ -54,10 +54,11 @@ def repair_chat(reply: JsonObject, exchange: Exchange) -> JsonObject:
         **({"tool_calls": calls} if calls else {}),
     }
     finish = _read_finish(choice, exchange, has_calls=bool(calls))
+    created = reply.get("created")
     return {
         "id": _text(reply.get("id")) or "reply",
         "object": "chat.completion",
-        "created": created if _is_time(created := reply.get("created")) else 0,
+        "created": created if isinstance(created, int) and 0 <= created < LATEST_TIME else 0,
         "model": _text(reply.get("model")),
         "choices": [{"index": 0, "message": repaired, "finish_reason": finish, "logprobs": None}],
         **_plain_usage(exchange.usage),
@@ -252,10 +253,6 @@ def _arguments_text(given: object, exchange: Exchange) -> str:
 def _read_finish(choice: JsonObject, exchange: Exchange, *, has_calls: bool) -> str:
     meaning = take_finish(exchange, choice.get("finish_reason") or choice.get("stop_reason"))
     return _FINISH_WORDS.get(str(meaning), "tool_calls" if has_calls else "stop")
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value < LATEST_TIME
 
 
 def _text(value: object) -> str:

@@ -84,7 +84,7 @@ def read_error(body: object, status: int | None = None) -> ErrorWords:
         return ErrorWords(words, status, _find_kind(status, (), words), _wait_in_words(words), page is not None)
     parts = list(_walk(body))
     words = _collapse("; ".join(dict.fromkeys(_words_of(parts))))
-    names = [_plain(name) for name in _identifiers(parts)]
+    names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in _identifiers(parts)]
     stated = status if status is not None and status != 200 else _find_status(names)
     wait = next(_waits_of(parts), None)
     return ErrorWords(words, stated, _find_kind(stated, names, words), _wait_in_words(words) if wait is None else wait)
@@ -197,10 +197,6 @@ def _page_words(text: str) -> str | None:
         return None
     title = re.search(r"<(title|h1)[^>]{0,200}>([^<]{1,300})<", start, re.IGNORECASE)
     return title[2].strip() if title else "a page for a browser"
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _collapse(words: str) -> str:
