@@ -68,9 +68,9 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
-    def add_callback(self, callback: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` (from another thread) when the signal is set; at once if it is set already."""
         self._callbacks.append(callback)
         if self.is_set:

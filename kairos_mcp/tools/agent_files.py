@@ -136,7 +136,10 @@ def read_claude_agents(workspace: Workspace, registry: ToolRegistry, may_read: C
             if not may_read(path):
                 raise BadArguments("A rule of the gate keeps it from being read.", "Change the rule, or leave it.")
             values, prompt = _parse_claude_file(workspace.read_start(path, AGENT_BYTES + 1)[0])
-            name = CLAUDE_PREFIX + _name_of(values)
+            own_name = _text_of(values, "name")
+            if not _NAME.fullmatch(own_name):
+                raise BadArguments("Its name is no single word of up to 64 letters, digits, - and _.", _CURE)
+            name = CLAUDE_PREFIX + own_name
             agent = _make_claude_agent(name, values, prompt, path, registry)
             if name in agents:
                 raise BadArguments(f"{agents[name].origin} has the same name.", "Rename one of them.")
@@ -163,13 +166,6 @@ def _parse_claude_file(content: bytes) -> tuple[Mapping[str, Any], str]:
         return read_front_matter(head), prompt
     except BadArguments:
         return parse_plain_lines(head), prompt  # most descriptions there have a colon in them, which YAML forbids
-
-
-def _name_of(values: Mapping[str, Any]) -> str:
-    name = _text_of(values, "name")
-    if not _NAME.fullmatch(name):
-        raise BadArguments("Its name is no single word of up to 64 letters, digits, - and _.", _CURE)
-    return name
 
 
 def _make_claude_agent(name: str, values: Mapping[str, Any], prompt: str, path: str, registry: ToolRegistry) -> Agent:

@@ -133,7 +133,8 @@ class _ServerReader:
                 self.notes.append("its url holds a secret in plain text; better: a header, as env:NAME")
             return ServerSetting(self.name, url=url, headers=self._read_pairs(entry, "headers"))
         command, args = entry.get("command"), entry.get("args", [])
-        if not isinstance(command, str) or not command or not _is_texts(args):
+        are_texts = isinstance(args, list) and all(isinstance(part, str) for part in (command, *args))
+        if not are_texts or not command:
             self.notes.append("not taken: it has neither a command with a list of texts, nor a plain url")
             return None
         command_line = tuple(self._translate_text("command", part) for part in (command, *args))
@@ -250,21 +251,14 @@ def _translate_vscode(expression: str, key: str) -> tuple[str, str | None]:
 
 def _choose_name(wanted_name: str, taken: Mapping[str, object]) -> str:
     """Choose a name that tools' names can begin with: letters and digits, with single - or _ between; none twice."""
-    cleaned = "-".join(re.findall(r"[A-Za-z0-9]+", wanted_name)) if not _is_name(wanted_name) else wanted_name
+    is_name = len(wanted_name) <= NAME_CHARS and re.fullmatch(r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*", wanted_name)
+    cleaned = wanted_name if is_name else "-".join(re.findall(r"[A-Za-z0-9]+", wanted_name))
     stem = cleaned[:NAME_CHARS].strip("-_") or "server"
     name, n = stem, 1
     while name in taken:
         n += 1
         name = f"{stem[: NAME_CHARS - len(str(n)) - 1].rstrip('-_')}-{n}"
     return name
-
-
-def _is_name(text: str) -> bool:
-    return len(text) <= NAME_CHARS and re.fullmatch(r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*", text) is not None
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
 _SECRET_NAME = r"(?:^|_)(?:KEY|TOKEN|SECRET|PASS|PAT|CREDENTIALS?)(?:_|$)|(?:PASSWORD|PASSWD|PASSPHRASE)(?:_|$)"

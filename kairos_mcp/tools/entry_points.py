@@ -211,7 +211,12 @@ def _run_async(awaitable: Any, ctx: ToolContext) -> Any:
     async def end() -> Any:
         task = asyncio.ensure_future(awaitable)
         loop = asyncio.get_running_loop()
-        ctx.stop.add_callback(lambda: _cancel_task(loop, task))
+
+        def cancel() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+
+        ctx.stop.add_callback(cancel)
         async with asyncio.timeout_at(ctx.deadline):
             return await task
 
@@ -221,11 +226,6 @@ def _run_async(awaitable: Any, ctx: ToolContext) -> Any:
         raise Timeout("It did not end in time, and was stopped.", "Ask for less at once.") from None
     except asyncio.CancelledError:
         raise Timeout("It was stopped.", "") from None
-
-
-def _cancel_task(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)
 
 
 def _convert_result(value: Any, find_parted: FindParted) -> ToolResult:

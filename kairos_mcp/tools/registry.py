@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
-from kairos_mcp.core.messages import ToolSet, ToolSpec
+from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.text import nearest_names, truncate
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
@@ -268,11 +268,12 @@ class ToolRegistry:
         `cursor` is that of the previous page. Raises BadArguments for another cursor, UnknownTool for an unknown name.
         """
         if names:
-            found = [self._require(name) for name in dict.fromkeys(names)]
-            found_notes = tuple(
-                describe_tool(tool.spec, tool.examples, related_tools(tool.spec, self.specs)) for tool in found
-            )
-            return SearchPage(found_notes, len(found), None, list_categories(self.specs))
+            found: list[JsonObject] = []
+            for name in dict.fromkeys(names):
+                if (tool := self._tools.get(name)) is None:
+                    raise self.unknown_tool(name)
+                found.append(describe_tool(tool.spec, tool.examples, related_tools(tool.spec, self.specs)))
+            return SearchPage(tuple(found), len(found), None, list_categories(self.specs))
         return search_page(self.specs, query, category, cursor, limit)
 
     def _match_glob(self, glob: str) -> list[str]:
@@ -284,12 +285,6 @@ class ToolRegistry:
 
     def _starting(self) -> list[StartingSource]:
         return [part for source in self._sources for part in source.starting()]
-
-    def _require(self, name: str) -> Tool:
-        tool = self._tools.get(name)
-        if tool is None:
-            raise self.unknown_tool(name)
-        return tool
 
     def unknown_tool(self, name: str) -> UnknownTool:
         """Return the error for a name or a glob that matches no tool, with the nearest names."""
@@ -305,12 +300,9 @@ class ToolRegistry:
 
 
 def _is_named(source: StartingSource, unknown: Sequence[str], asked: Sequence[str]) -> bool:
-    own = [glob for glob in asked if _is_glob(glob) and _literal_start(glob).startswith(source.name)]
+    globs = [glob for glob in asked if _is_glob(glob)]
+    own = [glob for glob in globs if re.split(r"[*?[]", glob, maxsplit=1)[0].startswith(source.name)]
     return source.may_match((*unknown, *own))
-
-
-def _literal_start(glob: str) -> str:
-    return re.split(r"[*?[]", glob, maxsplit=1)[0]
 
 
 def _is_glob(name: str) -> bool:

@@ -20,7 +20,7 @@ from kairos_mcp.core.text import decode_text, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
 from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
+from kairos_mcp.tools.files.workspace import Workspace
 
 NAME_CHARS = 64  # agentskills.io, as the description's
 DESCRIPTION_CHARS = 1024
@@ -141,7 +141,10 @@ class SkillFolders:
         found: dict[str, Skill | str] = {}
         is_cut = False
         for workspace in reversed(self._folders):
-            entries, more = _entries(workspace)
+            try:
+                entries, more = workspace.entries(".", MAX_SKILLS)
+            except KairosError:  # it is gone, or may not be read any more
+                continue
             folders = [entry.name for entry in entries if entry.kind == "folder" and not entry.name.startswith(".")]
             skills_here = {
                 name: found_skill for name in folders if (found_skill := _read_skill_head(workspace, name)) is not None
@@ -219,13 +222,6 @@ def _read_skill_head(workspace: Workspace, name: str) -> Skill | str | None:
         return parse_skill(decode_text(workspace.read_start(path, HEAD_BYTES)[0], "replace"), name)
     except KairosError as error:
         return f"{printable_name(name)[:NAME_CHARS]}: {error.message} {error.hint}"
-
-
-def _entries(workspace: Workspace) -> tuple[list[FolderEntry], bool]:
-    try:
-        return workspace.entries(".", MAX_SKILLS)
-    except KairosError:  # it is gone, or may not be read any more
-        return [], False
 
 
 def _main_file(workspace: Workspace, name: str) -> str | None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,22 +36,21 @@ if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationFactory:
-    """Makes tools and servers of approved registrations, and tells whether one is approved at this moment."""
-
-    make_tool: Callable[[HttpDefinition], Tool]
-    make_server: Callable[[ServerSetting], McpServerSource]
-    is_approved: Callable[[DefinitionRow], bool]
-
-
 class RegisteredSource:
-    """The tools and servers that were registered at run time, for runs in one workspace; `update` gives it the rows."""
+    """The tools and servers that were registered at run time, for runs in one workspace; `update` gives it the rows.
+
+    `is_approved`: whether a registration is approved at this moment.
+    """
 
     name = "registered"
 
-    def __init__(self, factory: RegistrationFactory) -> None:
-        self._factory = factory
+    def __init__(
+        self,
+        make_tool: Callable[[HttpDefinition], Tool],
+        make_server: Callable[[ServerSetting], McpServerSource],
+        is_approved: Callable[[DefinitionRow], bool],
+    ) -> None:
+        self._make_tool, self._make_server, self._is_approved = make_tool, make_server, is_approved
         self._rows: tuple[DefinitionRow, ...] = ()
         self._tools: dict[str, Tool] = {}
         self._servers: dict[str, tuple[DefinitionRow, McpServerSource]] = {}
@@ -116,9 +115,9 @@ class RegisteredSource:
 
         proposed = load_proposal(row.body)
         if proposed.kind == "http_tool":
-            self._tools[row.name] = self._guard_tool(row, self._factory.make_tool(proposed.tool))
+            self._tools[row.name] = self._guard_tool(row, self._make_tool(proposed.tool))
         elif row.name not in self._servers:
-            self._servers[row.name] = row, self._factory.make_server(proposed.server)
+            self._servers[row.name] = row, self._make_server(proposed.server)
 
     def _guard_tool(self, row: DefinitionRow, tool: Tool) -> Tool:
         """Return the tool with a check in each call that its registration is still approved.
@@ -129,7 +128,7 @@ class RegisteredSource:
         known = self._guarded.get(id(tool))
         if known is not None and known[0] is tool:
             return known[1]
-        is_approved = self._factory.is_approved
+        is_approved = self._is_approved
 
         def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
             if not is_approved(row):
@@ -181,7 +180,8 @@ class ToolSources:
     def sources(self, workspace: str | None) -> list[ToolSource]:
         """Return the sources for runs in this workspace, servers ordered by name. Starts no server."""
         folder = Path(workspace) if workspace is not None else None
-        return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
+        servers = [self._server_source(setting, folder) for setting in self._settings.servers]
+        return [*servers, *self._package_sources(), self._registered_source(folder)]
 
     def try_servers(self, workspace: str | None, within_s: float) -> list[ServerTrial]:
         """Start each approved server once more, side by side, to see whether it lists its tools; blocks. Those that
@@ -207,11 +207,6 @@ class ToolSources:
     def close(self) -> None:
         if self._server_resources is not None:
             self._server_resources.loop.close()
-
-    def _server_sources(self, workspace: Path | None) -> list[ToolSource]:
-        if not self._settings.servers:
-            return []
-        return [self._server_source(setting, workspace) for setting in self._settings.servers]
 
     def _server_source(self, setting: ServerSetting, workspace: Path | None) -> McpServerSource:
         from kairos_mcp.store.tool_pins import DefinitionTable
@@ -261,9 +256,7 @@ class ToolSources:
 
             return DefinitionTable(self._store).is_approved(row.source, row.name, row.hash)
 
-        source = RegisteredSource(
-            RegistrationFactory(tool, lambda setting: self._server_source(setting, workspace), counts)
-        )
+        source = RegisteredSource(tool, lambda setting: self._server_source(setting, workspace), counts)
         self._registered.append(source)
         return source
 

@@ -226,15 +226,16 @@ class _ArgumentWalk:
     def build_result(self, *, writes: bool) -> TouchedSet:
         inside, outside, folders = dict[str, None](), dict[str, None](), dict[str, None]()
         for real in self.real_paths:
-            plain = _relative_path(self.root, real)
-            if plain is None:
+            if _is_in_folder(real, self.root):
+                plain = real[len(self.root.rstrip("/")) + 1 :] or "."
+            else:
                 outside[real] = None
-                if _is_in_folder(self.root, real):
-                    plain = "."  # a folder that holds the workspace
-            if plain is not None:
-                inside[plain] = None
-                if os.path.isdir(real):
-                    folders[plain] = None
+                if not _is_in_folder(self.root, real):
+                    continue
+                plain = "."  # a folder that holds the workspace
+            inside[plain] = None
+            if os.path.isdir(real):
+                folders[plain] = None
         has_own_files = any(_is_in_folder(path, folder) for path in self.real_paths for folder in self.own_paths)
         has_instructions = writes and any(self._holds_instructions(folder) for folder in folders)
         paths = (tuple(inside), tuple(outside), tuple(self.unresolved))
@@ -463,13 +464,6 @@ def _is_same(path: str, other: str) -> bool:
 
 def _is_in_folder(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _relative_path(root: str, path: str) -> str | None:
-    """Return the path relative to the root, "." for the root itself, None if it lies elsewhere."""
-    if not _is_in_folder(path, root):
-        return None
-    return path[len(root.rstrip("/")) + 1 :] or "."
 
 
 def _normalize(path: str) -> str:

@@ -75,7 +75,8 @@ def build_filter(*, is_paused: bool = False) -> bytes:
     """
     instructions = [(_LOAD, 0, 0, _ARCHITECTURE)]
     for architecture, add_key in _ADD_KEY.items():
-        checks = _deny_keys(add_key) + (_deny_alarms(architecture) if is_paused else [])
+        checks = [(_JUMP_IF_FROM, 0, 2, add_key), (_JUMP_IF_ABOVE, 1, 0, add_key + 2), (_RETURN, 0, 0, _FAIL)]
+        checks += _deny_alarms(architecture) if is_paused else []
         instructions += [
             (_JUMP_IF_EQUAL, 0, len(checks) + 3, architecture),  # else to the next architecture
             (_LOAD, 0, 0, _CALL_NUMBER),
@@ -85,10 +86,6 @@ def build_filter(*, is_paused: bool = False) -> bytes:
         ]
     instructions.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
-
-
-def _deny_keys(add_key: int) -> list[tuple[int, int, int, int]]:
-    return [(_JUMP_IF_FROM, 0, 2, add_key), (_JUMP_IF_ABOVE, 1, 0, add_key + 2), (_RETURN, 0, 0, _FAIL)]
 
 
 def _deny_alarms(architecture: int) -> list[tuple[int, int, int, int]]:

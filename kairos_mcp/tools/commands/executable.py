@@ -174,7 +174,7 @@ def _unreadable_error(name: str, path: Path, reach: ProgramReach) -> CommandDeni
             f"{shorten_path(name)} lies among the server's own files, which no program sees.", "Use another."
         )
     line = reading_line(path, reach.configured, reach.environ)
-    asked = _quote_folder(shown_path(reading_folder(path, reach.environ), reach.environ))
+    asked = json.dumps(shown_path(reading_folder(path, reach.environ), reach.environ), ensure_ascii=False)
     return CommandDenied(
         f"{shorten_path(name)} is there, but a run's programs can't look at {_show(path, reach)}.",
         f"Use another, or a person lets them read it and starts the server anew: {line} in kairos.toml. For one call "
@@ -202,10 +202,6 @@ def _hash_program(workspace: Workspace, root: Path, program: Path) -> dict[str, 
             return {path: digest.hexdigest()}
     except KairosError:  # we can't read it, so there is no content to compare later
         return {}
-
-
-def _quote_folder(folder: str) -> str:
-    return json.dumps(folder, ensure_ascii=False)
 
 
 def _is_plain(argument: str) -> bool:

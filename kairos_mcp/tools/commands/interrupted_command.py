@@ -14,7 +14,6 @@ from collections.abc import Collection
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import intent_name
-from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.protected_paths import ProtectedEntry, ProtectedSurvey, ProtectionRules
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch
 
@@ -72,15 +71,11 @@ def undo_interrupted(root: int, rules: ProtectionRules, ctx: ToolContext) -> Und
 def _encode_programs(watch: WriteWatch) -> dict[str, dict[str, str]]:
     left, encoded = MAX_PROGRAM_BYTES, dict[str, dict[str, str]]()
     for path, files in watch.unheld_programs.items():
-        left -= _count_bytes(files)
+        left -= sum(len(name) + len(body) for name, body in files.items())
         if left < 0:
             break
         encoded[path] = {name: body.decode("latin-1") for name, body in files.items()}
     return encoded
-
-
-def _count_bytes(files: FileTexts) -> int:
-    return sum(len(name) + len(body) for name, body in files.items())
 
 
 def _shorten(folders: Collection[str]) -> list[str]:

@@ -128,9 +128,5 @@ def _exit_as(status: int | None) -> NoReturn:
     os._exit(128 + number)  # if the signal is blocked
 
 
-def _exec_program(argv: list[str]) -> None:
-    os.execvp(argv[0], argv)
-
-
 if __name__ == "__main__":
-    supervise(int(sys.argv[1]), lambda: _exec_program(sys.argv[2:]))
+    supervise(int(sys.argv[1]), lambda: os.execvp(sys.argv[2], sys.argv[2:]))

@@ -31,7 +31,8 @@ def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: 
     search = pattern.search
     number, counted, at, size = 1, 0, begin, len(content)
     while at < size:
-        edge = _edge(content, at)
+        edge = content.find(b"\n", at + WINDOW, at + 2 * WINDOW)  # a window ends with a line if one ends near
+        edge = min(size, at + 2 * WINDOW) if edge < 0 else edge
         match = search(content, at, edge)
         if match is None:
             at = edge + 1 if edge == size or content[edge] == NEWLINE else edge - OVERLAP
@@ -42,7 +43,8 @@ def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: 
         start = content.rfind(b"\n", 0, match_start) + 1
         if start == size:
             return  # an empty match after the last newline, where no line is
-        end = _line_end(content, match_start)
+        end = content.find(b"\n", match_start)
+        end = size if end < 0 else end
         number += content.count(b"\n", counted, start)
         counted, at = start, end + 1
         yield SearchHit(number, start, end, match_start)
@@ -57,14 +59,3 @@ def preview_hit(content: bytes, hit: SearchHit) -> str:
     last = min(end, first + PREVIEW_CHARS)
     text = content[first:last].decode("utf-8", "replace").rstrip("\r")
     return f"{'…' if first > start else ''}{text}{'…' if last < end else ''}"
-
-
-def _edge(content: bytes, at: int) -> int:
-    """Return where a window ends: at the end of a line if there is one near."""
-    end = content.find(b"\n", at + WINDOW, at + 2 * WINDOW)
-    return min(len(content), at + 2 * WINDOW) if end < 0 else end
-
-
-def _line_end(content: bytes, at: int) -> int:
-    end = content.find(b"\n", at)
-    return len(content) if end < 0 else end

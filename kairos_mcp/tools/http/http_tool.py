@@ -78,27 +78,24 @@ def build_request(
         for parameter in definition.parameters
         if arguments.get(parameter.name) is not None
     ]
-    url = definition.url
+    url, pairs = definition.url, list[str]()
+    headers = [(name, fill_secrets(value, secrets)) for name, value in definition.headers]
     for parameter, value in values:
-        if parameter.place == "path":
-            url = url.replace(f"{{{parameter.wire_name}}}", _path_segment(parameter, value))
-    pairs = [
-        pair for parameter, value in values if parameter.place == "query" for pair in _query_pairs(parameter, value)
-    ]
+        match parameter.place:
+            case "path":
+                url = url.replace(f"{{{parameter.wire_name}}}", _path_segment(parameter, value))
+            case "query":
+                name, items = quote(parameter.wire_name, safe=""), value if isinstance(value, list) else [value]
+                pairs += [f"{name}={quote(_plain_text(parameter, item), safe='')}" for item in items]
+            case "header":
+                headers.append((parameter.wire_name, _plain_text(parameter, value)))
+            case "body" | "json":
+                pass  # see _build_body
     if pairs:
         url += ("&" if "?" in url else "?") + "&".join(pairs)
     target, sample = parse_url(url), definition.sample_url()
     if target.origin != sample.origin or _path_shape(target.target) != _path_shape(sample.target):
         raise BadArguments("An argument would change where the request goes.", "Send plain values.")
-    fixed = [(name, fill_secrets(value, secrets)) for name, value in definition.headers]
-    headers = [
-        *fixed,
-        *(
-            (parameter.wire_name, _plain_text(parameter, value))
-            for parameter, value in values
-            if parameter.place == "header"
-        ),
-    ]
     body = _build_body(values)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
@@ -114,11 +111,6 @@ def _path_segment(parameter: Parameter, value: Any) -> str:
             f"{parameter.name} is empty, or holds a slash or a control character.", "Send one plain name."
         )
     return quote(text, safe="")
-
-
-def _query_pairs(parameter: Parameter, value: Any) -> list[str]:
-    values = value if isinstance(value, list) else [value]
-    return [f"{quote(parameter.wire_name, safe='')}={quote(_plain_text(parameter, item), safe='')}" for item in values]
 
 
 def _plain_text(parameter: Parameter, value: Any) -> str:

@@ -70,7 +70,9 @@ class SchemaInliner:
 
     def _inline_members(self, value: JsonObject, above: tuple[str, ...]) -> JsonObject:
         schema: JsonObject = {name: value[name] for name in _COPIED if name in value}
-        schema |= {name: self._inline_member(value[name], above) for name in _SCHEMA_KEYS if name in value}
+        for name in _SCHEMA_KEYS:
+            if name in value:
+                schema[name] = value[name] if isinstance(value[name], bool) else self.inline(value[name], above)
         schema |= {
             name: [self.inline(member, above) for member in value[name]]
             for name in _SCHEMA_LIST_KEYS
@@ -87,9 +89,6 @@ class SchemaInliner:
                 ]
         _state_pattern(schema, value.get("pattern"))
         return _modernize(schema, nullable=value.get("nullable") is True)
-
-    def _inline_member(self, value: object, above: tuple[str, ...]) -> Any:
-        return value if isinstance(value, bool) else self.inline(value, above)
 
     def _follow_ref(self, ref: str) -> Any:
         if not ref.startswith("#/"):

@@ -29,7 +29,7 @@ from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
-from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, plain_tool_names, quote_server
+from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, quote_server
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_METHODS, ConnectionWatch, FloodError
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent, describe_misfit
 
@@ -125,7 +125,8 @@ class ServerConnection:
             except (MCPError, ValidationError, TimeoutError) as error:
                 if number > 1 and self.is_alive:
                     return ListedTools(tools, dropped, f"page {number} of its tools failed: {describe_failure(error)}")
-                if number == 1 and client.server_capabilities.tools is None and _is_unknown_method(error):
+                is_unknown = isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND
+                if number == 1 and client.server_capabilities.tools is None and is_unknown:
                     return ListedTools([], set(), "it has no tools")
                 raise
             sent = content_as_sent(page)
@@ -150,7 +151,8 @@ class ServerConnection:
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return set()
         kept = {tool.name for tool in page.tools}
-        return {name for name in plain_tool_names(listed) if name not in kept}
+        names = (tool.get("name") for tool in listed if isinstance(tool, dict))
+        return {name for name in names if isinstance(name, str)} - kept
 
     async def call_tool(self, name: str, arguments: JsonObject, recheck: Callable[[], None]) -> Any:
         """Call a tool; return the result as the server sent it. Over HTTP, `recheck` is called once the connection for
@@ -164,7 +166,8 @@ class ServerConnection:
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
         result = await client.session.send_request(request, _ANSWER)
         if isinstance(result, wire.InputRequiredResult):
-            things = {_name_refused(asked) for asked in (result.input_requests or {}).values()}
+            methods = [str(getattr(asked, "method", "")) for asked in (result.input_requests or {}).values()]
+            things = {REFUSED_METHODS.get(method, "something") for method in methods}
             raise InputRefused(" and ".join(sorted(things)) or "more")
         return content_as_sent(result)
 
@@ -322,11 +325,3 @@ def describe_failure(error: BaseException) -> str:
 
 def _innermost(error: BaseException) -> BaseException:
     return _innermost(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
-
-
-def _is_unknown_method(error: Exception) -> bool:
-    return isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND
-
-
-def _name_refused(request: object) -> str:
-    return REFUSED_METHODS.get(str(getattr(request, "method", "")), "something")

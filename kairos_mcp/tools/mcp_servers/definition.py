@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -171,13 +171,6 @@ def _read_annotations(annotations: Any) -> JsonObject:
         for key, kind in (("title", str), *((hint, bool) for hint in _HINTS))
         if isinstance(given.get(key), kind)
     }
-
-
-def plain_tool_names(listed: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of what is listed and has one."""
-    for tool in listed:
-        if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-            yield tool["name"]
 
 
 def canonical_body(listed: JsonObject) -> str:

@@ -129,19 +129,14 @@ def _list_descendants(process: int) -> list[int]:
 
 
 def _list_children(process: int) -> list[int]:
-    if not os.path.exists("/proc/thread-self/children"):
-        return _find_children(process)
+    if not os.path.exists("/proc/thread-self/children"):  # this kernel lists them in no file
+        others = filter(str.isdigit, os.listdir("/proc"))
+        return [int(other) for other in others if _read_stat(other)[1:2] == [str(process)]]
     children: list[int] = []
     for thread in _list_threads(process):
         with suppress(OSError), open(f"/proc/{process}/task/{thread}/children", encoding="ascii") as file:
             children += map(int, file.read().split())
     return children
-
-
-def _find_children(process: int) -> list[int]:
-    """Find the children as a kernel needs it that lists them in no file."""
-    others = filter(str.isdigit, os.listdir("/proc"))
-    return [int(other) for other in others if _read_stat(other)[1:2] == [str(process)]]
 
 
 def _is_first(process: int) -> bool:

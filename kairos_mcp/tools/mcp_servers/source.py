@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as StillWaiting
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -256,7 +256,7 @@ class McpServerSource:
         client = self._get_client()
         future = self._resources.loop.submit(lambda: work(client))
         if stop is not None:
-            stop.add_callback(lambda: _cancel(future))
+            stop.add_callback(future.cancel)
         try:
             return future.result(max(0.0, deadline - time.monotonic()) + RESULT_GRACE_S)
         finally:
@@ -348,7 +348,3 @@ def pin_source(setting: ServerSetting) -> str:
 def offered_name_of(row: DefinitionRow) -> str:
     """Return the name under which the tool of a row is offered."""
     return offered_name(row.source.partition("@")[0], row.name)
-
-
-def _cancel(future: Future[Any]) -> None:
-    future.cancel()

@@ -34,7 +34,9 @@ def convert_answer(sent: Any, find_parted: FindParted = find_nothing_parted) -> 
     """Convert what a server sent as a result, block by block; an error stays an error. What is not as the protocol has
     it is shown as it is, or named: the call has been made, and its result is needed."""
     given: JsonObject = sent if isinstance(sent, dict) else {"content": sent}
-    structured = _plain_json(given.get("structuredContent", given.get("toolResult")))  # the latter: of 2024-10-07
+    structured = given.get("structuredContent", given.get("toolResult"))  # the latter: of 2024-10-07
+    if structured is not None:
+        structured = json.loads(to_json(structured, inf_nan_mode="null"))
     texts = [_describe_block(block, find_parted) for block in _list_blocks(given)]
     if structured is not None and not _is_repeated(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
@@ -137,11 +139,6 @@ def _as_json(value: Any, find_parted: FindParted) -> str:
 
 def _format_size(encoded: str) -> str:
     return f"{len(encoded) * 3 // 4:,}"
-
-
-def _plain_json(structured: Any) -> Any:
-    """Return structured content as plain JSON: NaN becomes null."""
-    return None if structured is None else json.loads(to_json(structured, inf_nan_mode="null"))
 
 
 def _is_repeated(structured: Any, texts: list[str]) -> bool:
