@@ -13,7 +13,7 @@ from kairos_mcp.cli.terminal import Line, Prose, emit
 from kairos_mcp.core.text import count_of
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.agents import AgentList, ListedAgent
+    from kairos_mcp.app.agents import AgentList
     from kairos_mcp.app.app import App
 
 _MARGIN = 20
@@ -32,8 +32,9 @@ def agents(*, as_json: AsJson = False, flags: AllFlags) -> int:
 
 def _lines(found: AgentList) -> Iterator[Line]:
     for each in found.agents:
+        facts = (count_of(each.agent.max_rounds, "round"), each.agent.origin, each.agent.model)
         yield _entry(each.agent.name, each.agent.description)
-        yield _entry("", " · ".join(_facts(each)))
+        yield _entry("", " · ".join(fact for fact in facts if fact is not None))
         yield _entry("", f"tools: {', '.join(each.tools) or 'none'}")
         if each.record is not None:
             yield _entry("", each.record.line)
@@ -41,13 +42,6 @@ def _lines(found: AgentList) -> Iterator[Line]:
             yield _entry("", f"left out of its file: {', '.join(each.agent.left_out)}")
     for wrong in found.disabled:
         yield _entry(wrong.name, f"disabled: {wrong.problem} {wrong.hint} ({wrong.file})")
-
-
-def _facts(each: ListedAgent) -> Iterator[str]:
-    yield count_of(each.agent.max_rounds, "round")
-    yield each.agent.origin
-    if each.agent.model is not None:
-        yield each.agent.model
 
 
 def _entry(name: str, text: str) -> Prose:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -57,7 +57,7 @@ def runs(
 ) -> int:
     """List recent runs, or delete old ones with --prune."""
     if prune:
-        return _prune_runs(flags, Pruning(older_than, everywhere, dry_run, yes), as_json=as_json)
+        return _prune_runs(flags, older_than, everywhere=everywhere, is_dry=dry_run, is_sure=yes, as_json=as_json)
     if older_than is not None or dry_run or yes:
         raise BadArguments(
             "--older-than, --dry-run and --yes go with --prune.", "`kairos-mcp runs --prune --older-than 30d`"
@@ -65,20 +65,20 @@ def runs(
     settings = settings_for_list(flags)
     everywhere = everywhere or not settings.workspaces
 
-    async def look(app: App) -> _Listing:
+    async def look(app: App) -> tuple[list[RunReport], dict[str, str], int]:
         newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
         elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
-        reports = await app.runs.list_reports(newest, PERSON)
-        return _Listing(reports, await app.inbox.shorten_ids(newest, PERSON), elsewhere)
+        found = await app.runs.list_reports(newest, PERSON)
+        return found, await app.inbox.shorten_ids(newest, PERSON), elsewhere
 
     damage: StoreCorrupt | None = None
     try:
-        listing = with_app(settings, look)
+        reports, short_ids, elsewhere = with_app(settings, look)
     except StoreCorrupt as error:
         damage = error
-        listing = with_app(settings, look, salvage=True)
-    value = {"runs": [report.as_json() for report in listing.reports], "elsewhere": listing.elsewhere}
-    emit(value, _list_lines(flags, listing), as_json=as_json)
+        reports, short_ids, elsewhere = with_app(settings, look, salvage=True)
+    value = {"runs": [report.as_json() for report in reports], "elsewhere": elsewhere}
+    emit(value, _list_lines(flags, reports, short_ids, elsewhere), as_json=as_json)
     if damage is None:
         return COMPLETED
     export = command_line_for(flags).complete_all("`kairos-mcp export RUN FILE`")
@@ -86,67 +86,56 @@ def runs(
     return FAILED
 
 
-class _Listing(NamedTuple):
-    """The runs of a list, their short ids, and how many runs other workspaces have."""
-
-    reports: list[RunReport]
-    short_ids: dict[str, str]
-    elsewhere: int
-
-
-def _list_lines(flags: Flags, listing: _Listing) -> Iterator[Line]:
+def _list_lines(
+    flags: Flags, reports: Sequence[RunReport], short_ids: Mapping[str, str], elsewhere: int
+) -> Iterator[Line]:
     """A line for each run: short id, age, workspace, flow, status, goal, what it waits for and from whom. One that
-    can't be read has no goal, and its summary says what can be done."""
-    if not listing.reports and not listing.elsewhere:
+    can't be read has no goal, and its summary says what can be done. `elsewhere`: how many other workspaces have."""
+    if not reports and not elsewhere:
         yield command_line_for(flags).complete_all("No runs yet; try `kairos-mcp demo`.")
     rows = [
         (
-            listing.short_ids[report.run_id],
+            short_ids[report.run_id],
             age_since(report.created_at),
             workspace_name(report.workspace),
             report.flow,
             status_words(report),
         )
-        for report in listing.reports
+        for report in reports
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for report, row in zip(listing.reports, rows, strict=True):
+    for report, row in zip(reports, rows, strict=True):
         columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or report.record or ""
         awaited = report.describe_waiting(_SHOWN_KEYS)
         waiting = f" · waits {awaited}" if awaited else ""
         yield Prose(f"{columns}  {goal}{waiting}".rstrip(), margin=2)
-    if listing.elsewhere:
-        yield f"{count_of(listing.elsewhere, 'run')} of other workspaces: --all shows them"
+    if elsewhere:
+        yield f"{count_of(elsewhere, 'run')} of other workspaces: --all shows them"
 
 
-class Pruning(NamedTuple):
-    """What was asked for beside --prune. `is_sure`: nobody has to be asked."""
-
-    older_than: str | None
-    everywhere: bool
-    is_dry: bool
-    is_sure: bool
-
-
-def _prune_runs(flags: Flags, asked: Pruning, *, as_json: bool) -> int:
-    """Say which runs would go, ask, and remove them: those that ended longer ago than `older_than`, or than the setting
-    keep_days, of the folders at hand. Raises BadArguments where neither age is given, and where nobody can be asked."""
-    settings = read_settings(flags) if asked.everywhere else settings_here(flags)
-    days = _parse_age(asked.older_than) if asked.older_than is not None else settings.keep_days
+def _prune_runs(
+    flags: Flags, older_than: str | None, *, everywhere: bool, is_dry: bool, is_sure: bool, as_json: bool
+) -> int:
+    """Say which runs would go, ask unless the person `is_sure`, and remove them: those that ended longer ago than
+    `older_than`, or than the setting keep_days, of the folders at hand. Raises BadArguments where neither age is given,
+    and where nobody can be asked."""
+    settings = read_settings(flags) if everywhere else settings_here(flags)
+    days = _parse_age(older_than) if older_than is not None else settings.keep_days
     if days is None:
         raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
 
     async def look(app: App) -> list[PrunableRun]:
-        return await app.runs.list_prunable(days, everywhere=asked.everywhere)
+        return await app.runs.list_prunable(days, everywhere=everywhere)
 
     found = with_app(settings, look)
-    if asked.is_dry:
+    lines = _prunable_lines(found, everywhere=everywhere)
+    if is_dry:
         items = [{"run_id": run.run_id, "workspace": run.workspace or None, "goal": run.goal} for run in found]
-        emit({"runs": len(found), "dry_run": True, "items": items}, _prunable_lines(found, asked), as_json=as_json)
+        emit({"runs": len(found), "dry_run": True, "items": items}, lines, as_json=as_json)
         return COMPLETED
-    if found and not asked.is_sure:
-        for line in _prunable_lines(found, asked):
+    if found and not is_sure:
+        for line in lines:
             print_note(QuestionLine(line))
         if as_json or not is_person_there():
             raise BadArguments("Nothing was removed: nobody can be asked here.", "Add --yes, or look with --dry-run.")
@@ -164,21 +153,18 @@ def _prune_runs(flags: Flags, asked: Pruning, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _prunable_lines(found: Sequence[PrunableRun], asked: Pruning) -> Iterator[str | Prose]:
+def _prunable_lines(found: Sequence[PrunableRun], *, everywhere: bool) -> Iterator[str | Prose]:
     """Say how many runs of which folders would be removed, and name the newest."""
-    where = "every folder" if asked.everywhere else "this folder (--all: of every folder)"
+    where = "every folder" if everywhere else "this folder (--all: of every folder)"
     yield Prose(f"{count_of(len(found), 'run')} of {where} would be removed.")
     for folder, count in Counter(run.workspace for run in found).items():
         yield f"  {count:>6,}  {folder or 'no folder'}"
     newest = sorted(found, key=lambda run: run.ended_at, reverse=True)
     for run in newest[:_SHOWN_RUNS]:
-        yield f"  {run.run_id}  {age_since(_as_iso(run.ended_at))} ago  {one_line(run.goal or '', _GOAL_CHARS)}"
+        ended = datetime.fromtimestamp(run.ended_at / 1000, UTC).isoformat()
+        yield f"  {run.run_id}  {age_since(ended)} ago  {one_line(run.goal or '', _GOAL_CHARS)}"
     if len(newest) > _SHOWN_RUNS:
         yield f"  and {count_of(len(newest) - _SHOWN_RUNS, 'older run')}"
-
-
-def _as_iso(at: int) -> str:
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
 def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iterator[str]:

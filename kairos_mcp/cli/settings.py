@@ -28,12 +28,6 @@ def read_settings(flags: Flags) -> Settings:
     return load_settings(flags, os.environ)
 
 
-def note_readable_secrets(settings: Settings) -> None:
-    """Print a note for each secret that other users of this machine can read."""
-    for text in list_readable_secrets(settings, os.environ):
-        print_note(f"kairos-mcp: {text}")
-
-
 def unknown_variable_notes() -> Iterator[str]:
     """Say of each variable with our prefix that is no setting that it is none: a mistyped one would be ignored in
     silence."""
@@ -73,10 +67,11 @@ def _refused_tool_notes(settings: Settings) -> Iterator[str]:
 
 
 def settings_here(flags: Flags) -> Settings:
-    """The settings, with the current folder as the workspace if none is configured. Raises ConfigError where that
-    folder is too wide to be one."""
+    """The settings, with the current folder as the workspace if none is configured; a note says which secrets other
+    users of this machine can read. Raises ConfigError where that folder is too wide to be one."""
     settings = read_settings(flags)
-    note_readable_secrets(settings)
+    for text in list_readable_secrets(settings, os.environ):
+        print_note(f"kairos-mcp: {text}")
     return settings if settings.workspaces else with_current_folder(settings)
 
 

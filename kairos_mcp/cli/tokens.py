@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.tokens import AccessToken, Tokens
+    from kairos_mcp.server.tokens import AccessToken
 
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
 
@@ -42,7 +42,9 @@ def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
 
 def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
     """List the tokens that give access."""
-    tokens = _read_tokens(flags).list_tokens()
+    from kairos_mcp.server.tokens import make_tokens
+
+    tokens = make_tokens(read_settings(flags)).list_tokens()
     value = {"tokens": [{"name": token.name, "made_at": token.made_at} for token in tokens]}
     emit(value, _list_lines(flags, tokens), as_json=as_json)
     return COMPLETED
@@ -70,9 +72,3 @@ def _list_lines(flags: Flags, tokens: list[AccessToken]) -> Iterator[str]:
     for token in tokens:
         made = datetime.fromtimestamp(token.made_at / 1000, UTC)
         yield f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC"
-
-
-def _read_tokens(flags: Flags) -> Tokens:
-    from kairos_mcp.server.tokens import make_tokens
-
-    return make_tokens(read_settings(flags))

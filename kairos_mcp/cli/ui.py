@@ -65,12 +65,14 @@ def open_page(flags: Flags, *, opens: bool, port: int | None = None, place: str 
 
 def _show_link(settings: Settings, url: str, place: str, *, opens: bool) -> None:
     """Print the link, with a code where nobody but the person at the terminal reads it; have the browser open it."""
+    import webbrowser
+
     from kairos_mcp.store.page_files import make_code, write_redirect
 
     def link() -> str:
         return f"{url}#enter={make_code(settings.home)}" + (f"&to={quote(place, safe='')}" if place else "")
 
-    is_opened = opens and _has_browser() and _open_file(write_redirect(settings.home, link()).as_uri())
+    is_opened = opens and _has_browser() and webbrowser.open(write_redirect(settings.home, link()).as_uri())
     if sys.stdout.isatty():
         print_line(link())
         print_note("The link is good for two minutes, and once; `kairos-mcp ui` prints another.")
@@ -84,9 +86,3 @@ def _show_link(settings: Settings, url: str, place: str, *, opens: bool) -> None
 def _has_browser() -> bool:
     """Whether there is a desktop to open a browser on: one that runs in the terminal would take it from us."""
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-def _open_file(uri: str) -> bool:
-    import webbrowser
-
-    return webbrowser.open(uri)
