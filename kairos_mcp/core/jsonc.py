@@ -97,7 +97,9 @@ def _add(text: str, start: int, name: str, value: Any) -> str:
     separated, end = (
         (text, comma + 1) if comma is not None else (f"{text[: last.end]},{text[last.end :]}", last.end + 1)
     )
-    at = _end_of_line(separated, end)
+    rest = re.compile(r"[^\r\n]*").match(_without_comments(separated), end)
+    assert rest is not None
+    at = end if rest[0].strip() else rest.end()  # behind a comment that ends the line
     added = f"{newline}{indent}{_member(text, name, value, indent)}{'' if comma is None else ','}"
     return separated[:at] + added + separated[at:]
 
@@ -169,13 +171,6 @@ def _comma_after(text: str, end: int) -> int | None:
     bare = _without_comments(text)
     at = _skip_space(bare, end)
     return at if bare[at] == "," else None
-
-
-def _end_of_line(text: str, at: int) -> int:
-    """The end of the line of `at` if nothing but a comment follows there; else `at`."""
-    line = re.compile(r"[^\r\n]*").match(_without_comments(text), at)
-    assert line is not None
-    return at if line[0].strip() else line.end()
 
 
 def _indent_at(text: str, at: int) -> str:
