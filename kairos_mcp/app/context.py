@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
@@ -20,6 +19,7 @@ from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.core.decision_rights import Caller, DecisionKind, check_decision_right, decision_way
 from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, Unreadable
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch
@@ -29,8 +29,9 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import NO_OWNER, OwnerState
 from kairos_mcp.store.queries import RunRow, with_run_id
-from kairos_mcp.store.rows import Session, read_together
-from kairos_mcp.views.run_report import NOTHING_WAITS
+from kairos_mcp.store.rows import Session, decode, read_together
+from kairos_mcp.views.command_text import CommandLine, program_words, terminal_command_line
+from kairos_mcp.views.run_facts import NOTHING_WAITS, Standing
 from kairos_mcp.views.waiting import OpenStep
 
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
@@ -73,17 +74,6 @@ class ClientStates:
         while len(self._known) > MAX_SESSIONS:
             self._known.popitem(last=False)
         return known
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a run stands by its rows, and whether its owner lives. `unreadable`: why it can't be read what it waits
-    for; it then seems to wait for nothing."""
-
-    run: RunRow
-    waits: WaitingItems
-    owner: OwnerState
-    unreadable: Unreadable | None = None
 
 
 def read_run(session: Session, run_id: str, caller: Caller) -> RunRow:
@@ -282,15 +272,18 @@ class AppContext:
     def read_standing(self, session: Session, run: RunRow) -> Standing:
         """Read where a run stands."""
         if run.outcome is not None:
-            return Standing(run, NOTHING_WAITS, NO_OWNER)
+            try:
+                return Standing(run, decode(Outcome, run.outcome), NOTHING_WAITS, NO_OWNER, None)
+            except Unreadable as error:
+                return Standing(run, None, NOTHING_WAITS, NO_OWNER, with_run_id(run, error))
         owner, waits = read_together(
             session,
             lambda session: self.read_owner(session, run),
             lambda session: _try_to_read_waits(session, run),
         )
-        return (
-            Standing(run, NOTHING_WAITS, owner, waits) if isinstance(waits, Unreadable) else Standing(run, waits, owner)
-        )
+        if isinstance(waits, Unreadable):
+            return Standing(run, None, NOTHING_WAITS, owner, waits)
+        return Standing(run, None, waits, owner, None)
 
     async def check_server_runs(self, run: RunRow) -> OwnerState:
         """Return the state of the run's owner. Raises Busy if that server process is stopped (SIGSTOP): it keeps its
@@ -305,7 +298,7 @@ def _try_to_read_waits(session: Session, run: RunRow) -> WaitingItems | Unreadab
     try:
         return approvals.read_waiting_items(session, run.n)
     except Unreadable as error:
-        return error
+        return with_run_id(run, error)
 
 
 class Operations:

@@ -15,20 +15,19 @@ from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.command_patterns import format_pattern
 from kairos_mcp.core.decision_rights import Caller, person_on_page
-from kairos_mcp.core.errors import NotFound, Unreadable
+from kairos_mcp.core.errors import NotFound
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.text import truncate
-from kairos_mcp.store import accounts, approvals, find_runs, queries, run_changes
+from kairos_mcp.store import approvals, find_runs, queries, run_changes
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode
+from kairos_mcp.store.rows import Session
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.run_changes import ListedRun
-from kairos_mcp.views.run_report import RunReport
-from kairos_mcp.views.steps import DECIDED_BY_PERSONS, ShownSteps
+from kairos_mcp.views.run_report import make_report
+from kairos_mcp.views.shown_run import DECIDED_BY_PERSONS, show_row, show_run
+from kairos_mcp.views.steps import ShownSteps
 
-ROW_CHARS = 200  # of a goal and a summary in a list
 EXCERPT_CHARS = 160  # around what was searched for
 SEARCHED_RUNS = 1_000
 MAX_KEPT = 1_000  # rows of ended runs in memory
@@ -58,9 +57,9 @@ class Overview(Operations):
         if (known := self._ended.get(run_id)) is not None:
             return known
         run = await self._find(run_id)
-        report = await self._runs.report(run_id, person_on_page(run.principal), full=False)
+        looked = await self._runs.look(run, person_on_page(run.principal), "keys")
         waits = await self._store.read(lambda session: find_runs.waits_for_person(session, run.n))
-        row = _make_row(run, report, waits_for_person=waits)
+        row = show_row(*looked, waits_for_person=waits)
         if run.outcome is not None:
             self._ended[run_id] = row
             while len(self._ended) > MAX_KEPT:
@@ -97,14 +96,10 @@ class Overview(Operations):
     async def read_run(self, run_id: str) -> JsonObject:
         """Return a run as it is shown beside its steps, with its limits. Raises UnknownRun, Unreadable."""
         run = await self._find(run_id)
-        shown = await self._run_steps.read_run(run, person_on_page(run.principal))
-
-        def add(session: Session) -> JsonObject:
-            caps = accounts.read_account(session, run.account).caps
-            waiting = _add_offers(session, run, shown["waiting"])
-            return {**shown, "waiting": waiting, "limits": limits_to_json(caps), "principal": run.principal}
-
-        return await self._store.read(add)
+        facts, viewer = await self._run_steps.look(run, person_on_page(run.principal))
+        shown = show_run(facts, viewer)
+        offered = await self._store.read(partial(_add_offers, run=run, items=shown["waiting"]))
+        return {**shown, "waiting": offered, "limits": limits_to_json(facts.account.caps), "principal": run.principal}
 
     async def read_item(self, run_id: str, key: str) -> JsonObject:
         """Return what waits under this key, whole: of a completion the conversation. Raises UnknownRun, NotFound."""
@@ -124,10 +119,10 @@ class Overview(Operations):
         found: list[JsonObject] = []
         for run_id in await self._list_waiting():
             run = await self._find(run_id)
-            report = await self._runs.report(run_id, person_on_page(run.principal))
+            looked = await self._runs.look(run, person_on_page(run.principal), "all")
+            report, row = make_report(*looked), show_row(*looked, waits_for_person=True)
             items = [item for item in report.waiting if item["kind"] in DECIDED_BY_PERSONS]
             offered = await self._store.read(partial(_add_offers, run=run, items=items))
-            row = _make_row(run, report, waits_for_person=True)
             found.append({"run": row, "items": offered, "next": report.next, "held_up_by": list(report.held_up_by)})
         return found
 
@@ -156,43 +151,6 @@ def _describe_offer(session: Session, run: RunRow, key: str) -> JsonObject | Non
     covers = RuleRequest("run").cover(row.shape)
     pattern = format_pattern(row.shape.pattern) if row.shape.pattern else None
     return {"covers": covers.describe(row.tool), "pattern": pattern}
-
-
-def _make_row(run: RunRow, report: RunReport, *, waits_for_person: bool) -> JsonObject:
-    """Return the entry of a run in a list. Times in milliseconds since 1970."""
-    usage, goal, agent = report.usage, report.goal, None
-    try:
-        spec: Spec = decode(Spec, run.spec)
-        goal, agent = spec.goal, spec.agent
-    except Unreadable:
-        pass  # the report says what is wrong with it
-    return {
-        "run_id": run.id,
-        "seq": run.seq,
-        "principal": run.principal,
-        "flow": run.flow,
-        "goal": truncate(goal, ROW_CHARS),
-        "workspace": run.workspace,
-        "status": report.status,
-        "stop_reason": report.stop_reason,
-        "stop_words": report.stop_words,
-        "summary": truncate(report.summary or report.record or "", ROW_CHARS) or None,
-        "started_at": run.created_at,
-        "ended_at": run.ended_at,
-        "resume_at": report.resume_at,
-        "rounds": report.rounds,
-        "model_calls": usage["model_calls"],
-        "tool_calls": usage["tool_calls"],
-        "tokens": usage["input_tokens"] + usage["output_tokens"],
-        "usd": usage["usd"],
-        "route": report.route,
-        "model": report.model,
-        "mandate": run.mandate,
-        "client": run.client,
-        "agent": agent,
-        "waiting": [{"key": item["key"], "kind": item["kind"]} for item in report.waiting],
-        "waits_for_person": waits_for_person,
-    }
 
 
 def _cut_around(text: str, word: str) -> str:

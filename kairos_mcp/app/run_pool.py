@@ -29,7 +29,7 @@ from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.store.rows import Session
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.views import transcript
-from kairos_mcp.views.waiting import BackOff
+from kairos_mcp.views.run_facts import BackOff
 
 EVERY_RUN = "*"  # whoever waits for a change of any run waits for this one
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
+from kairos_mcp.app.context import Operations, read_run, stopped_server_error
 from kairos_mcp.core.decision_rights import Caller, may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
 from kairos_mcp.settings.settings import find_changed_file
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
-from kairos_mcp.views.next_action import Decides
-from kairos_mcp.views.run_report import RunReport, ServerView, make_report, make_unreadable_report, needs_flow
+from kairos_mcp.views.run_facts import Decides, Detail, RunFacts, Standing, Viewer, read_damaged, read_facts
+from kairos_mcp.views.run_report import RunReport, make_report
 from kairos_mcp.views.waiting import OpenStep
 
 A = TypeVar("A")
@@ -23,7 +22,7 @@ B = TypeVar("B")
 
 
 class RunReports(Operations):
-    """Report how runs stand."""
+    """Look at runs, and report how they stand."""
 
     async def report(
         self,
@@ -45,8 +44,8 @@ class RunReports(Operations):
         self, run: RunRow, caller: Caller, *, full: bool = True, attached: bool = False, answered: Collection[str] = ()
     ) -> RunReport:
         """Return the report of a run whose row this caller has just read."""
-        found = await self._read_report(run, caller, full=full, attached=attached, answered=answered)
-        return self._complete_commands(found, caller)
+        detail: Detail = "all" if full else "keys"
+        return make_report(*await self.look(run, caller, detail, attached=attached, answered=answered))
 
     async def list_reports(self, run_ids: Sequence[str], caller: Caller) -> list[RunReport]:
         """Return the reports of several runs, in which waiting items are keys and kinds alone. Raises UnknownRun."""
@@ -54,82 +53,73 @@ class RunReports(Operations):
         def read_standing(session: Session, run_id: str) -> Standing:
             return self._context.read_standing(session, read_run(session, run_id, caller))
 
-        stand = await self._read_each(read_standing, run_ids)
-        views = [await self._caller_view(each, caller) for each in stand]
-
-        def try_to_report(session: Session, of: tuple[Standing, ServerView]) -> RunReport | None:
-            stands, view = of
+        def try_to_read(session: Session, of: tuple[Standing, Viewer]) -> RunFacts | None:
             try:
-                return None if stands.unreadable else make_report(session, stands.run, stands.waits, view, None)
+                return None if of[0].unreadable else read_facts(session, *of, None)
             except StoreCorrupt:
                 return None
 
-        found = await self._read_each(try_to_report, list(zip(stand, views, strict=True)))
+        stand = await self._read_each(read_standing, run_ids)
+        viewers = [await self._viewer(each, caller) for each in stand]
+        found = await self._read_each(try_to_read, list(zip(stand, viewers, strict=True)))
         return [
-            self._complete_commands(report, caller)
-            if report is not None
-            else await self.report_row(each.run, caller, full=False)
-            for each, report in zip(stand, found, strict=True)
+            await self.report_row(each.run, caller, full=False) if facts is None else make_report(facts, viewer)
+            for each, viewer, facts in zip(stand, viewers, found, strict=True)
         ]
+
+    async def look(
+        self,
+        run: RunRow,
+        caller: Caller,
+        detail: Detail,
+        *,
+        attached: bool = False,
+        answered: Collection[str] = (),
+    ) -> tuple[RunFacts, Viewer]:
+        """Return what a run is, whose row this caller has just read, and who looks: what its views are made of."""
+        stands = await self._store.read(lambda session: self._context.read_standing(session, run))
+        viewer = replace(await self._viewer(stands, caller), attached=attached, answered=answered)
+        try:
+            return await self._read_facts(stands, viewer, detail), viewer
+        except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
+            viewer = replace(viewer, trouble=error)
+        try:
+            return await self._read_facts(stands, viewer, "keys"), viewer
+        except Unreadable as damage:
+            found = damage
+        return await self._store.read(lambda session: read_damaged(session, stands, found)), viewer
 
     async def _read_each(self, read: Callable[[Session, A], B], of: Sequence[A]) -> list[B]:
         """Return what a function reads of each of these."""
         return await self._store.read(lambda session: read_each(session, read, of))
 
-    def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
-        """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
-        if not caller.is_local:
-            return found
-        commands = self._context.command_line
-        items = [
-            {**item, "command": commands.complete(item["command"])} if "command" in item else item
-            for item in found.waiting
-        ]
-        next_call = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
-        return replace(
-            found,
-            record=commands.complete_all(found.record) if found.status == "paused" and found.record else found.record,
-            waiting=tuple(items),
-            degraded=tuple(map(commands.complete_all, found.degraded)),
-            next=next_call,
-        )
-
-    async def _read_report(
-        self, run: RunRow, caller: Caller, *, full: bool, attached: bool, answered: Collection[str]
-    ) -> RunReport:
-        stands = await self._store.read(lambda session: self._context.read_standing(session, run))
-        view = replace(await self._caller_view(stands, caller, attached=attached), answered=answered)
-        try:
-            return await self._make_report(stands, view, full=full)
-        except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
-            view = replace(view, trouble=error)
-        try:
-            return await self._make_report(stands, view, full=False)
-        except Unreadable:
-            return await self._store.read(lambda session: make_unreadable_report(session, run, view))
-
-    async def _make_report(self, stands: Standing, view: ServerView, *, full: bool) -> RunReport:
-        run, waits = stands.run, stands.waits
+    async def _read_facts(self, stands: Standing, viewer: Viewer, detail: Detail) -> RunFacts:
+        run, has_plan = stands.run, stands.kind.has_plan
+        asks_person = bool(stands.waits.approvals or stands.waits.lost_calls)
+        is_whole = detail == "all" or (detail == "decisions" and (has_plan or asks_person))
         with queries.name_run_in_errors(run):
             if stands.unreadable is not None:
                 raise stands.unreadable
             steps: Mapping[str, OpenStep] | None = None
-            if full:
-                steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
-            report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
-            if not kind_of(run.flow).has_plan or not full or report.is_delta:
-                return report  # a team's rows are all read for its plan, which neither of the other two shows
-            if (team := await self._context.teams.find(run)) is None:
-                return report
-            return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))
+            if is_whole:
+                steps = await self._context.waiting_steps(run) if stands.needs_flow else {}
+            facts = await self._store.read(lambda session: read_facts(session, stands, viewer, steps))
+            if not has_plan or not is_whole or facts.is_delta:
+                return facts  # a team's rows are all read for its plan, which neither of the other two shows
+            return replace(facts, team=await self._context.teams.find(run))
 
-    async def _caller_view(self, stands: Standing, caller: Caller, *, attached: bool = False) -> ServerView:
-        view = await self._server_view(stands, attached)
+    async def _viewer(self, stands: Standing, caller: Caller) -> Viewer:
         waits_for_person = stands.waits.approvals or stands.waits.lost_calls
-        page = self._context.page_link(stands.run.id, caller) if waits_for_person else None
-        return replace(view, decides=self._who_decides(stands, caller), caller=caller, page=page)
+        return replace(
+            await self._as_server(stands),
+            decides=self._who_decides(stands, caller),
+            caller=caller,
+            page=self._context.page_link(stands.run.id, caller) if waits_for_person else None,
+            commands=self._context.command_line if caller.is_local else None,
+        )
 
-    async def _server_view(self, stands: Standing, attached: bool = False) -> ServerView:
+    async def _as_server(self, stands: Standing) -> Viewer:
+        """Return what this server knows of a run, whoever asks it."""
         run = stands.run
         is_moving = self._pool.is_moving(run.n)
         owner_lives = is_moving or stands.owner.lives
@@ -139,18 +129,13 @@ class RunReports(Operations):
             await self._factory.missing_requirements(run, by_hand=self._context.is_command) if needs_server else ()
         )
         stopped = None if is_moving else stopped_server_error(run, stands.owner)
-        trouble, backing_off = (
-            self._pool.stall_error(run.n) or stopped,
-            tuple(self._pool.failed_attempts(run.n)),
-        )
         changed = None if self._context.is_command else find_changed_file(self._settings)
-        return ServerView(
+        return Viewer(
             owner_lives,
-            trouble,
+            self._pool.stall_error(run.n) or stopped,
             missing,
-            attached,
             at=self._clock(),
-            backing_off=backing_off,
+            backing_off=tuple(self._pool.failed_attempts(run.n)),
             changed_file=None if changed is None else changed.name,
         )
 

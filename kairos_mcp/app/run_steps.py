@@ -11,7 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -20,12 +20,11 @@ from kairos_mcp.app.runs import OnHeartbeat, Runs
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import queries
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import decode
-from kairos_mcp.views.steps import DECIDED_BY_PERSONS, ShownSteps, fit_step, show_run
+from kairos_mcp.views.run_facts import RunFacts, Viewer
+from kairos_mcp.views.shown_run import show_run
+from kairos_mcp.views.steps import ShownSteps, fit_step
 from kairos_mcp.views.trace import matching_items
 
 MAX_RUNS = 8  # whose steps are kept; the one that was looked at longest ago is dropped first
@@ -76,7 +75,7 @@ class RunSteps(Operations):
             "run_id": run.id,
             "view": "steps",
             "seq": seq,
-            "run": await self.read_run(run, caller),
+            "run": show_run(*await self.look(shown.run, caller)),
             "steps": page,
             "next_cursor": None if last is None else f"{seq}.{last}",
         }
@@ -91,15 +90,10 @@ class RunSteps(Operations):
             await self._store.read(shown.read, one_state=True)
         return shown
 
-    async def read_run(self, run: RunRow, caller: Caller) -> JsonObject:
-        """Return the run as it is shown beside its steps. Raises UnknownRun."""
-        found = await self._runs.report(run.id, caller, full=False)
-        if kind_of(run.flow).has_plan or any(item["kind"] in DECIDED_BY_PERSONS for item in found.waiting):
-            found = await self._runs.report(run.id, caller)
-        with queries.name_run_in_errors(run):
-            spec: Spec = decode(Spec, run.spec)
-        page = self._context.page_link(run.id, caller)
-        return show_run(run, found, spec) | ({} if page is None else {"page": page})
+    async def look(self, run: RunRow, caller: Caller) -> tuple[RunFacts, Viewer]:
+        """Return what a run is, as far as it is shown beside its steps, and who looks."""
+        facts, viewer = await self._runs.look(run, caller, "decisions")
+        return facts, replace(viewer, page=self._context.page_link(run.id, caller))
 
     async def _wait_for_change(
         self, run_id: str, seq: int, wait_s: float, caller: Caller, on_heartbeat: OnHeartbeat | None

@@ -13,13 +13,12 @@ from typing import Literal
 import anyio
 
 from kairos_mcp.app.agents import choose_request_model
-from kairos_mcp.app.context import AppContext, Standing, read_run
+from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.app.plan_starts import StartRequest, plan_start
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
 from kairos_mcp.app.start import StartResult, start_run
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import CallRequest, PlannerRequest, TeamRequest
@@ -32,9 +31,6 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
-from kairos_mcp.views.run_report import (
-    run_status,
-)
 from kairos_mcp.views.team_view import TeamView
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
@@ -226,15 +222,8 @@ class Runs(RunReports):
     async def _read_statuses(self, runs_now: Sequence[RunRow]) -> list[str]:
         if not runs_now:
             return []
-        return [await self._status_of(each) for each in await self._read_each(self._context.read_standing, runs_now)]
-
-    async def _status_of(self, stands: Standing) -> str:
-        try:
-            if stands.unreadable is not None:
-                raise stands.unreadable
-            return run_status(stands.run, stands.waits, await self._server_view(stands))
-        except Unreadable:
-            return (await self.report_row(stands.run, Caller(stands.run.principal), full=False)).status
+        stand = await self._read_each(self._context.read_standing, runs_now)
+        return [each.status(await self._as_server(each)) for each in stand]
 
     async def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
         """Return what the run is for. Raises UnknownRun."""

@@ -320,9 +320,9 @@ def _check_key(reference: str) -> Finding:
 
 def _check_route(settings: Settings) -> Finding:
     """Check which route a run gets that asks for none. A client's own model is known only once the client calls."""
-    from kairos_mcp.app.command_text import name_commands
     from kairos_mcp.core.routes import AUTO, choose_route
     from kairos_mcp.specs.build import available_routes
+    from kairos_mcp.views.command_text import name_commands
 
     try:
         route, why = choose_route(settings.route, available_routes(settings, samples=False))

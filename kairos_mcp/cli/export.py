@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.app.command_text import terminal_command_line
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Run
 from kairos_mcp.cli.session import find_target, with_app
 from kairos_mcp.cli.terminal import emit, print_note
 from kairos_mcp.core.errors import BadArguments, NoSpace
 from kairos_mcp.core.text import count_of
+from kairos_mcp.views.command_text import terminal_command_line
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

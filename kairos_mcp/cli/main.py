@@ -67,8 +67,8 @@ def run_command(words: Sequence[str]) -> int:
 
         return run_app(list(words))
     except KairosError as error:
-        from kairos_mcp.app.command_text import name_commands, state_options, terminal_command_line
         from kairos_mcp.core.redaction import Redactor
+        from kairos_mcp.views.command_text import name_commands, state_options, terminal_command_line
 
         told = f"{error.message} {name_commands(error.hint, error.run_id)}".rstrip()
         redacted = Redactor.from_environ(os.environ).redact_text(told).text

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.app.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.limits import UNITS, Unit
@@ -19,6 +18,7 @@ from kairos_mcp.core.steps import task_of
 from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.views.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:

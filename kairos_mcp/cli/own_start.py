@@ -16,8 +16,8 @@ from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
-from kairos_mcp.app.command_text import PROGRAM_NAME
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.views.command_text import PROGRAM_NAME
 
 _MODULE = "kairos_mcp"
 _MAIN = "kairos_mcp.cli.main:main"

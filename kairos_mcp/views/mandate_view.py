@@ -9,12 +9,13 @@ from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
-from kairos_mcp.core.run_spec import PHASES, Phase, Spec
+from kairos_mcp.core.run_spec import PHASES, Spec
 from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, read_mandate
 from kairos_mcp.store import mandates, rows
@@ -66,41 +67,34 @@ def _describe_cycles(steps: Mapping[str, OpenStep] | None) -> str:
     return "; ".join(texts) or "`output` has it"
 
 
-def call_after_end(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
-    """Return the call that takes a phase's output, or goes on with a mandate whose run ended early; None where there is
-    nothing to take or to go on with."""
-    outcome: Outcome = decode(Outcome, run.outcome or "")
-    phase = kind_of(run.flow).phase
+def goes_on(kind: FlowKind, outcome: Outcome) -> bool:
+    """Whether a phase's output can be taken by the next, or a new run go on with a mandate whose run ended early."""
+    if kind.phase is not None:
+        return kind.phase != PHASES[-1] and outcome.stop_reason == "assistant_stop"
+    return kind.has_mandate and STOP_REASONS[outcome.stop_reason].because in _CONTINUABLE
+
+
+def call_after_end(run: RunRow, outcome: Outcome, mandate: JsonObject) -> tuple[str, JsonObject, str]:
+    """Return the call after the end of a run that `goes_on`: its tool, arguments and reason. `mandate`: the arguments
+    that name its mandate."""
+    phase, reason = kind_of(run.flow).phase, STOP_REASONS[outcome.stop_reason]
     if phase is not None:
-        return _call_after_phase(session, run, phase, outcome)
-    reason = STOP_REASONS[outcome.stop_reason]
-    if reason.because not in _CONTINUABLE:
-        return None
-    ended = f"{_CONTINUABLE[reason.because]} ({reason.words})"
-    if outcome.status == "completed":
-        ended = "The cycles that were asked for are done"
-    why = f"{ended}; a new run of the mandate goes on with what this one learned."
-    return CYCLES.tool, _mandate_reference(session, run), why
-
-
-def _call_after_phase(
-    session: Session, run: RunRow, phase: Phase, outcome: Outcome
-) -> tuple[str, JsonObject, str] | None:
-    if phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
-        return None
-    following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: run.id}
-    why = f"It takes what {phase} gave; name the same mandate as before."
-    return PHASE_KINDS[following].tool, arguments, why
+        following = PHASES[PHASES.index(phase) + 1]
+        why = f"It takes what {phase} gave; name the same mandate as before."
+        return PHASE_KINDS[following].tool, {**mandate, INPUT_NAMES[following]: run.id}, why
+    ended = "The cycles that were asked for are done"
+    if outcome.status != "completed":
+        ended = f"{_CONTINUABLE[reason.because]} ({reason.words})"
+    return CYCLES.tool, mandate, f"{ended}; a new run of the mandate goes on with what this one learned."
 
 
 _CONTINUABLE: Mapping[str, str] = {"limit": "A limit ended it", "model": "The model failed it"}
 """What to say of a run that ended early, by what its stop reason is because of."""
 
 
-def _mandate_reference(session: Session, run: RunRow) -> JsonObject:
+def read_reference(session: Session, run: RunRow, spec: Spec) -> JsonObject:
     """Return the arguments that name this run's mandate: its id only where exactly this mandate is saved under it."""
-    mandate = _mandate(session, decode(Spec, run.spec))
+    mandate = _mandate(session, spec)
     if mandate == Mandate(mandate.goal):
         return {"goal": mandate.goal}
     saved = mandates.find(session, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None

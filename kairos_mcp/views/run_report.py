@@ -1,51 +1,32 @@
 """The report of a run: status, usage, newest calls, what waits, and the one call that makes sense next.
 
-Everything here is computed from rows. Only the text of a waiting completion, and the cycles of a pause, need the
-replayed flow: its open steps (`steps`).
+It follows from the facts of the run and from who looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
-from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
-from kairos_mcp.core.errors import KairosError, Unreadable
-from kairos_mcp.core.limits import NOTHING, UNLIMITED, USAGE_NAMES, Units, limits_to_json
+from kairos_mcp.core.limits import USAGE_NAMES, limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, RunStatus, StopName
+from kairos_mcp.core.outcomes import STOP_REASONS, RunStatus, StopName
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import PRIVATE_ROUTES, outdated_notes
-from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import loop_of
+from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, outdated_notes
 from kairos_mcp.core.text import count_of, truncate
-from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.store import approvals, report_queries
-from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode, read_together
+from kairos_mcp.store import approvals
+from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views import mandate_view
-from kairos_mcp.views.calls import NewestCalls, newest_calls, single_call_output
-from kairos_mcp.views.next_action import Decides, next_call
-from kairos_mcp.views.team_view import TeamPhase, TeamView
-from kairos_mcp.views.waiting import (
-    NOTHING_SHOWN,
-    BackOff,
-    OpenStep,
-    ShownBefore,
-    answered_by,
-    current_waits,
-    format_time,
-    waiting_items,
-)
+from kairos_mcp.views.calls import NewestCalls, single_call_output
+from kairos_mcp.views.next_action import next_call
+from kairos_mcp.views.run_facts import RunFacts, Viewer
+from kairos_mcp.views.team_view import TeamPhase
+from kairos_mcp.views.waiting import answered_by, format_time
 
-NOTHING_WAITS = WaitingItems({}, {})
 GOAL_CHARS = 80
-_ATTACHED = "an identical start made this run before"
 EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
 
 
@@ -130,253 +111,127 @@ class RunReport:
 ROW_FIELDS = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerView:
-    """What a server knows of a run beside its rows.
-
-    `trouble`: the error that stopped the run here. `lacks`: what this server lacks to go on with a run that no server
-    owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
-    this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
-    `changed_file`: the settings file, if it was changed after this server began.
-    `answered`: the keys that this call answered, word for word as they are recorded. `page`: where a person can decide
-    in a browser.
-    """
-
-    owner_lives: bool
-    trouble: KairosError | None = None
-    lacks: tuple[str, ...] = ()
-    attached: bool = False
-    decides: Decides = "person"
-    at: int = 0
-    backing_off: tuple[BackOff, ...] = ()
-    changed_file: str | None = None
-    caller: Caller = LOCAL_CALLER
-    answered: Collection[str] = ()
-    page: str | None = None
-
-
-def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> RunStatus:
-    if run.outcome is not None:
-        outcome: Outcome = decode(Outcome, run.outcome)
-        return outcome.status
-    if run.paused is not None or view.trouble is not None:
-        return "paused"
-    if waits.approvals or waits.lost_calls or any(row.kind != "pause" for row in waits.steps.values()):
-        return "input_required"
-    return "working" if view.owner_lives and not waits.steps else "paused"
-
-
-def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
-    """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
-    asked_in_branch = any(loop_of(row.path) for row in waits.approvals.values())  # its flow knows whose it is
-    shows_items = bool(waits.steps or waits.lost_calls or asked_in_branch)
-    return shows_items or (kind_of(run.flow).has_cycles and mandate_view.current_pause(waits) is not None)
-
-
-def make_report(
-    session: Session,
-    run: RunRow,
-    waits: WaitingItems,
-    view: ServerView,
-    steps: Mapping[str, OpenStep] | None,
-    team: TeamView | None = None,
-) -> RunReport:
-    """Make the report of a run, which waits for `waits`. `team`: what it has come to, if it is one.
-
-    `steps`: the open steps by path, where `needs_flow`. Without them (None), waiting items are keys and kinds, and a
-    mandate's pause is its status alone.
-    """
-    status = run_status(run, waits, view)
-    outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    shown = _shown_before(session, run, view.answered)
-    items = tuple(waiting_items(run, waits, steps, shown, for_person=view.caller.is_person))
-    since = _answered_step(session, run, items, view.answered)
-    account, tally, model, calls, notes, current = read_together(
-        session,
-        lambda session: read_account(session, run.account),
-        lambda session: report_queries.read_tally(session, run, since),
-        lambda session: _model(session, run),
-        lambda session: newest_calls(session, run, since=since),
-        lambda session: report_queries.list_notes(session, run.n, since),
-        lambda session: current_waits(session, run, view.at, view.backing_off) if status == "working" else [],
-    )
+def make_report(facts: RunFacts, viewer: Viewer) -> RunReport:
+    """Make the report of a run, with commands that this viewer can paste."""
+    run, outcome, account = facts.run, facts.outcome, facts.account
+    is_over, next_step = facts.has_ended, next_call(facts, viewer)
+    held_up_by = tuple(map(viewer.complete, _held_up_by(facts, viewer)))
     return RunReport(
-        **_identity_fields(run, view.caller),
-        status=status,
-        stop_reason=_stop_reason(run, outcome),
+        run_id=run.id,
+        seq=run.seq,
+        flow=run.flow,
+        goal=truncate(facts.goal, GOAL_CHARS - 1),
+        workspace=None if run.workspace is None else viewer.caller.visible_path(run.workspace),
+        created_at=format_time(run.created_at),
+        status=facts.status(viewer),
+        stop_reason=outcome.stop_reason if outcome is not None and facts.kind.has_loop else None,
         summary=outcome.summary if outcome is not None else None,
-        record=outcome.record if outcome is not None else None,
-        output=_output(run, outcome, waits, status, steps),
-        rounds=account.spent.rounds + account.held.rounds,
+        record=_record(facts, viewer),
+        output=_output(facts, viewer),
+        rounds=facts.rounds,
         route=run.route,
-        model=model,
-        resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
-        usage=_usage(run, account.spent, tally),
-        remaining=_remaining_limits(account),
-        calls=tuple(calls.entries),
-        plan=team.plan() if team is not None else (),
-        waiting=items,
+        model=facts.model,
+        resume_at=None if run.resume_at is None or is_over or facts.unreadable else format_timestamp(run.resume_at),
+        usage=_usage(facts),
+        remaining=limits_to_json(account.remaining),
+        calls=tuple(facts.calls.entries),
+        plan=facts.team.plan() if facts.team is not None else (),
+        waiting=tuple(_complete_item(item, viewer) for item in facts.items),
         degraded=(
-            *_degraded_notes(notes, run, view, tally, waits, since),
-            *_cut_notes(calls),
-            *_room_notes(account),
-            *current,
+            *map(viewer.complete, _notes_before(facts, viewer)),
+            *held_up_by,
+            *_notes_after(facts),
+            *current_waits(facts, viewer),
         ),
-        next=next_call(
-            session,
-            run,
-            status,
-            items,
-            view.decides,
-            view.trouble,
-            mandate_view.current_pause(waits) if kind_of(run.flow).has_cycles else None,
-            waits,
-            view.lacks,
-            steps,
-            team,
-            view.page,
-        ),
-        phase=team.phase if team is not None and outcome is None else None,
-        held_up_by=tuple(_held_up_by(run, view, waits)),
+        next=None if next_step is None else {**next_step, "why": viewer.complete(next_step["why"])},
+        phase=facts.team.phase if facts.team is not None and not is_over else None,
+        held_up_by=held_up_by,
     )
 
 
-def _output(
-    run: RunRow, outcome: Outcome | None, waits: WaitingItems, status: str, steps: Mapping[str, OpenStep] | None
-) -> Any:
-    kind = kind_of(run.flow)
-    if kind.is_call:
+def _complete_item(item: JsonObject, viewer: Viewer) -> JsonObject:
+    if viewer.commands is None or "command" not in item:
+        return item
+    return {**item, "command": viewer.commands.complete(item["command"])}
+
+
+def _record(facts: RunFacts, viewer: Viewer) -> str | None:
+    """Return the record; of a run that can't be read a text in its place, so that a list of runs says it too."""
+    if facts.outcome is not None or facts.unreadable is None:
+        return None if facts.outcome is None else facts.outcome.record
+    if facts.has_ended:
+        return viewer.complete("Unreadable: `kairos-mcp doctor` says where")
+    return viewer.complete(f"Unreadable: `kairos-mcp cancel {facts.run.id}`")
+
+
+def _output(facts: RunFacts, viewer: Viewer) -> Any:
+    outcome = facts.outcome
+    if facts.unreadable is None and facts.kind.is_call:
         return single_call_output(outcome)
-    if kind.has_mandate:
-        return mandate_view.mandate_output(run, outcome, waits, status, steps)
+    if facts.unreadable is None and facts.kind.has_mandate:
+        return mandate_view.mandate_output(facts.run, outcome, facts.waits, facts.status(viewer), facts.steps)
     return outcome.output if outcome is not None else None
 
 
-def _shown_before(session: Session, run: RunRow, answered: Collection[str]) -> ShownBefore:
-    """Return the items that the answering caller has already seen."""
-    if not answered or run.outcome is not None:
-        return NOTHING_SHOWN
-    return ShownBefore(answered, report_queries.first_answered_at(session, run.n, answered))
-
-
-def _answered_step(session: Session, run: RunRow, items: Sequence[JsonObject], answered: Collection[str]) -> int:
-    """Return the number of the step whose answer in this call brought the run to where it is; what came after it is new
-    to the caller. 0 where the caller is to be shown everything."""
-    if not answered:
-        return 0
-    if run.outcome is not None:
-        step, path = report_queries.newest_completion(session, run.n)
-        return step if path in answered else 0
-    before = {item["after"] for item in items if "after" in item}
-    return report_queries.oldest_step(session, run.n, before) if before else 0
-
-
-def _model(session: Session, run: RunRow) -> str | None:
-    """Return the model in use: the newest on the run's route, by the name that its answer reported if there is one;
-    before the first request, the model that the run was started with."""
-    spec: Spec = decode(Spec, run.spec)
-    return report_queries.newest_model(session, run.n, run.route) or (spec.model if run.route == spec.route else None)
-
-
-def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> RunReport:
-    """Make the report of a run whose rows can't be read (`view.trouble`): its account, and how to go on."""
-    outcome = _readable_outcome(run)
-    try:
-        account = read_account(session, run.account)
-    except Unreadable:
-        account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
-    status: RunStatus = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
-    tally = report_queries.read_tally(session, run)
-    return RunReport(
-        **_identity_fields(run, view.caller),
-        status=status,
-        stop_reason=_stop_reason(run, outcome),
-        summary=outcome.summary if outcome is not None else None,
-        record=outcome.record if outcome is not None else _unreadable_record(run),
-        output=None if outcome is None else outcome.output,
-        rounds=account.spent.rounds + account.held.rounds,
-        route=run.route,
-        model=None,
-        resume_at=None,
-        usage=_usage(run, account.spent, tally),
-        remaining=_remaining_limits(account),
-        calls=(),
-        plan=(),
-        waiting=(),
-        degraded=_degraded_notes(report_queries.list_notes(session, run.n), run, view, tally),
-        next=next_call(session, run, status, (), view.decides, view.trouble, None, NOTHING_WAITS)
-        if run.outcome is None
-        else None,
-        held_up_by=tuple(_held_up_by(run, view, NOTHING_WAITS)),
-    )
-
-
-def _identity_fields(run: RunRow, caller: Caller) -> JsonObject:
-    """Return the fields that identify the run: its id, goal, workspace and how far its record is."""
-    try:
-        goal = decode(Spec, run.spec).goal
-    except Unreadable:
-        goal = ""
-    return {
-        "run_id": run.id,
-        "seq": run.seq,
-        "flow": run.flow,
-        "goal": truncate(goal, GOAL_CHARS - 1),
-        "workspace": None if run.workspace is None else caller.visible_path(run.workspace),
-        "created_at": format_time(run.created_at),
-    }
-
-
-def _unreadable_record(run: RunRow) -> str:
-    """Return a text in place of a record, so that a list of runs says it too."""
-    way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
-    return f"Unreadable: {way_on}"
-
-
-def _readable_outcome(run: RunRow) -> Outcome | None:
-    try:
-        found: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    except Unreadable:
-        return None
-    return found
-
-
-def _stop_reason(run: RunRow, outcome: Outcome | None) -> StopName | None:
-    """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
-    return outcome.stop_reason if outcome is not None and kind_of(run.flow).has_loop else None
-
-
-def _usage(run: RunRow, spent: Units, tally: report_queries.Tally) -> JsonObject:
+def _usage(facts: RunFacts) -> JsonObject:
+    spent, tally = facts.account.spent, facts.tally
     return limits_to_json(spent, USAGE_NAMES) | {
         "attempts": spent.model_calls,
-        "cached_tokens": run.cached,
+        "cached_tokens": facts.run.cached,
         "unpriced": list(tally.unpriced) or None,
         "exactness": max(tally.exactness, key=EXACTNESS_ORDER.index, default="exact"),
     }
 
 
-def _remaining_limits(account: Account) -> JsonObject:
-    return limits_to_json(account.remaining)
+def _notes_before(facts: RunFacts, viewer: Viewer) -> Iterator[str]:
+    """Yield what was done otherwise than asked: the run's own notes, and what this look has found."""
+    run, outdated = facts.run, outdated_notes(facts.run.route)
+    yield from (text for text in facts.notes if text not in outdated)
+    if viewer.attached and run.mandate is None:
+        yield "attached: an identical start made this run before; another key makes a new one."
+    elif viewer.attached:
+        yield "attached: this run was open before; its mandate has one open run at most."
+    if viewer.changed_file is not None:
+        yield f"{viewer.changed_file} was changed after this server began: a restart makes it count."
+    if viewer.trouble is not None and facts.has_ended:
+        yield str(viewer.trouble)
 
 
-def _held_up_by(run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]:
-    """Return the notes that say why a run stands still: an error, calls that need an approval which nobody is asked for
-    now, what no server has, what a pause is for."""
-    if run.outcome is not None:
-        return []
-    texts = [] if view.trouble is None else [f"The run stands still: {view.trouble}"]
-    texts += [
-        f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
-    ]
+def _held_up_by(facts: RunFacts, viewer: Viewer) -> Iterator[str]:
+    """Yield why a run stands still: an error, calls that need an approval which nobody is asked for now, what no server
+    has, what a pause is for."""
+    run, waits = facts.run, facts.waits
+    if facts.has_ended:
+        return
+    if viewer.trouble is not None:
+        yield f"The run stands still: {viewer.trouble}"
+    for path, row in waits.lapsed.items():
+        yield f"Nobody decided in time about {row.tool} at {path}; resume asks again."
     if waits.unasked:
         number = count_of(len(waits.unasked), "call")
         room = f"{approvals.MAX_PER_RUN} of a run and {approvals.MAX_PER_WORKSPACE} of a workspace are asked at a time"
-        texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
-    if view.lacks:
-        texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
+        yield f"{number} of this run not asked about yet: {room}; the next is when one was decided."
+    if viewer.lacks:
+        yield f"No server goes on with this run: it needs one with {' and '.join(viewer.lacks)}."
     if run.resume_at is not None:
-        texts.append(f"Paused: {run.paused}")
-    return texts
+        yield f"Paused: {run.paused}"
+
+
+def _notes_after(facts: RunFacts) -> Iterator[str]:
+    """Yield what was charged for nothing, and what is left out here."""
+    tally = facts.tally
+    if not facts.since and facts.run.route not in PRIVATE_ROUTES and tally.has_private_content:
+        yield "The provider's own parts of its turns (thinking, ids) are left out on other routes."
+    if tally.lost:
+        charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
+        yield f"{count_of(tally.lost, 'attempt')} ended unknown and {charged} bound."
+    if tally.withdrawn:
+        charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
+        asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
+        yield f"{asked} ended without an answer and {charged} bound, as far as so much was left."
+    yield from _cut_notes(facts.calls)
+    if facts.unreadable is None:
+        yield from _room_notes(facts.account)
 
 
 def _cut_notes(calls: NewestCalls) -> list[str]:
@@ -398,35 +253,27 @@ def _room_notes(account: Account) -> Iterator[str]:
             yield f"limits.{unit}, which is {most}, {room}: it may read up to {read} tokens, and later ones read more."
 
 
-def _degraded_notes(
-    notes: Sequence[str],
-    run: RunRow,
-    view: ServerView,
-    tally: report_queries.Tally,
-    waits: WaitingItems = NOTHING_WAITS,
-    since: int = 0,
-) -> tuple[str, ...]:
-    """Return what was done otherwise than asked: all of it, or what came after the step `since`, and what holds now.
+MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait
 
-    `notes`: the run's own about it.
-    """
-    outdated = outdated_notes(run.route)
-    texts = [text for text in notes if text not in outdated]
-    if view.attached:
-        other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
-        texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
-    if view.changed_file is not None:
-        texts.append(f"{view.changed_file} was changed after this server began: a restart makes it count.")
-    if view.trouble is not None and run.outcome is not None:
-        texts.append(str(view.trouble))
-    texts += _held_up_by(run, view, waits)
-    if not since and run.route not in PRIVATE_ROUTES and tally.has_private_content:
-        texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
-    if tally.lost:
-        charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
-        texts.append(f"{count_of(tally.lost, 'attempt')} ended unknown and {charged} bound.")
-    if tally.withdrawn:
-        charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
-        asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
-        texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
-    return tuple(texts)
+
+def current_waits(facts: RunFacts, viewer: Viewer) -> Iterator[str]:
+    """Yield a sentence for each step that is being performed, or is repeated after a pause."""
+    pauses = {each.path: each for each in viewer.backing_off}
+    for step in facts.unanswered:
+        pause = pauses.get(step.path)
+        if pause is not None:
+            again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"
+            yield f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}."
+        elif step.is_begun_unanswered and step.held.milliseconds:
+            since = step.at if step.newest is None else step.newest.at
+            if step.attempts or viewer.at - since >= MIN_SHOWN_WAIT_MS:
+                tries = f", attempt {step.attempts + 1}" if step.attempts else ""
+                until = f"since {format_time(since)}, until {format_time(since + step.held.milliseconds)} at the latest"
+                yield f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}."
+
+
+def _describe_awaited(step: StepRow) -> str:
+    sent = step.sent
+    if step.kind == "call":
+        return "the tool that was called"
+    return f"the provider's model {sent.model}" if sent.route in PAID_ROUTES else f"the route {sent.route}"

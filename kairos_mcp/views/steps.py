@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
 from kairos_mcp.store.rows import Session
-from kairos_mcp.views.run_report import RunReport
 
 TEXT_CHARS = 4_000  # of a step's text, and of each text in its arguments: `run_trace ref=PATH` has all of it
 ARGUMENTS_CHARS = 12_000  # of all arguments of a call
@@ -26,6 +24,8 @@ ARGUMENTS_CHARS = 12_000  # of all arguments of a call
 
 class ShownSteps:
     """The steps of one run by path, each as it is shown, and at which `seq` of the run it was seen to change.
+
+    `run`: its row as it was at the newest look.
 
     A step is {path, kind, at, state: open | begun | ok | failed | refused}; answered it has `ms`, and what there is of
     name, arguments, text (with `chars` of all of it, where it was cut), calls, finish, code, input_tokens,
@@ -35,7 +35,7 @@ class ShownSteps:
     def __init__(self, run: RunRow) -> None:
         self.seq = -1
         self.first_seq = -1
-        self._run = run
+        self.run = run
         self._steps: dict[str, JsonObject] = {}
         self._changed: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
@@ -48,7 +48,7 @@ class ShownSteps:
 
         The session has to read from one state of the store.
         """
-        run = queries.run_by_number(session, self._run.n)
+        run = self.run = queries.run_by_number(session, self.run.n)
         if run.seq == self.seq:
             return
         rows = queries.read_steps_since(session, run.n, self._last, self._unanswered)
@@ -167,28 +167,3 @@ def fit_step(step: JsonObject, chars: int) -> JsonObject:
     if "arguments" in step and len(text := json.dumps(step["arguments"], ensure_ascii=False)) > room:
         fitted["arguments"] = {"…": truncate(text, room)}
     return fitted
-
-
-DECIDED_BY_PERSONS = ("approval", "settle")  # the kinds of what waits
-
-
-def show_run(run: RunRow, report: RunReport, spec: Spec) -> JsonObject:
-    """Return a run's report as it is shown beside its steps: the goal whole, what a person decides whole, of all else
-    that waits the key and kind, and no calls, which are steps; why it stands still apart from the other notes."""
-    whole = report.as_json()
-    waiting = [
-        item if item["kind"] in DECIDED_BY_PERSONS else {"key": item["key"], "kind": item["kind"]}
-        for item in report.waiting
-    ]
-    shown = {name: value for name, value in whole.items() if name != "calls"}
-    return shown | {
-        "goal": truncate(spec.goal, TEXT_CHARS),
-        "waiting": waiting,
-        "stop_words": report.stop_words,
-        "held_up_by": list(report.held_up_by),
-        "degraded": [note for note in report.degraded if note not in report.held_up_by],
-        "started_at": run.created_at,
-        "ended_at": run.ended_at,
-        "client": run.client,
-        "mandate": run.mandate,
-    }

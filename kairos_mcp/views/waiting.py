@@ -10,14 +10,13 @@ from typing import NamedTuple
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.core.routes import OUTSIDE_ROUTES, PAID_ROUTES, is_answered_by
+from kairos_mcp.core.routes import OUTSIDE_ROUTES, is_answered_by
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step, last_part, loop_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
-from kairos_mcp.store import queries, settlements
+from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.queries import RunRow, StepRow, WaitingRow
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.queries import RunRow, WaitingRow
 
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
@@ -221,45 +220,6 @@ def _new_message(message: Message) -> JsonObject:
         return message.as_json()
     calls = [{"id": call.id, "name": call.name} for call in message.tool_calls]
     return {"role": message.role} | ({"tool_calls": calls} if calls else {})
-
-
-MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait
-
-
-class BackOff(NamedTuple):
-    """An attempt at the step at `path` that failed, as `reason` says, and the moment of the next one (milliseconds
-    since 1970), which is number `attempt` of `of`."""
-
-    path: str
-    reason: str
-    retry_at: int
-    attempt: int
-    of: int
-
-
-def current_waits(session: Session, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> list[str]:
-    """Return a sentence for each step that is being performed, or is repeated after a pause."""
-    pauses = {each.path: each for each in backing_off}
-    sentences: list[str] = []
-    for step in queries.unanswered_steps(session, run.n):
-        pause = pauses.get(step.path)
-        if pause is not None:
-            again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"
-            sentences.append(f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}.")
-        elif step.is_begun_unanswered and step.held.milliseconds:
-            since = step.at if step.newest is None else step.newest.at
-            if step.attempts or at - since >= MIN_SHOWN_WAIT_MS:
-                tries = f", attempt {step.attempts + 1}" if step.attempts else ""
-                until = f"since {format_time(since)}, until {format_time(since + step.held.milliseconds)} at the latest"
-                sentences.append(f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}.")
-    return sentences
-
-
-def _describe_awaited(step: StepRow) -> str:
-    sent = step.sent
-    if step.kind == "call":
-        return "the tool that was called"
-    return f"the provider's model {sent.model}" if sent.route in PAID_ROUTES else f"the route {sent.route}"
 
 
 def decision_command(run: RunRow, key: str) -> str:

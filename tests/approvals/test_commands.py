@@ -18,12 +18,12 @@ from support.environment import plain_environ
 from support.forked_program import run_program
 from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 
-from kairos_mcp.app.command_text import COMMAND_GROUPS
 from kairos_mcp.cli import respond, rules
 from kairos_mcp.cli.command_table import GROUPS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.settings.settings import Flags
+from kairos_mcp.views.command_text import COMMAND_GROUPS
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 EVIL = "--- a.txt\n+++ a.txt\n+\x1b[2Jrm -rf \u202e/"

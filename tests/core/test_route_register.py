@@ -22,7 +22,8 @@ PACKAGE = Path(kairos_mcp.__file__).parent
 REGISTER = "core/routes.py"
 MEANS_ANOTHER_THING = {  # a word that is also a route's name
     "core/messages.py": 1,  # the source of a tool that the caller brings along
-    "views/next_action.py": 2,  # who decides about an approval
+    "views/run_facts.py": 1,  # who decides about an approval
+    "views/next_action.py": 1,  # the same
     "app/run_reports.py": 1,  # the same
     "cli/doctor_checks.py": 1,  # the subject of a finding
 }

@@ -19,12 +19,12 @@ from support.stdio_server import StdioClient
 
 import kairos_mcp
 from kairos_mcp.app.app import App
-from kairos_mcp.app.command_text import COMMAND_GROUPS, CommandLine, name_commands
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.cli.main import run_command
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import Placeholder
+from kairos_mcp.views.command_text import COMMAND_GROUPS, CommandLine, name_commands
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))
