@@ -23,7 +23,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.results import run_result
-from kairos_mcp.server.truncation import size
+from kairos_mcp.views.cuts import size
 
 CONTEXT_TOKENS = 5_000  # compacted every 45 rounds: what a client is sent is no longer after many rounds than after few
 ASKS = 45  # for one figure

@@ -75,6 +75,17 @@ def truncate(text: str, limit: int, marker: str = "…", find_parted: FindParted
     return text[:limit] + marker.format(limit=limit, total=len(text), left_out=len(text) - limit)
 
 
+_JSON_LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
+"""Characters that some readers take for the end of a line and that JSON does not escape."""
+
+
+def on_one_line(json: str) -> str:
+    """Return the same JSON in a form that every reader takes for one line."""
+    for end, escaped in _JSON_LINE_ENDS.items():
+        json = json.replace(end, escaped)
+    return json
+
+
 def count_of(count: int, word: str, words: str | None = None) -> str:
     """Return a count with its noun in the right number: `1 call`, `2,000 calls`. `words`: an irregular plural."""
     return f"{count:,} {word if count == 1 else words or word + 's'}"

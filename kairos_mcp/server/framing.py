@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
+from kairos_mcp.core.text import on_one_line
 
 LINE_BYTES = 16 * 2**20  # several times the largest call with every argument at its bound
 EDGE_BYTES = 512  # at each end of a line: where the id of a request may be
@@ -21,9 +22,6 @@ _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
 _REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
-
-_JSON_LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
-"""Characters that some readers take for the end of a line and that JSON does not escape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +125,3 @@ def encode_message(outgoing: SessionMessage) -> bytes:
         broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
         text = broken.as_error(number).model_dump_json(by_alias=True, exclude_unset=True)
     return on_one_line(text).encode() + b"\n"
-
-
-def on_one_line(json: str) -> str:
-    """Return the same JSON in a form that every reader takes for one line."""
-    for end, escaped in _JSON_LINE_ENDS.items():
-        json = json.replace(end, escaped)
-    return json

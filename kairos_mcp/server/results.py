@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mcp_types as wire
 from pydantic_core import to_json
@@ -11,10 +11,12 @@ from pydantic_core import to_json
 from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.text import count_of
-from kairos_mcp.server.framing import on_one_line
-from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
+from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result
 from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.views.cuts import size
+from kairos_mcp.views.run_report import FIELDS
 from kairos_mcp.views.team_tree import tree_lines
+from kairos_mcp.views.words import as_json, in_one_line, next_words, place_words, work_words
 
 if TYPE_CHECKING:
     from kairos_mcp.core.errors import KairosError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
-DELTA_FIELDS = ("run_id", "seq", "status", "rounds", "route", "calls", "waiting", "degraded", "next")
 NEWEST = 10  # runs that run_status lists when none is named: so many rows fit a result
 MIN_RUN_CHARS = 1_100  # of one run among several
 
@@ -45,10 +46,13 @@ def _delta_result(report: RunReport) -> wire.CallToolResult:
     A call's preview is left out: its result stands in the new messages.
     """
     calls = [{name: value for name, value in call.items() if name != "preview"} for call in report.calls]
-    full = {name: value if name in DELTA_FIELDS else None for name, value in report.as_json().items()}
+    new = [name for name, field in FIELDS.items() if field.in_delta]
+    full = {name: value if name in new else None for name, value in report.as_json().items()}
     fitted = fit_result(full | {"calls": [], "plan": []}) | {"calls": calls}
-    body = {name: value for name in DELTA_FIELDS if (value := fitted[name]) not in (None, [])}
-    return _result(body, _with_items(list(_delta_lines(body)), body["waiting"]))
+    body = {name: value for name in new if (value := fitted[name]) not in (None, [])}
+    work = f"{count_of(report.rounds, 'round')}, route {report.route}, seq {report.seq}"
+    head = f"run {report.run_id}: {report.status}, {work}"
+    return _result(body, _with_items([head, *_field_lines({**body, "waiting": None})], body["waiting"]))
 
 
 def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
@@ -109,9 +113,13 @@ def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.Call
 
 def run_text(result: JsonObject) -> str:
     """Render a run: at most 12 summary lines, one or two per task, then the waiting items as JSON."""
-    lines = [*_run_lines(result)]
+    lines = [
+        _status_line(result),
+        f"goal: {in_one_line(result['goal'])}, {_format_place(result)}, seq {result['seq']}",
+    ]
+    lines += _field_lines(result)
     if result["plan"] or result.get("phase") is not None:
-        lines += map(_one_line, tree_lines(result["plan"], result.get("phase"), result["waiting"]))
+        lines += map(in_one_line, tree_lines(result["plan"], result.get("phase"), result["waiting"]))
     return _with_items(lines, result["waiting"])
 
 
@@ -121,7 +129,7 @@ def runs_text(runs: list[JsonObject], next_call: JsonObject | None) -> str:
         return run_text(runs[0])
     lines = [_brief_line(run) for run in runs] or ["No runs yet."]
     if next_call is not None:
-        lines.append(_next_line(next_call))
+        lines.append(f"next: {next_words(next_call)}")
     return _with_items(lines, [{"run_id": run["run_id"], **item} for run in runs for item in run["waiting"]])
 
 
@@ -131,7 +139,7 @@ def rows_text(reports: Sequence[RunReport], next_call: JsonObject | None, elsewh
     if elsewhere:
         lines.append(f"{count_of(elsewhere, 'run')} of other workspaces: run_status all=true")
     if next_call is not None:
-        lines.append(_next_line(next_call))
+        lines.append(f"next: {next_words(next_call)}")
     return "\n".join(lines)
 
 
@@ -139,56 +147,26 @@ def error_text(error: JsonObject) -> str:
     """An error on one line."""
     retry = " Calling again may help." if error["retryable"] else ""
     run = f" Run: {error['run_id']}." if "run_id" in error else ""
-    return _one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + retry + run)
+    return in_one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + retry + run)
 
 
 def _with_items(lines: list[str], items: list[JsonObject]) -> str:
-    return "\n".join([*lines, *([f"waiting items: {_json(items)}"] if items else [])])
+    return "\n".join([*lines, *([f"waiting items: {as_json(items)}"] if items else [])])
 
 
-def _run_lines(run: JsonObject) -> Iterator[str]:
-    yield _status_line(run)
-    yield f"goal: {_one_line(run['goal'])}, {_format_place(run)}, seq {run['seq']}"
-    if run["summary"] is not None:
-        yield f"summary: {_one_line(run['summary'])}"
-    if run["record"] is not None:
-        yield f"record: {_one_line(run['record'])}"
-    if run["output"] is not None:
-        yield f"output: {_json(run['output'])}"
-    yield f"usage: {_format_amounts(run['usage'])}"
-    remaining = _format_amounts(run["remaining"])
-    if remaining:
-        yield f"remaining: {remaining}"
-    if run["calls"]:
-        yield "calls: " + "; ".join(_format_call(call) for call in run["calls"])
-    if run["waiting"]:
-        yield "waiting: " + ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
-    if run["degraded"]:
-        yield _notes_line(run["degraded"])
-    if run["next"] is not None:
-        yield _next_line(run["next"])
-
-
-def _delta_lines(run: JsonObject) -> Iterator[str]:
-    work = f"{count_of(run['rounds'], 'round')}, route {run['route']}, seq {run['seq']}"
-    yield f"run {run['run_id']}: {run['status']}, {work}"
-    if "calls" in run:
-        yield "calls: " + "; ".join(_format_call_status(call) for call in run["calls"])
-    if "degraded" in run:
-        yield _notes_line(run["degraded"])
-    if "next" in run:
-        yield _next_line(run["next"])
+def _field_lines(result: JsonObject) -> Iterator[str]:
+    """Yield a line for each field that has one and is not empty."""
+    for name, field in FIELDS.items():
+        value = result.get(name)
+        if field.words is not None and value is not None and (words := field.words(value)) is not None:
+            yield f"{name}: {words}"
 
 
 def _status_line(run: JsonObject) -> str:
     why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     model = f", model {run['model']}" if run["model"] else ""
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
-    work = (
-        count_of(run["rounds"], "round")
-        if kind_of(run["flow"]).counts == "rounds"
-        else count_of(run["usage"]["model_calls"], "model call")
-    )
+    work = work_words(kind_of(run["flow"]).counts, run["rounds"], run["usage"]["model_calls"])
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {work}, route {run['route']}{model}{resume}"
 
 
@@ -198,56 +176,18 @@ def _format_row(report: RunReport) -> str:
     awaited = report.describe_waiting()
     waiting = f", waits {awaited}" if awaited else ""
     status = f"{row['flow']} {row['run_id']}: {row['status']}{why}, {count_of(row['rounds'], 'round')}{waiting}"
-    return f"{status}, {_format_place(row)}, seq {row['seq']}: {_one_line(row['goal'])}"
+    return f"{status}, {_format_place(row)}, seq {row['seq']}: {in_one_line(row['goal'])}"
 
 
 def _format_place(run: JsonObject) -> str:
-    place = "no workspace" if run["workspace"] is None else f"in {_one_line(run['workspace'])}"
-    return f"{place}, since {run['created_at']}"
+    return f"{place_words(run['workspace'])}, since {run['created_at']}"
 
 
 def _brief_line(run: JsonObject) -> str:
     keys = ", ".join(item["key"] for item in run["waiting"])
     return (
         _status_line(run)
-        + f", {_format_place(run)}, for {_one_line(run['goal'])}"
+        + f", {_format_place(run)}, for {in_one_line(run['goal'])}"
         + (f", waiting {keys}" if keys else "")
-        + (f": {_one_line(told)}" if (told := run["summary"] or run["record"]) else "")
+        + (f": {in_one_line(told)}" if (told := run["summary"] or run["record"]) else "")
     )
-
-
-def _format_call(call: JsonObject) -> str:
-    return f"{_format_call_status(call)} {_one_line(call['preview'])}"
-
-
-def _format_call_status(call: JsonObject) -> str:
-    return f"{call['ref']} {call['name']} {'ok' if call['ok'] else 'failed'} {call['ms']} ms"
-
-
-def _notes_line(notes: list[str]) -> str:
-    return "degraded: " + " | ".join(_one_line(note) for note in notes)
-
-
-def _next_line(next_call: JsonObject) -> str:
-    return f"next: {next_call['tool']} {_json(next_call['arguments'])}, because {_one_line(next_call['why'])}"
-
-
-def _format_amounts(amounts: JsonObject) -> str:
-    return ", ".join(f"{name} {_format_amount(value)}" for name, value in amounts.items() if value is not None)
-
-
-def _format_amount(value: Any) -> str:
-    match value:
-        case [*names]:
-            return " and ".join(names)
-        case _:
-            return str(value)
-
-
-def _one_line(text: str) -> str:
-    """The text itself, or as a JSON string if it has several lines: nothing is lost and no line added."""
-    return text if len(text.splitlines()) <= 1 and not text.endswith("\n") else _json(text)
-
-
-def _json(value: Any) -> str:
-    return on_one_line(to_json(value).decode())

@@ -5,26 +5,50 @@ It follows from the facts of the run and from who looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, get_args, get_type_hints
 
 from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.limits import USAGE_NAMES, limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcomes import STOP_REASONS, RunStatus, StopName
+from kairos_mcp.core.outcomes import RUN_STATUSES, STOP_REASONS, RunStatus, StopName
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, outdated_notes
+from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, ROUTES, SERVER_ROUTE, outdated_notes
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import NewestCalls, single_call_output
+from kairos_mcp.views.cuts import cut_descriptions, cut_notes, cut_output, cut_previews, cut_text, leave_out, size
 from kairos_mcp.views.next_action import next_call
+from kairos_mcp.views.result_fields import (
+    CALLS,
+    COUNT,
+    NEXT,
+    PLAN,
+    REMAINING,
+    TEXT,
+    TEXT_OR_NULL,
+    USAGE,
+    WAITING,
+    Cut,
+    Field,
+    list_of,
+    object_of,
+)  # fmt: skip
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TeamPhase
 from kairos_mcp.views.waiting import answered_by, format_time
+from kairos_mcp.views.words import (
+    amounts_words,
+    as_json,
+    calls_words,
+    in_one_line,
+    next_words,
+    notes_words,
+    waiting_words,
+)
 
 GOAL_CHARS = 80
 EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
@@ -34,38 +58,96 @@ EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as e
 class RunReport:
     """The result of every tool that touches a run; its fields are a contract with callers."""
 
-    run_id: str
-    seq: int
-    flow: str
-    goal: str
-    workspace: str | None
-    created_at: str
-    status: RunStatus
-    stop_reason: StopName | None
-    summary: str | None
-    record: str | None
-    output: Any
-    rounds: int
-    route: str
-    model: str | None
-    resume_at: str | None
-    usage: JsonObject
-    remaining: JsonObject
-    calls: tuple[JsonObject, ...]
-    plan: tuple[JsonObject, ...]
-    waiting: tuple[JsonObject, ...]
-    degraded: tuple[str, ...]
-    next: JsonObject | None
-    phase: TeamPhase | None = None
-    held_up_by: tuple[str, ...] = ()  # those of `degraded` that say why it stands still
+    run_id: Annotated[str, Field(TEXT, in_row=True, in_delta=True, is_required=True)]
+    seq: Annotated[
+        int,
+        Field(
+            {**COUNT, "description": "Rises with each change; `since` for run_status until=news"},
+            in_row=True,
+            in_delta=True,
+        ),
+    ]
+    flow: Annotated[str, Field(TEXT, in_row=True)]
+    goal: Annotated[str, Field({**TEXT, "description": "Its first 80 characters"}, in_row=True)]
+    workspace: Annotated[str | None, Field(TEXT_OR_NULL, in_row=True)]
+    created_at: Annotated[str, Field(TEXT, in_row=True)]
+    status: Annotated[RunStatus, Field({"enum": list(RUN_STATUSES)}, in_row=True, in_delta=True, is_required=True)]
+    stop_reason: Annotated[
+        StopName | None,
+        Field({**TEXT_OR_NULL, "description": "Why its loop ended; null for a call or a phase alone"}, in_row=True),
+    ]
+    summary: Annotated[
+        str | None,
+        Field(
+            {**TEXT_OR_NULL, "description": "A model's last words; null where it said none"},
+            in_one_line,
+            (Cut(4, cut_text, lambda was: f"summary cut from {len(was)} characters: run_trace ref=summary", 2_200),),
+        ),
+    ]
+    record: Annotated[
+        str | None,
+        Field(
+            {**TEXT_OR_NULL, "description": "What was done, where there is no summary"},
+            in_one_line,
+            (Cut(4, cut_text, lambda was: f"record cut from {len(was)} characters: run_trace ref=record", 2_200),),
+        ),
+    ]
+    output: Annotated[
+        Any,
+        Field(
+            {"description": "By output_schema, of a phase or a call; else null"},
+            as_json,
+            (Cut(3, cut_output, lambda was: f"output cut from {size(was)} characters: run_trace ref=output", 1_800),),
+        ),
+    ]
+    rounds: Annotated[int, Field(COUNT, in_row=True, in_delta=True)]
+    route: Annotated[str, Field({"enum": [*ROUTES, SERVER_ROUTE]}, in_delta=True)]
+    model: Annotated[str | None, Field(TEXT_OR_NULL)]
+    resume_at: Annotated[str | None, Field({**TEXT_OR_NULL, "description": "When a paused run goes on by itself"})]
+    usage: Annotated[JsonObject, Field(USAGE, amounts_words)]
+    remaining: Annotated[JsonObject, Field(REMAINING, amounts_words)]
+    calls: Annotated[
+        tuple[JsonObject, ...],
+        Field(
+            CALLS,
+            calls_words,
+            (
+                Cut(1, cut_previews, lambda _: "previews of calls cut: run_trace view=calls"),
+                Cut(6, leave_out, lambda _: "calls left out: run_trace view=calls"),
+            ),
+            in_delta=True,
+        ),
+    ]
+    plan: Annotated[
+        tuple[JsonObject, ...],
+        Field(
+            PLAN,
+            cuts=(
+                Cut(2, cut_descriptions, lambda _: "plan cut: run_trace view=plan"),
+                Cut(5, leave_out, lambda _: "plan left out: run_trace view=plan"),
+            ),
+        ),
+    ]
+    waiting: Annotated[tuple[JsonObject, ...], Field(WAITING, waiting_words, in_delta=True)]
+    degraded: Annotated[
+        tuple[str, ...],
+        Field(
+            {**list_of(TEXT), "description": "What was cut, defaulted, skipped or done otherwise than asked"},
+            notes_words,
+            (Cut(7, cut_notes, lambda was: f"{len(was)} notes, some cut: run_trace view=events"),),
+            in_delta=True,
+        ),
+    ]
+    next: Annotated[JsonObject | None, Field(NEXT, next_words, in_delta=True)]
+    phase: Annotated[
+        TeamPhase | None, Field({"enum": list(get_args(TeamPhase)), "description": "Of a team that has not ended"})
+    ] = None
+    held_up_by: tuple[str, ...] = ()  # those of `degraded` that say why it stands still; no field of results
 
     def as_json(self) -> JsonObject:
         """Return the report as callers get it; `phase` only of a team that has not ended."""
-        fields = asdict(self)
-        del fields["held_up_by"]
-        if self.phase is None:
-            del fields["phase"]
-        return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
+        values = {name: getattr(self, name) for name in FIELDS if name != "phase" or self.phase is not None}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @property
     def stop_words(self) -> str | None:
@@ -103,12 +185,24 @@ class RunReport:
 
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""
-        whole = self.as_json()
-        waiting = [{"key": item["key"], "kind": item["kind"]} for item in self.waiting]
-        return {name: whole[name] for name in ROW_FIELDS} | {"waiting": waiting, "next": self.next}
+        row = {name: getattr(self, name) for name, field in FIELDS.items() if field.in_row}
+        return row | {
+            "waiting": [{"key": item["key"], "kind": item["kind"]} for item in self.waiting],
+            "next": self.next,
+        }
 
 
-ROW_FIELDS = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
+FIELDS: Mapping[str, Field] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(RunReport, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
+"""The fields of a result by name, in their order."""
+
+RESULT_SCHEMA = object_of(
+    tuple(name for name, field in FIELDS.items() if field.is_required),
+    **{name: field.schema for name, field in FIELDS.items()},
+)
 
 
 def make_report(facts: RunFacts, viewer: Viewer) -> RunReport:

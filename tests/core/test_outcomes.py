@@ -21,8 +21,8 @@ from kairos_mcp.core.outcomes import (
     make_outcome,
 )
 from kairos_mcp.flows.team import TaskStatus
-from kairos_mcp.server.result_schema import RESULT_SCHEMA
 from kairos_mcp.views import run_log, team_tree
+from kairos_mcp.views.run_report import RESULT_SCHEMA
 
 ASSETS = Path(kairos_mcp.__file__).parent / "page" / "assets"
 ENDS_AS = {"done": "completed", "limit": "stopped", "circling": "stopped", "person": "cancelled"}

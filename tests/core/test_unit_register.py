@@ -28,10 +28,10 @@ from kairos_mcp.core.limits import (
 )
 from kairos_mcp.core.outcomes import StopName
 from kairos_mcp.core.steps import Refused
-from kairos_mcp.server.result_schema import RESULT_SCHEMA
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.schema import migrate
+from kairos_mcp.views.run_report import RESULT_SCHEMA
 
 PACKAGE = Path(kairos_mcp.__file__).parent
 ROUND = ReservationRequest(counts_of("round"), "round", False, 4_000, 2_000, 60_000, price=Price(3, 15))

@@ -22,7 +22,8 @@ from support.cycles import (
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Stale
-from kairos_mcp.server.truncation import RESULT_CHARS, size
+from kairos_mcp.server.truncation import RESULT_CHARS
+from kairos_mcp.views.cuts import size
 from kairos_mcp.views.trace import TraceQuery
 
 RISKY = {"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"}

@@ -17,9 +17,9 @@ from support import postgres
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.result_schema import RESULT_SCHEMA
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.views.run_report import RESULT_SCHEMA
 
 ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 

@@ -18,6 +18,7 @@ from support.page_runs import ask_to_write
 from support.sampling_clients import ERAS, MODERN, provide_app
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.run_steps import StepsQuery
 from kairos_mcp.server import apps
 from kairos_mcp.server.mcp_server import build_server, list_tools
 
@@ -93,9 +94,9 @@ async def test_what_waits_for_a_person_names_the_page_where_one_is_served(place:
             link = f"{visitor.url}#/runs/{run_id}"
             report = await app.runs.report(run_id, ME)
             assert (report.next or {})["why"].endswith(f"(or deny); in a browser: {link}.")
-            frame = await app.run_steps.read_run(await app.runs.find(run_id, ME), ME)
-            assert frame["page"] == link
-        assert "page" not in await app.run_steps.read_run(await app.runs.find(run_id, ME), ME)
+            frame = await app.run_steps.frame(run_id, StepsQuery(), ME)
+            assert frame["run"]["page"] == link
+        assert "page" not in (await app.run_steps.frame(run_id, StepsQuery(), ME))["run"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"mimeTypes": ["text/html"]}, {"mimeTypes": "text/html;profile=mcp-app"}])

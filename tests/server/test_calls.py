@@ -17,7 +17,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.progress import progress_at
-from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS
+from kairos_mcp.views.cuts import size
 from tests.server.conftest import ERAS
 
 FOREIGN_CLIENTS = Path(__file__).parents[1] / "foreign" / "clients"

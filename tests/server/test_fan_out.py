@@ -16,7 +16,8 @@ from support.daily_accounts import NOON
 from support.reviewers import Absent, Person, Thinking, accepts, connect_person
 from support.sampling_clients import LEGACY, MODERN, ClientModel, ConnectedClient, connect_client, encode_reply
 
-from kairos_mcp.server.truncation import ITEMS_CHARS, size
+from kairos_mcp.server.truncation import ITEMS_CHARS
+from kairos_mcp.views.cuts import size
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

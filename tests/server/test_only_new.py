@@ -13,7 +13,7 @@ from support.sampling_clients import ConnectedClient, open_client
 from support.statements import count_statements
 
 from kairos_mcp.app.app import App
-from kairos_mcp.server.truncation import size
+from kairos_mcp.views.cuts import size
 
 KEY_LIKE = "sk-proj-abcDEF0123456789abcdef"
 

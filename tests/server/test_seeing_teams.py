@@ -13,7 +13,8 @@ from support.sampling_clients import MODERN, ConnectedClient, connect_client
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.server.progress import progress_message
-from kairos_mcp.server.truncation import RESULT_CHARS, size
+from kairos_mcp.server.truncation import RESULT_CHARS
+from kairos_mcp.views.cuts import size
 
 Task = dict[str, Any]
 FIELDS = ("id", "path", "agent", "status", "depends_on", "rounds")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.server.results import run_text, runs_result, runs_text
-from kairos_mcp.server.truncation import CONVERSATION_CHARS, ITEMS_CHARS, RESULT_CHARS, fit_result, size
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, ITEMS_CHARS, RESULT_CHARS, fit_result
+from kairos_mcp.views.cuts import size
 from kairos_mcp.views.run_report import RunReport
 
 TEXTS = st.text(max_size=60) | st.text(max_size=40).map(lambda text: text * 400)
