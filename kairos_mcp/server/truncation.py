@@ -50,7 +50,7 @@ def _cut_field(body: JsonObject, name: str, cut: Cut, chars: int) -> JsonObject:
     if shorter == body[name]:
         return body
     changed = {**body, name: shorter}
-    return {**changed, "degraded": [*changed["degraded"], cut.note(body[name])]}
+    return {**changed, "degraded": [*changed["degraded"], cut.note.format(cut.measure(body[name]))]}
 
 
 def _fit_items(items: Sequence[JsonObject], chars: int) -> tuple[list[JsonObject], list[str]]:

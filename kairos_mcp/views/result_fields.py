@@ -20,10 +20,11 @@ class Cut(NamedTuple):
     """Cuts are made in this order until the result fits: what is easiest to get again goes first."""
     shorten: Callable[[Any, int, JsonObject], Any]
     """One of `views/cuts.py`."""
-    note: Callable[[Any], str]
-    """What `degraded` says of it, from the value as it was."""
+    note: str
+    """What `degraded` says of it; `{}` stands for the length that the value had."""
     least: int = 0
     """The characters that the field keeps of a result of usual length, however long the others are."""
+    measure: Callable[[Any], int] = len
 
 
 class Field(NamedTuple):

@@ -81,7 +81,7 @@ class RunReport:
         Field(
             {**TEXT_OR_NULL, "description": "A model's last words; null where it said none"},
             in_one_line,
-            (Cut(4, cut_text, lambda was: f"summary cut from {len(was)} characters: run_trace ref=summary", 2_200),),
+            (Cut(4, cut_text, "summary cut from {} characters: run_trace ref=summary", 2_200),),
         ),
     ]
     record: Annotated[
@@ -89,7 +89,7 @@ class RunReport:
         Field(
             {**TEXT_OR_NULL, "description": "What was done, where there is no summary"},
             in_one_line,
-            (Cut(4, cut_text, lambda was: f"record cut from {len(was)} characters: run_trace ref=record", 2_200),),
+            (Cut(4, cut_text, "record cut from {} characters: run_trace ref=record", 2_200),),
         ),
     ]
     output: Annotated[
@@ -97,7 +97,7 @@ class RunReport:
         Field(
             {"description": "By output_schema, of a phase or a call; else null"},
             as_json,
-            (Cut(3, cut_output, lambda was: f"output cut from {size(was)} characters: run_trace ref=output", 1_800),),
+            (Cut(3, cut_output, "output cut from {} characters: run_trace ref=output", 1_800, size),),
         ),
     ]
     rounds: Annotated[int, Field(COUNT, in_row=True, in_delta=True)]
@@ -112,8 +112,8 @@ class RunReport:
             CALLS,
             calls_words,
             (
-                Cut(1, cut_previews, lambda _: "previews of calls cut: run_trace view=calls"),
-                Cut(6, leave_out, lambda _: "calls left out: run_trace view=calls"),
+                Cut(1, cut_previews, "previews of calls cut: run_trace view=calls"),
+                Cut(6, leave_out, "calls left out: run_trace view=calls"),
             ),
             in_delta=True,
         ),
@@ -123,8 +123,8 @@ class RunReport:
         Field(
             PLAN,
             cuts=(
-                Cut(2, cut_descriptions, lambda _: "plan cut: run_trace view=plan"),
-                Cut(5, leave_out, lambda _: "plan left out: run_trace view=plan"),
+                Cut(2, cut_descriptions, "plan cut: run_trace view=plan"),
+                Cut(5, leave_out, "plan left out: run_trace view=plan"),
             ),
         ),
     ]
@@ -134,7 +134,7 @@ class RunReport:
         Field(
             {**list_of(TEXT), "description": "What was cut, defaulted, skipped or done otherwise than asked"},
             notes_words,
-            (Cut(7, cut_notes, lambda was: f"{len(was)} notes, some cut: run_trace view=events"),),
+            (Cut(7, cut_notes, "{} notes, some cut: run_trace view=events"),),
             in_delta=True,
         ),
     ]

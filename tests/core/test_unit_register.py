@@ -38,7 +38,7 @@ ROUND = ReservationRequest(counts_of("round"), "round", False, 4_000, 2_000, 60_
 CALL = ReservationRequest(counts_of("call"), "call", timeout_ms=60_000)
 NAMES = {name for field, unit in UNITS.items() for name in (field, unit.name)}
 LISTS_OF_ANOTHER_KIND = {
-    "app/overview.py": "the figures of a row in the list of runs",
+    "views/shown_run.py": "the figures of a row in the list of runs",
     "core/agent.py": "the figures of an agent's record",
     "models/replies/border.py": "the words of a provider's usage",
     "models/replies/chat.py": "the words of a provider's usage",
