@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
-from kairos_mcp.execution.authorization import reviewer_comment
+from kairos_mcp.execution.tool_calls import reviewer_comment
 from kairos_mcp.models import answers
 from kairos_mcp.models.answers import (
     parse_approval_decision,

@@ -382,6 +382,7 @@ class RunFactory:
         """Have a state read the rows of its run, which exists by now."""
         self.specs.keep(run, loaded)
         state.run, tool_caller = run, state.executor.tool_caller
+        assert isinstance(tool_caller, ToolCaller), "as `make_state` made it"
         tool_caller.read_text = partial(self._read_full_text, run.n)
         tool_caller.find_approval = partial(self._find_approval, run, loaded.spec.mandate_text)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cached_property
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NoReturn
 
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import KairosError
@@ -59,6 +59,13 @@ class ToolMemory:
                 raise ValueError(f"{name} is kept already, with another text")
 
         return ToolMemory(keep, known.get)
+
+
+def _refuse_note(*_given: str) -> NoReturn:
+    raise RuntimeError("no tool is called of a run at rest")
+
+
+NO_MEMORY = ToolMemory(_refuse_note, _refuse_note, _refuse_note)
 
 
 class StopSignal:

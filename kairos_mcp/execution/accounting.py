@@ -8,16 +8,17 @@ until the clock has passed it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 
+from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, Limits, Units, counts_of
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, Usage, canonical_json, digest_of
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates, prefixes
 from kairos_mcp.store.commit import AccountsToCharge, Paused, StepResult
 from kairos_mcp.store.database import Store
@@ -268,11 +269,19 @@ def day_to_charge(session: Session, principal: str, at: int, time_zone: str) -> 
     return DayToCharge(later, is_ahead=True, is_barred=later.begins - at > MAX_AHEAD_MS)
 
 
-class DailyAccounts:
-    """A cache of the newest day's accounts, for each principal and mandate."""
+def elapsed_ms(began: float, reservation: Reservation) -> int:
+    """Return the milliseconds since `began`, at most what was reserved."""
+    return min(int((time.monotonic() - began) * 1000), reservation.timeout_ms)
 
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self._settings = settings
+
+class DailyAccounts:
+    """A cache of the newest day's accounts, for each principal and mandate.
+
+    `caps`: what a principal may use on a day.
+    """
+
+    def __init__(self, store: Store, caps: Limits, time_zone: str) -> None:
+        self._caps, self._time_zone = caps, time_zone
         self._store = store
         self._known: dict[tuple[str, str, str | None], tuple[Day, AccountsToCharge]] = {}
         self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -298,7 +307,7 @@ class DailyAccounts:
             return await self._find_and_check(*key, at)
 
     async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> AccountsToCharge:
-        time_zone, caps = self._settings.time_zone, self._settings.day
+        time_zone, caps = self._time_zone, self._caps
 
         def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
             charged = day_to_charge(session, principal, at, time_zone)
@@ -331,7 +340,7 @@ class DailyAccounts:
         """Whether a cached day is still the one to charge. If the clock shows an earlier day, the rows are read."""
         if day.begins <= at:
             return at < day.ends
-        zone = self._settings.time_zone
+        zone = self._time_zone
         to_charge = await self._store.read(lambda session: day_to_charge(session, principal, at, zone))
         return to_charge == DayToCharge(day, is_ahead=True)
 

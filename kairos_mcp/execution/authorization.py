@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
-from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import (
@@ -31,10 +30,10 @@ from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible, nearest_names
 from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
+from kairos_mcp.execution.tool_calls import Allowed, Authorization
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
-from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
-from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
@@ -47,13 +46,6 @@ CALLS_PER_MINUTE = 30  # of one tool that does more than read
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
-    """The call may be made. `reused`: because a person approved this call, or such calls, before."""
-
-    reused: ReusedApproval | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ApprovalContext:
     """What an approval request needs: the workspace of the call, what must not be shown, how long it stays open, and
     whether programs run in a sandbox."""
@@ -62,10 +54,6 @@ class ApprovalContext:
     redactor: Redactor
     lifetime_ms: int
     has_sandbox: bool = True
-
-
-Authorization = Allowed | ToolResult | ApprovalRequest
-"""The call may be made; its result without being made; or what a person is to be asked."""
 
 
 def authorize_at_once(gate: Gate, call: GatedCall, tool: Tool | None) -> Allowed | ToolResult | None:
@@ -201,21 +189,6 @@ def gate_denial(call: GatedCall, because: str) -> ToolResult:
     return error_result(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
 
 
-def denial_result(row: ApprovalRow) -> ToolResult:
-    """Return the result of a call that a person denied, with their comment."""
-    comment = f' They say: "{row.feedback}".' if row.feedback else ""
-    return error_result(
-        Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
-    )
-
-
-def reviewer_comment(row: ApprovalRow) -> str | None:
-    """Return a person's comment on the call that they approved, as the model is shown it beside the result."""
-    if row.verdict != "approve" or not row.feedback:
-        return None
-    return f"A person approved {row.tool}. They say: {row.feedback}"
-
-
 def format_preview(text: str, redactor: Redactor) -> str:
     """Format the preview as it is stored, shown and approved: redacted, with warnings before it."""
     visible, warnings = make_visible(redactor.redact_text(text).text)
@@ -224,16 +197,6 @@ def format_preview(text: str, redactor: Redactor) -> str:
     if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
         hidden = (*hidden, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
     return "".join(f"! {warning}\n" for warning in (*hidden, *warnings)) + visible
-
-
-def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:
-    """Return the result of a call that was made before a crash, as somebody says; its real result is not known.
-
-    `via`: how they said it, as the record has it.
-    """
-    who = "Whoever called this server says" if decision_way(via) == "argument" else "A person looked"
-    comment = f" They say: {settlement.note}" if settlement.note else ""
-    return ToolResult(f"The server ended during this call. {who}: it was carried out.{comment}")
 
 
 NO_TOOLS = ToolSet()
@@ -264,6 +227,9 @@ class ToolAccess:
 
     def __post_init__(self) -> None:
         self._initially_offered = self.offered
+
+    def name_agents(self, agent_of: Callable[[str], str | None]) -> None:
+        self.agent_of = agent_of
 
     def find_spec(self, name: str) -> ToolSpec | None:
         """The tool as a model was shown it; None if none of this name was offered to any agent."""

@@ -32,10 +32,10 @@ from kairos_mcp.execution.accounting import (
     PrefixReports,
     completion_result,
     drop_impossible_usage,
+    elapsed_ms,
     prefix_of,
 )
-from kairos_mcp.execution.authorization import Allowed, Authorization, ToolAccess
-from kairos_mcp.execution.tool_caller import ToolCaller, elapsed_ms
+from kairos_mcp.execution.tool_calls import Allowed, Authorization, CallMaker, CallRights
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.more_rounds import RoundsRequest
@@ -76,8 +76,8 @@ class StepExecutor:
     `unscripted_paths` take none.
     """
 
-    tool_access: ToolAccess
-    tool_caller: ToolCaller
+    tool_access: CallRights
+    tool_caller: CallMaker
     models: Mapping[str, Model]
     model: str | None
     unscripted_paths: frozenset[str] = frozenset()

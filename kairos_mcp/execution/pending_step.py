@@ -11,7 +11,7 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
 from kairos_mcp.core.tool import ProbeResult
-from kairos_mcp.execution.authorization import reviewer_comment
+from kairos_mcp.execution.tool_calls import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest

@@ -20,10 +20,10 @@ from kairos_mcp.core.routes import OUTSIDE_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step, enclosing_paths
 from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.execution.accounting import DailyAccounts
-from kairos_mcp.execution.authorization import Allowed
 from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.pending_step import PendingStep, outage_pause
 from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.tool_calls import Allowed
 from kairos_mcp.store.accounts import AccountChange, BegunBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.commit import (

@@ -19,9 +19,9 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, Step, enclosing_paths, task_of
-from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
+from kairos_mcp.execution.tool_calls import Authorization, denial_result, settlement_result
 from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
@@ -131,7 +131,7 @@ class RunState:
         self.kept_waiting.clear()
         self.room_seen = None
         self.executor.reset()
-        self.executor.tool_access.agent_of = self.runner.agent_of
+        self.executor.tool_access.name_agents(self.runner.agent_of)
         calls_of_tasks: list[tuple[StepRow, CallTool]] = []
         with _without_garbage_collector():
             for row in stored.record:
@@ -145,7 +145,7 @@ class RunState:
                 else:
                     self.pending[row.path] = restore_step(row, step)
         if calls_of_tasks:
-            self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)
+            self.executor.tool_caller.restore_changes(calls_of_tasks)
         self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
@@ -180,7 +180,7 @@ class RunState:
         """Give the flow the answer of a step, and remember what it tells for later steps."""
         self.executor.record_answer(path, step.step, answer, step.sent)
         if isinstance(step.step, CallTool) and task_of(path):
-            self.executor.tool_caller.sibling_changes.end(path, step.step.call, answer)
+            self.executor.tool_caller.record_change(path, step.step.call, answer)
         self.runner.answer(path, answer)
 
     def waits_only_for(self, paths: Set[str]) -> bool:

@@ -13,7 +13,7 @@ from kairos_mcp.core.steps import Failure
 from kairos_mcp.core.tool import ToolMemory
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
+from kairos_mcp.execution.tool_calls import CHANGE_GRACE_S
 from kairos_mcp.store import tool_intents
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
@@ -171,4 +171,4 @@ def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> Too
         with store.read_session() as session:
             tool_intents.check_owner(session, run, run_id, owner, fence)
 
-    return ToolMemory(keep, recall, check, state.executor.tool_caller.resources.redactor)
+    return ToolMemory(keep, recall, check, state.executor.tool_caller.redactor)

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.limits import Units
-from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.steps import CallTool, task_of
-from kairos_mcp.core.tool import ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
-from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
+from kairos_mcp.core.steps import Answer, CallTool, task_of
+from kairos_mcp.core.tool import NO_MEMORY, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
+from kairos_mcp.execution.accounting import elapsed_ms
+from kairos_mcp.execution.authorization import ApprovalContext, ToolAccess, authorize
 from kairos_mcp.execution.sibling_changes import SiblingChanges
+from kairos_mcp.execution.tool_calls import CHANGE_GRACE_S, Allowed, Authorization
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Gate
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
 from kairos_mcp.store.commit import StepResult
+from kairos_mcp.store.queries import StepRow
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import server_failures, shorten
 from kairos_mcp.tools.tool import call_redacted, call_redacted_at_once, probe_call
 
 PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
 RESULT_GRACE_S = 0.5  # after its deadline, a call is waited for so long: it knows best how it ended
-CHANGE_GRACE_S = 5.0  # for a call that changes files: one is written and synced within it, also on a slow disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,6 @@ class Resources:
         return ApprovalContext(self.workspace, self.redactor, self.approval_ms, self.has_sandbox)
 
 
-def _refuse_note(*_given: str) -> NoReturn:
-    raise RuntimeError("no tool is called of a run at rest")
-
-
 ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
 
 
@@ -66,9 +63,6 @@ def _call_shortened(
 ) -> ShortenedResult:
     """Call the tool, and shorten its result in the same thread: to look through a long one takes time."""
     return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)
-
-
-NO_MEMORY = ToolMemory(_refuse_note, _refuse_note, _refuse_note)
 
 
 @dataclass(slots=True)
@@ -88,6 +82,10 @@ class ToolCaller:
     memory: ToolMemory = NO_MEMORY
     sibling_changes: SiblingChanges = field(default_factory=SiblingChanges)
     late_results: dict[str, StepResult] = field(default_factory=dict)
+
+    @property
+    def redactor(self) -> Redactor:
+        return self.resources.redactor
 
     async def authorize(self, path: str, step: CallTool) -> Authorization:
         """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
@@ -111,6 +109,14 @@ class ToolCaller:
             return found
         reused = await self.find_approval(path, found)
         return found if reused is None else Allowed(reused)
+
+    def restore_changes(self, calls: Iterable[tuple[StepRow, CallTool]]) -> None:
+        """Take over what the calls of a team's tasks did to files, from the record."""
+        self.sibling_changes.rebuild(calls)
+
+    def record_change(self, path: str, call: ToolCall, answer: Answer) -> None:
+        """Remember what a call of a team's task did to files."""
+        self.sibling_changes.end(path, call, answer)
 
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash, and end it or clean up after it."""
@@ -271,8 +277,3 @@ def _timeout_error(tool: Tool, seconds: float) -> KairosError:
         f"{late} and was given up: whether it was carried out is not known.",
         "Don't repeat it before you have looked whether it took effect.",
     )
-
-
-def elapsed_ms(began: float, reservation: Reservation) -> int:
-    """Milliseconds since `began`, at most what was reserved."""
-    return min(int((time.monotonic() - began) * 1000), reservation.timeout_ms)

@@ -22,13 +22,13 @@ from kairos_mcp.core.errors import (
     StoreUnavailable,
     Unreadable,
 )
+from kairos_mcp.core.tool import NO_MEMORY
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
 from kairos_mcp.execution.run_state import RunState, StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.running_steps import RunningSteps, memory_in_rows
-from kairos_mcp.execution.tool_caller import NO_MEMORY
 from kairos_mcp.store import apply_commit, integrity, queries
 from kairos_mcp.store.apply_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, UsualCommit

@@ -3422,7 +3422,7 @@ CHANGED_BY_SIBLINGS = (
     Guard(
         "RunState.rebuild",
         replaced(
-            "if calls_of_tasks:\n    self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)\n"
+            "if calls_of_tasks:\n    self.executor.tool_caller.restore_changes(calls_of_tasks)\n"
             "self._restore_approvals(...)",
             "if calls_of_tasks:\n    self._restore_approvals(...)",
         ),

@@ -14,7 +14,8 @@ from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.execution.authorization import Allowed, ApprovalContext, authorize
+from kairos_mcp.execution.authorization import ApprovalContext, authorize
+from kairos_mcp.execution.tool_calls import Allowed
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools import builtin_tools
