@@ -2123,7 +2123,7 @@ OUTSIDE = (
     ),
     Guard(
         "Workspace.open_file",
-        never("at_once and status.st_size > AT_ONCE_BYTES"),
+        never("status.st_size > AT_ONCE_BYTES"),
         "tools/test_safe_open.py::test_what_is_in_memory_is_read_at_once_and_what_is_not_says_so",
     ),
     Guard(
