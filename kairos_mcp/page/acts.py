@@ -6,14 +6,14 @@ only where no server does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import ValidationError
 
-from kairos_mcp.app.operations.operation import Operation, RunId, RunOperation, fields_of
+from kairos_mcp.app.operations.operation import Done, Operation, RunId, RunOperation, fields_of
 from kairos_mcp.app.operations.register import OPERATIONS
 from kairos_mcp.core.decision_rights import person_on_page
 from kairos_mcp.core.errors import BadArguments
@@ -22,19 +22,6 @@ from kairos_mcp.core.messages import JsonObject
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-
-
-@dataclass(frozen=True, slots=True)
-class ActResult:
-    """What an act came to, in a sentence for the person; `run_id`: of the run that it was about, or that it started.
-    `moves`: somebody has to go on with that run."""
-
-    said: str
-    run_id: str | None = None
-    moves: bool = False
-
-    def as_json(self) -> JsonObject:
-        return {"ok": True, "said": self.said} | ({} if self.run_id is None else {"run_id": self.run_id})
 
 
 class Act(BaseModel):
@@ -66,14 +53,14 @@ def parse_act(value: JsonObject) -> Operation:
     return OPERATIONS[name](**dict(given))
 
 
-async def carry_out(operation: Operation, app: App) -> ActResult:
-    """Carry out an act: on a run in the name of whose run it is. Raises what the operation raises."""
+async def carry_out(operation: Operation, app: App) -> Done:
+    """Carry out an act, one on a run in the name of whose run it is, and say who goes on with the run. Raises what the
+    operation raises."""
     if isinstance(operation, RunOperation):
         done = await operation.do(app, await app.overview.find_caller(operation.run), drive=False)
         done = replace(done, run_id=done.run_id or operation.run)
     else:
         done = await operation.do(app, person_on_page())
-    run_id = done.run_id
-    if not operation.kind.moves or run_id is None:
-        return ActResult(done.said, run_id)
-    return ActResult(f"{done.said} {await app.control.describe_driver(run_id)}", run_id, moves=True)
+    if done.run_id is None or not operation.kind.moves:
+        return done
+    return replace(done, said=f"{done.said} {await app.control.describe_driver(done.run_id)}")

@@ -161,12 +161,13 @@ class Page:
         return StreamingResponse(line, headers=headers, media_type="text/event-stream")
 
     async def _act(self, app: App, request: Request) -> JsonObject:
-        done = await carry_out(parse_act(await _read_body(request)), app)
-        if done.moves and done.run_id is not None:
+        operation = parse_act(await _read_body(request))
+        done = await carry_out(operation, app)
+        if operation.kind.moves and done.run_id is not None:
             task = asyncio.create_task(_drive(app, done.run_id))
             self._driving.add(task)
             task.add_done_callback(self._driving.discard)
-        return done.as_json()
+        return {"ok": True, "said": done.said} | ({} if done.run_id is None else {"run_id": done.run_id})
 
 
 async def _drive(app: App, run_id: str) -> None:

@@ -1,19 +1,32 @@
-"""Make `registers.js` of the page: the registers of routes and units, as a browser needs them."""
+"""Make `registers.js` and `controls.js` of the page: routes, units and operations, as a browser needs them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
-from kairos_mcp.core.limits import UNITS
-from kairos_mcp.core.routes import AUTO, ROUTES
+from kairos_mcp.app.operations.control import CONTROL_OPERATIONS
+from kairos_mcp.app.operations.operation import Button, describe, fields_of
+from kairos_mcp.core.limits import UNITS, Limits
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.routes import AUTO, ROUTES, RouteName
 from kairos_mcp.page.files import FOLDER
 
-FILE = FOLDER / "registers.js"
-_HEAD = "// Routes and units, as core/routes.py and core/limits.py declare them. Made by tests/page/registers.py."
+_ROUTES_HEAD = (
+    "// Routes and units, as core/routes.py and core/limits.py declare them. Made by tests/page/registers.py."
+)
+_CONTROLS_HEAD = "// Operations, as app/operations/control.py declares them. Made by tests/page/registers.py."
+_INPUTS = {Limits: "limits", RouteName: "route"}  # others are typed
 
 
-def make_registers() -> str:
-    """Return the module: routes by name, those of `auto` first; units in the order of the status line."""
+def make_files() -> dict[Path, str]:
+    """Return the text of each file."""
+    return {FOLDER / "registers.js": _make_registers(), FOLDER / "controls.js": _make_controls()}
+
+
+def _make_registers() -> str:
+    """Return the module of routes by name, those of `auto` first, and of units in the order of the status line."""
     routes = {AUTO: {"about": "whatever is configured"}}
     routes |= {route.name: {"about": route.about, "answeredBy": route.answered_by} for route in ROUTES.values()}
     units = [
@@ -24,7 +37,31 @@ def make_registers() -> str:
         _as_const("ROUTES", "{}", [f"{json.dumps(name)}: {json.dumps(route)}" for name, route in routes.items()]),
         _as_const("UNITS", "[]", [json.dumps(unit) for unit in units]),
     ]
-    return "\n".join([_HEAD, "", *listed])
+    return "\n".join([_ROUTES_HEAD, "", *listed])
+
+
+def _make_controls() -> str:
+    """Return the module of the buttons of a run that are made of its operations, dangerous ones last."""
+    return "\n".join([_CONTROLS_HEAD, "", _as_const("CONTROLS", "[]", list(map(json.dumps, _list_controls())))])
+
+
+def _list_controls() -> Iterator[JsonObject]:
+    made = [(form, form.kind.button) for form in CONTROL_OPERATIONS if isinstance(form.kind.button, Button)]
+    for form, button in sorted(made, key=lambda each: each[1].is_dangerous):
+        yield {
+            "name": form.kind.name,
+            "about": describe(form),
+            **{_in_camel_case(name): value for name, value in button._asdict().items() if value},
+            "fields": [
+                {"name": field.name, "label": field.argument.label, "input": _INPUTS.get(field.type, "text")}
+                for field in fields_of(form)
+            ],
+        }
+
+
+def _in_camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _as_const(name: str, brackets: str, items: list[str]) -> str:
@@ -33,4 +70,5 @@ def _as_const(name: str, brackets: str, items: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(make_registers(), encoding="utf-8")
+    for file, text in make_files().items():
+        file.write_text(text, encoding="utf-8")

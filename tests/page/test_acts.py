@@ -22,6 +22,13 @@ from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.run_spec import PlannerRequest
 
 KEY = "round-1/call-1/approval"
+PET = {
+    "kind": "http_tool",
+    "name": "pet",
+    "description": "A pet.",
+    "url": "https://pets.example/pets",
+    "effect": "read",
+}
 
 
 @pytest.fixture
@@ -289,6 +296,22 @@ def test_a_mandate_is_saved_edited_and_removed_as_it_was_shown(place: Place, des
     assert desk.acts("mandate_remove", id="tidy", digest=shown["digest"]).status_code == 409
     desk.does("mandate_remove", id="tidy", digest=now["digest"])
     assert desk.read("mandates")["mandates"] == []
+
+
+def test_a_definition_is_removed_as_it_was_shown(place: Place) -> None:
+    async def propose() -> None:
+        async with App.open(place.settings(), via="mcp") as app:
+            await app.tools.propose(PET, ME)
+
+    asyncio.run(propose())
+    with served_page(place.home, "--workspace", str(place.workspace)) as desk:
+        (shown,) = desk.read("waits")["definitions"]
+        other = desk.acts("tool_remove", address=shown["address"], pin="0" * 64)
+        assert other.status_code == 404, other.text
+        assert place.rows("select state from definition") == [("pending",)]
+        desk.does("tool_remove", address=shown["address"], pin=shown["hash"])
+        assert desk.read("waits")["definitions"] == []
+    assert place.rows("select state from definition") == [("removed",)]
 
 
 def test_nothing_is_started_where_nobody_would_answer(place: Place) -> None:

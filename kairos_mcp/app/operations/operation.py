@@ -2,7 +2,7 @@
 
 An operation is a dataclass. Its docstring is the command's help and the button's hint. Made of the declaration are the
 page's act (`page/acts.py`), the arguments of the MCP tool run_control (`server/arguments/run_control.py`), a command
-(`cli/control.py`) and a button (`page/assets/registers.js`). A surface that is not made of it names where it stands.
+(`cli/control.py`) and a button (`page/assets/controls.js`). A surface that is not made of it names where it stands.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class OperationKind(NamedTuple):
     """The MCP tool that offers it."""
     command: str | Command
     """The command: by its words, or made of the declaration."""
-    button: str | Button
+    button: str | Button | Absent
     """The button: the script of the page that has it, or made of the declaration."""
     who: DecisionKind | Literal["owner"] = "owner"
     """Who may do it: whoever owns the run, or who may make such a decision (`core/decision_rights.py`)."""

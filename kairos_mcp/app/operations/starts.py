@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from kairos_mcp.app.operations.operation import (
+    Absent,
     Done,
     Folder,
     Id,
@@ -98,7 +99,9 @@ class StartTeam(Operation):
 class MakePlan(StartTeam):
     """Split a goal into tasks, and carry none of them out."""
 
-    kind = StartTeam.kind._replace(name="plan", tool="planner_plan")
+    kind = StartTeam.kind._replace(
+        name="plan", tool="planner_plan", button=Absent("A person starts a team, whose plan the page shows.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, get } from "./connection.js";
+import { CONTROLS } from "./controls.js";
 import { formatPath, formatUnit, revealHidden } from "./format.js";
 import { ROUTES, UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson } from "./status.js";
@@ -79,27 +80,37 @@ export function Field({ label, hint, children }) {
     ${children}</label>`;
 }
 
-function ExtendDialog({ run, ...dialog }) {
-  const [more, setMore] = useState({});
+// How a field is given: its input, and its value before that.
+const INPUTS = { limits: [LimitsInput, {}], route: [RouteInput, "auto"], text: [TextInput, ""] };
+
+function LimitsInput({ run, value, onChange }) {
   const set = UNITS.filter(({ name }) => run.remaining[name] != null);
-  const limits = Object.fromEntries(Object.entries(more).filter(([, value]) => value > 0));
-  return html`<${FormDialog} title="Allow more" submit="Extend" ...${dialog}
-    onSubmit=${() => dialog.perform("extend", { run: run.run_id, limits })}>
-    <p class="quiet">Added to what is left of this run's limits, as far as the configuration allows.</p>
-    ${set.length === 0 && html`<p>None of its limits can be extended: it has none.</p>`}
+  return html`${set.length === 0 && html`<p>None of its limits can be extended: it has none.</p>`}
     ${set.map(({ name, label, words }) => html`<${Field} label="More ${label}" hint="${formatUnit(words, run.remaining[name])} left">
-      <input type="number" min="0" step=${words === "$" || words === "s" ? "any" : 1} value=${more[name] ?? ""}
-        onInput=${(event) => setMore({ ...more, [name]: Number(event.target.value) })} /><//>`)}
-  <//>`;
+      <input type="number" min="0" step=${words === "$" || words === "s" ? "any" : 1} value=${value[name] ?? ""}
+        onInput=${(event) => onChange({ ...value, [name]: Number(event.target.value) || undefined })} /><//>`)}`;
 }
 
-function RerouteDialog({ run, ...dialog }) {
-  const [route, setRoute] = useState("auto");
-  return html`<${FormDialog} title="Let another answer" submit="Reroute" ...${dialog}
-    onSubmit=${() => dialog.perform("reroute", { run: run.run_id, route })}>
-    <p class="quiet">Now its model is reached by: ${ROUTES[run.route]?.about || run.route}.</p>
-    <${Field} label="From now on"><select value=${route} onChange=${(event) => setRoute(event.target.value)}>
-      ${Object.entries(ROUTES).map(([name, { about }]) => html`<option value=${name}>${about}</option>`)}</select><//>
+function RouteInput({ run, label, value, onChange }) {
+  return html`<p class="quiet">Now its model is reached by: ${ROUTES[run.route]?.about || run.route}.</p>
+    <${Field} label=${label}><select value=${value} onChange=${(event) => onChange(event.target.value)}>
+      ${Object.entries(ROUTES).map(([name, { about }]) => html`<option value=${name}>${about}</option>`)}</select><//>`;
+}
+
+function TextInput({ label, value, onChange }) {
+  return html`<${Field} label=${label}><input value=${value} onInput=${(event) => onChange(event.target.value)} /><//>`;
+}
+
+/** The dialog of an operation: what it says, and its fields. */
+function ControlDialog({ run, control, perform, ...dialog }) {
+  const before = control.fields.map(({ name, input }) => [name, INPUTS[input][1]]);
+  const [given, setGiven] = useState(Object.fromEntries(before));
+  return html`<${FormDialog} title=${control.title || control.label} submit=${control.label}
+    isDangerous=${control.isDangerous} ...${dialog}
+    onSubmit=${() => perform(control.name, { run: run.run_id, ...given })}>
+    ${control.note && html`<p class=${control.isDangerous ? "" : "quiet"}>${control.note}</p>`}
+    ${control.fields.map(({ name, label, input }) => html`<${INPUTS[input][0]} run=${run} label=${label}
+      value=${given[name]} onChange=${(value) => setGiven({ ...given, [name]: value })} />`)}
   <//>`;
 }
 
@@ -123,23 +134,11 @@ function ForkDialog({ run, timeline, ...dialog }) {
   <//>`;
 }
 
-function CancelDialog({ run, ...dialog }) {
-  return html`<${FormDialog} title="Cancel this run?" submit="Cancel the run" isDangerous ...${dialog}
-    onSubmit=${() => dialog.perform("cancel", { run: run.run_id })}>
-    <p>It ends now and can't be resumed. Its record stays; files that it changed stay changed.</p>
-  <//>`;
-}
-
-const DIALOGS = { extend: ExtendDialog, reroute: RerouteDialog, fork: ForkDialog, cancel: CancelDialog };
-
-// Of each act its word, what a narrow screen leaves out of its label, and what follows from it.
-const CONTROLS = {
-  resume: ["Resume", "", "It goes on from where it stopped"],
-  pause: ["Pause", "", "It stops until somebody resumes it"],
-  extend: ["Extend", "limits", "Allow this run more of what limits it"],
-  reroute: ["Reroute", "model", "Let another model, or whoever calls, answer from now on"],
-  fork: ["Fork", "as a new run", "Start a new run from one of its steps; this one stays as it is"],
-  cancel: ["Cancel run", "", "It ends for good and can’t be resumed; what it changed stays changed"],
+const FORK = {
+  name: "fork",
+  label: "Fork",
+  rest: "as a new run",
+  about: "Start a new run from one of its steps; this one stays as it is",
 };
 
 /** The buttons of a run: those that make sense as it stands. */
@@ -150,23 +149,22 @@ export function Controls({ run, timeline, onDone }) {
     await onDone(answer);
     if (answer.run_id && answer.run_id !== run.run_id) location.hash = `#/runs/${answer.run_id}`; // a fork
   });
-  const ended = hasEnded(run);
+  const isShown = { open: true, paused: run.status === "paused", moving: run.status !== "paused" };
   const canFork = timeline.groups.some((group) => isForkPoint(group.name));
-  const button = (name) => {
-    const [label, rest, title] = CONTROLS[name];
-    return html`<button class="small ${name}" disabled=${isBusy} title=${title}
-      onClick=${() => (DIALOGS[name] ? setOpen(name) : perform(name, { run: run.run_id }))}>
+  const button = (control) => {
+    const { name, label, rest, about, isDangerous } = control;
+    const asks = control === FORK || control.title || control.fields.length > 0;
+    return html`<button class="small ${isDangerous ? "dangerous" : ""}" disabled=${isBusy} title=${about}
+      onClick=${() => (asks ? setOpen(control) : perform(name, { run: run.run_id }))}>
       ${label}${rest && html`<span class="rest"> ${rest}</span>`}</button>`;
   };
+  const shown = hasEnded(run) ? [] : CONTROLS.filter((control) => isShown[control.shown]);
   return html`<div class="controls" role="group" aria-label="Control this run">
-    ${!ended && run.status === "paused" && button("resume")}
-    ${!ended && run.status !== "paused" && button("pause")}
-    ${!ended && button("extend")}
-    ${!ended && button("reroute")}
-    ${canFork && button("fork")}
-    ${!ended && button("cancel")}
+    ${shown.filter((control) => !control.isDangerous).map(button)}
+    ${canFork && button(FORK)}
+    ${shown.filter((control) => control.isDangerous).map(button)}
     ${!open && html`<${Failure} failure=${failure} />`}
-    ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy}
-      failure=${failure} onClose=${() => setOpen(null)} />`}
+    ${open && html`<${open === FORK ? ForkDialog : ControlDialog} control=${open} run=${run} timeline=${timeline}
+      perform=${perform} isBusy=${isBusy} failure=${failure} onClose=${() => setOpen(null)} />`}
   </div>`;
 }
