@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,8 +45,10 @@ def budget(
         return await app.spending.read(scope, caller)
 
     spending = with_app(settings, look)
+    lines: Iterable[str]
     if scope == "days":
-        lines = _days_lines(spending)
+        spent = [f"{day['day']}  {_format_spent(day['spent'], day['unpriced'])}" for day in spending["days"]]
+        lines = spent or ["Nothing was used yet."]
     else:
         lines = _day_lines(scope, spending) if "day" in spending else _run_lines(scope, spending)
     emit(spending, lines, as_json=as_json)
@@ -65,13 +67,6 @@ def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
         line = f"No longer counted as begun: {', '.join(forgotten)}. What was used on it counts when it comes."
     emit({"no_longer_begun": forgotten}, [line], as_json=as_json)
     return COMPLETED
-
-
-def _days_lines(spending: JsonObject) -> Iterator[str]:
-    for day in spending["days"]:
-        yield f"{day['day']}  {_format_spent(day['spent'], day['unpriced'])}"
-    if not spending["days"]:
-        yield "Nothing was used yet."
 
 
 def _day_lines(scope: str, spending: JsonObject) -> Iterator[str]:

@@ -32,7 +32,6 @@ from kairos_mcp.core.secret_values import (
     is_setting,
     is_variable,
     looks_like_key,
-    repeats_name,
 )
 
 BLANK = r"(?:[ \t]|\x{a0}|[\x{2000}-\x{200b}]|\x{202f}|\x{3000}|\x{feff})"  # also those that only look like one
@@ -84,6 +83,7 @@ _PARTNER = re.compile(  # another member of a connection string
 )
 _CONNECTION_VALUE = re.compile(rb"[^;\"'`\r\n]{1,400}")
 _WORD_VALUE = re.compile(rb"[^;\s\"'`]{1,400}")
+_NAMES_AGAIN = ("password", "passwd", "pass", "secret", "cookie", "cookies")  # values that only repeat what they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list
         value = found.group().decode("utf-8", "replace")
         alone = text[after - 1 : after] == b":" and begins > after and _is_alone(text, named.starts, found.end())
         tight = text[after - 1 : after] == b"=" and begins == after
-        if (tight or alone) and is_set_secret(value) and not repeats_name(value):
+        if (tight or alone) and is_set_secret(value) and value.casefold() not in _NAMES_AGAIN:
             return [found.span()]
     found = _CODE_VALUE.match(text, begins)
     if found is None:

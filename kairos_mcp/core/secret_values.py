@@ -161,10 +161,6 @@ def is_label(value: str) -> bool:
     return len(value) <= MAX_LABEL_CHARS and _LABEL.fullmatch(value) is not None
 
 
-def repeats_name(value: str) -> bool:
-    return value.casefold() in ("password", "passwd", "pass", "secret", "cookie", "cookies")
-
-
 def is_mixed(value: str) -> bool:
     """Whether it has lower case, upper case and digits, as keys do; or many digits among letters."""
     digits = sum(letter.isdigit() for letter in value)

@@ -150,7 +150,11 @@ def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
     absent = [_note_absent_servers(starting, finds_late_tools=finds_late_tools)] if starting else []
     if not many and not finds_late_tools:
         return ToolOffer(granted, ToolSet(), tuple(absent))
-    shown = ToolSet((*(_choose_shown(granted) if many else granted), _search_spec(starting)))
+    search = SEARCH_SPEC
+    if starting:
+        later = f"Those of {', '.join(starting)} were not there yet when this began: look for them here."
+        search = replace(search, description=f"{search.description} {later}")
+    shown = ToolSet((*(_choose_shown(granted) if many else granted), search))
     searchable = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
     if many:
         found = f"the run begins with {len(shown)} and finds {len(searchable)} more"
@@ -165,13 +169,6 @@ def _note_absent_servers(starting: Sequence[str], *, finds_late_tools: bool) -> 
         else f"they don't join it: another tool is called {SEARCH}"
     )
     return f"tools: the run begins without those of {', '.join(starting)}, not there yet; {later}."
-
-
-def _search_spec(starting: Sequence[str]) -> ToolSpec:
-    if not starting:
-        return SEARCH_SPEC
-    later = f"Those of {', '.join(starting)} were not there yet when this began: look for them here."
-    return replace(SEARCH_SPEC, description=f"{SEARCH_SPEC.description} {later}")
 
 
 @dataclass(frozen=True, slots=True)
