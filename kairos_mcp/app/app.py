@@ -21,7 +21,6 @@ from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.cycles import Cycles
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
-from kairos_mcp.app.mandate_details import MandateDetails
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
@@ -33,7 +32,6 @@ from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.run_resources import RunResources
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.scheduler import Scheduler
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
@@ -104,11 +102,9 @@ class App:
         self.agents = Agents(context)
         self.rules = Rules(context)
         self.control = Control(context)
-        self.mandates = Mandates(context)
+        self.mandates = Mandates(context, self.runs)
         self.cycles = Cycles(context, self.mandates)
-        self.schedules = Schedules(context, self.mandates)
-        self.scheduler = Scheduler(context, self.schedules, self.cycles)
-        self.mandate_details = MandateDetails(context, self.mandates, self.runs)
+        self.schedules = Schedules(context, self.mandates, self.cycles)
         self.tools = Tools(context)
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)
@@ -139,7 +135,7 @@ class App:
 
     async def _close(self) -> None:
         self.watch.close()
-        await self.scheduler.close()
+        await self.schedules.close()
         await self._retention.close()
         self.watcher.close()
         await self._pool.close()
@@ -169,7 +165,7 @@ class App:
         there is none. Raises the store's errors."""
         await self._store.register_owner(self.now())
         await self._context.register_use()
-        self.scheduler.begin()
+        self.schedules.begin()
 
     def complete_commands(self, text: str, caller: Caller) -> str:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""

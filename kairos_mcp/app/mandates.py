@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import dropwhile
 
-from kairos_mcp.app.context import Operations
+from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.redact_aside import redact_aside
+from kairos_mcp.app.runs import Runs
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS
+from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
-from kairos_mcp.core.mandate import Mandate, parse_mandate
+from kairos_mcp.core.limits import DAY_CAPS, limits_to_json
+from kairos_mcp.core.mandate import MANDATE_SCHEMA, Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
@@ -24,12 +27,13 @@ from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.views.mandate_view import mandate_status
+from kairos_mcp.views.mandate_view import mandate_status, show_cycle, with_schedule_words
 from kairos_mcp.views.waiting import format_time
 
 _CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it
 ID_CHARS = 12  # of the digest, where a mandate has no id of its own
 GOAL_CHARS = 200
+NEWEST_RUNS = 5  # whose cycles are shown
 MAX_SHOWN_IDS = 20
 MAX_PAGE_CHARS = 6_000  # of one page, as a run's result has
 MAX_ROWS_PER_PAGE = 500  # mandates for one page, where most are of another status than the one asked for
@@ -49,7 +53,11 @@ class MandateRef:
 
 
 class Mandates(Operations):
-    """Save, move and list mandates."""
+    """Save, show, move and list mandates."""
+
+    def __init__(self, context: AppContext, runs: Runs) -> None:
+        super().__init__(context)
+        self._runs = runs
 
     async def save(self, given: JsonObject, caller: Caller) -> JsonObject:
         """Save a mandate under its id, or under an id made from its digest. Raises BadArguments.
@@ -311,6 +319,51 @@ class Mandates(Operations):
             return item
         waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
+
+    async def list_all(self, caller: Caller) -> JsonObject:
+        """Return {mandates, elsewhere}: those of the workspaces at hand, and how many others have."""
+        found: list[JsonObject] = []
+        cursor: str | None = None
+        while True:
+            page = await self.list_page(None, cursor, caller)
+            found += map(with_schedule_words, page["mandates"])
+            cursor = page["cursor"]
+            if cursor is None:
+                return {"mandates": found, "elsewhere": page["elsewhere"]}
+
+    async def read_whole(self, mandate_id: str, workspace: str | None, caller: Caller) -> JsonObject:
+        """Return a mandate as it is listed, with its text and the schema of one, the ids of its newest runs, their
+        cycles (oldest first), its lessons, and today's account. Raises UnknownMandate, BadArguments."""
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
+        item = with_schedule_words(await self.show(mandate_id, caller, workspace))
+        run_ids, account, learned = await self._store.read(lambda session: self._read_use(session, row, caller))
+        cycles: list[JsonObject] = []
+        for run_id in reversed(run_ids):
+            output = (await self._runs.report(run_id, caller)).output
+            cycles += [show_cycle(run_id, cycle) for cycle in (output or {}).get("cycles", ())]
+            learned = (output or {}).get("lessons", learned)
+        limits = limits_to_json(mandate_of_row(row).day, DAY_CAPS)
+        return item | {
+            "schema": MANDATE_SCHEMA,
+            "runs": run_ids,
+            "cycles": cycles,
+            "lessons": learned,
+            "limits_today": limits,
+            "spent_today": account,
+        }
+
+    def _read_use(
+        self, session: Session, row: MandateRow, caller: Caller
+    ) -> tuple[list[str], JsonObject | None, list[str]]:
+        """Return the newest runs, what was used today (None: nothing), and the lessons of the newest run that ended."""
+        place = row.workspace or ""
+        run_ids = mandates.newest_run_ids(session, row.principal, place, row.id, NEWEST_RUNS)
+        output = mandates.newest_output(session, row.principal, place, row.id) or {}
+        today = day_at(self._clock(), self._settings.time_zone).name
+        day = accounts.find_day_account(session, caller.principal, today)
+        used = None if day is None else accounts.find_mandate_account(session, day.id, place, row.id)
+        spent = None if used is None else limits_to_json(used.spent, DAY_CAPS)
+        return run_ids, spent, output.get("lessons", [])
 
 
 def due_times_of(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ...]:

@@ -1,14 +1,23 @@
-"""Which mandates are due by their schedules, and what a person has to be told about them."""
+"""Which mandates are due by their schedules, what a person has to be told about them, and how a worker starts them.
+
+Every worker looks, by the store's clock; `mandate run --due` does the same for a person. Which of them starts a run is
+decided by the transaction that creates it: it also records the time that the mandate was run for. The run belongs to
+nobody at first, so it is lost with no worker.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.cycles import Cycles, RunOptions
 from kairos_mcp.app.mandates import MandateRef, Mandates, due_times_of, mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.schedule import Schedule, next_time
 from kairos_mcp.specs.build import find_own_route
@@ -16,6 +25,11 @@ from kairos_mcp.store import mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.waiting import format_time
+
+LOOK_S = 10.0  # between two looks: mandates are saved and runs end without a word
+AGAIN_S = 60.0  # after which a start that was refused is tried again
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +43,16 @@ class ScheduledTime:
 
 
 class Schedules(Operations):
-    """The schedules of saved mandates. A worker starts what is due (Scheduler), elsewhere a timer of the system or an
-    agent does."""
+    """The schedules of saved mandates.
 
-    def __init__(self, context: AppContext, saved: Mandates) -> None:
+    A worker starts what is due, where it has a model for it; elsewhere a timer of the system or an agent does.
+    """
+
+    def __init__(self, context: AppContext, saved: Mandates, cycles: Cycles) -> None:
         super().__init__(context)
-        self._mandates = saved
+        self._mandates, self._cycles = saved, cycles
+        self._refused: dict[ScheduledTime, float] = {}  # when each was refused, by time.monotonic
+        self._task: asyncio.Task[None] | None = None
 
     async def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
         """Return the scheduled times for which mandates of this server's workspaces have to be run now.
@@ -56,7 +74,7 @@ class Schedules(Operations):
             for row, schedule in await self._find_scheduled(only, caller)
             if (at := next_time(schedule, now)) is not None
         ]
-        return min(coming, key=lambda time: time.at, default=None)
+        return min(coming, key=lambda each: each.at, default=None)
 
     async def list_startable(self) -> tuple[list[ScheduledTime], int | None]:
         """Return the times for which mandates of all principals, in this server's workspaces, are to be run now, the
@@ -88,26 +106,72 @@ class Schedules(Operations):
         if find_own_route(self._settings) is not None:
             return []
 
-        def is_unattended(session: Session, time: ScheduledTime) -> bool:
-            newest = mandates.newest_run(session, caller.principal, time.workspace, time.mandate_id)
-            return newest is None or (newest.outcome is not None and newest.created_at < time.at)
+        def is_unattended(session: Session, due: ScheduledTime) -> bool:
+            newest = mandates.newest_run(session, caller.principal, due.workspace, due.mandate_id)
+            return newest is None or (newest.outcome is not None and newest.created_at < due.at)
 
-        return await self._store.read(lambda session: [time for time in times if is_unattended(session, time)])
+        return await self._store.read(lambda session: [due for due in times if is_unattended(session, due)])
 
     async def notes_for_person(self, caller: Caller) -> list[str]:
         """Return a note for each mandate of this server's folders that is due while no model is here to work on it."""
         unattended = await self.list_unattended(await self.list_due(None, caller), caller)
         return list(map(unattended_note, unattended))
 
+    def begin(self) -> None:
+        """Start what is due from now on."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._start_for_ever())
+
+    async def close(self) -> None:
+        """Start nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _start_for_ever(self) -> None:
+        while True:
+            wait_s = LOOK_S
+            try:
+                wait_s = await self.start_due()
+            except (KairosError, OSError):
+                pass  # the store is busy or away
+            except Exception:
+                log.exception("a bug kept mandates from being started")
+            await asyncio.sleep(wait_s)
+
+    async def start_due(self) -> float:
+        """Start what is due, and return how many seconds later to look again. Raises the store's errors."""
+        if find_own_route(self._settings) is None:
+            return LOOK_S  # nobody here could begin them
+        due, coming = await self.list_startable()
+        now_s = time.monotonic()
+        self._refused = {each: at for each, at in self._refused.items() if each in due and now_s - at < AGAIN_S}
+        for each in due:
+            if each not in self._refused:
+                await self._start(each)
+        if due:
+            await self._context.watcher.pick_up_runs()
+        return LOOK_S if coming is None else max(0.0, min(LOOK_S, (coming - self._clock()) / 1000))
+
+    async def _start(self, due: ScheduledTime) -> None:
+        mandate, clock = MandateRef(due.mandate_id, workspace=due.workspace or None), Caller(due.principal, via="clock")
+        try:
+            await self._cycles.start_cycles(mandate, RunOptions(due=due.at), clock)
+        except Stale:
+            pass  # another worker has started it
+        except KairosError as error:
+            self._refused[due] = time.monotonic()
+            log.warning("the mandate %s is due and can't be started: %s", due.mandate_id, error.message)
+
 
 def _time_of(row: MandateRow, at: int) -> ScheduledTime:
     return ScheduledTime(row.principal, row.id, row.workspace or "", at)
 
 
-def unattended_note(time: ScheduledTime) -> str:
+def unattended_note(due: ScheduledTime) -> str:
     """Return what a person is told of a time that is due while no model is here."""
-    call = canonical_json({"mandate_id": time.mandate_id})
+    call = canonical_json({"mandate_id": due.mandate_id})
     return (
-        f"The mandate {time.mandate_id} is due since {format_time(time.at)}, and no model is configured to work on it:"
+        f"The mandate {due.mandate_id} is due since {format_time(due.at)}, and no model is configured to work on it:"
         f" set KAIROS_MODEL, or let an agent call ooda_run {call}."
     )

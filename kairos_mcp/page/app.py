@@ -245,11 +245,11 @@ async def _budget(app: App, _request: Request) -> JsonObject:
 
 
 async def _mandates(app: App, _request: Request) -> JsonObject:
-    return await app.mandate_details.list_all(person_on_page())
+    return await app.mandates.list_all(person_on_page())
 
 
 async def _mandate(app: App, request: Request) -> JsonObject:
-    found = await app.mandate_details.read(
+    found = await app.mandates.read_whole(
         _query(request, "id"), request.query_params.get("workspace"), person_on_page()
     )
     return found | {"runs": [await app.overview.row(run_id) for run_id in found["runs"]]}

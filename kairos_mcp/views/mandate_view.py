@@ -10,6 +10,7 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.run_spec import PHASES, Spec
+from kairos_mcp.core.schedule import Schedule, describe_schedule
 from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
@@ -159,3 +160,25 @@ def _awaited_act(waits: WaitingItems) -> JsonObject | None:
 
 def _pause_status(path: str) -> str:
     return _PAUSES[last_part(path).name]
+
+
+def with_schedule_words(item: JsonObject) -> JsonObject:
+    """Add to a listed mandate what its schedule says in words."""
+    schedule: Any = item.get("schedule")
+    return item if schedule is None else item | {"schedule_words": describe_schedule(Schedule(**schedule))}
+
+
+def show_cycle(run_id: str, cycle: JsonObject) -> JsonObject:
+    """Return a cycle of an outcome or a pause in one row: what was done and how it was judged."""
+    decision, reflection = cycle.get("decision", {}), cycle.get("reflection", {})
+    return {
+        "run_id": run_id,
+        "n": cycle["cycle"],
+        "status": cycle["status"],
+        "action": decision.get("action"),
+        "target": decision.get("target") or decision.get("tool"),
+        "intent": decision.get("intent") or decision.get("reason"),
+        "verdict": reflection.get("assessment"),
+        "confidence": reflection.get("confidence"),
+        "lessons": reflection.get("lessons", []),
+    }

@@ -3983,12 +3983,12 @@ BY_WORKERS = (
         STARTED + "workers_that_look_at_the_same_moment_start_a_mandate_once[file]",
     ),
     Guard(
-        "Scheduler.start_due",
+        "Schedules.start_due",
         never("find_own_route(self._settings) is None"),
         STARTED + "nothing_is_started_before_its_time_without_a_model_or_in_a_folder_that_is_not_served",
     ),
     Guard(
-        "Scheduler.start_due",
+        "Schedules.start_due",
         always("each not in self._refused"),
         STARTED + "a_start_that_is_refused_is_not_tried_at_each_look",
     ),

@@ -71,7 +71,7 @@ async def test_workers_that_look_at_the_same_moment_start_a_mandate_once(place: 
     async with AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(opened(place, slots=0)) for _ in range(4)]
         await save(apps[0])
-        await asyncio.gather(*(app.scheduler.start_due() for app in apps))
+        await asyncio.gather(*(app.schedules.start_due() for app in apps))
         assert runs(place) == [("local", "links", "clock", 0, 0)]
         ((due, saved_at),) = place.rows("select last_due, saved_at from mandate")
         assert saved_at < due < time.time() * 1000
@@ -91,14 +91,14 @@ async def test_what_came_due_while_nobody_worked_is_started_by_whoever_comes_and
         end(first)
     assert sorted(run[:3] for run in runs(place)) == [("ann", "hers", "clock"), ("local", "links", "clock")]
     async with opened(place) as app:
-        await app.scheduler.start_due()
+        await app.schedules.start_due()
     assert len(runs(place)) == 2
 
 
 async def test_a_run_that_a_worker_started_before_it_ended_is_gone_on_with(place: Place) -> None:
     async with opened(place, slots=0) as app:
         await save(app)
-        await app.scheduler.start_due()
+        await app.schedules.start_due()
     assert runs(place) == [("local", "links", "clock", 0, 0)]
     async with opened(place) as app:
         await app.begin_work()
@@ -111,12 +111,12 @@ async def test_nothing_is_started_before_its_time_without_a_model_or_in_a_folder
 ) -> None:
     async with opened(place, slots=0) as app:
         await save(app, schedule=due_since(-2))
-        assert 0 < await app.scheduler.start_due() <= 10
+        assert 0 < await app.schedules.start_due() <= 10
         await save(app)
     async with opened(place, slots=0, workspaces=()) as app:
-        await app.scheduler.start_due()
+        await app.schedules.start_due()
     async with opened(place, slots=0, script=None) as app:
-        await app.scheduler.start_due()
+        await app.schedules.start_due()
     assert runs(place) == []
 
 
@@ -124,7 +124,7 @@ async def test_a_start_that_is_refused_is_not_tried_at_each_look(place: Place, c
     async with opened(place, slots=0) as app:
         await save(app, tools=["no_such_tool"])
         for _ in range(3):
-            await app.scheduler.start_due()
+            await app.schedules.start_due()
     assert runs(place) == []
     assert [record.levelname for record in caplog.records if "can't be started" in record.message] == ["WARNING"]
 
