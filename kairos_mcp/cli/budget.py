@@ -9,7 +9,6 @@ import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AsJson, StateFlags
-from kairos_mcp.cli.output import format_cost
 from kairos_mcp.cli.session import PERSON, find_target, person_for, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
@@ -17,6 +16,7 @@ from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
+from kairos_mcp.views.words import cost_words
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -103,13 +103,13 @@ def _limit_lines(account: JsonObject, margin: str = "  ") -> Iterator[str]:
         reserved = f", {_format_amount(name, held)} reserved" if held else ""
         allowed = "no limit" if limit is None else f"of {_format_amount(name, limit)}"
         unpriced = account.get("unpriced") if name == "usd" else None  # a branch has none: its run names them
-        used = f"{format_cost(spent, unpriced)} ({', '.join(unpriced)})" if unpriced else _format_amount(name, spent)
+        used = f"{cost_words(spent, unpriced)} ({', '.join(unpriced)})" if unpriced else _format_amount(name, spent)
         yield f"{margin}{name:<14} {used} {allowed}{reserved}"
 
 
 def _format_spent(spent: JsonObject, unpriced: list[str] | None) -> str:
     calls, tokens = count_of(spent["model_calls"], "call"), count_of(spent["total_tokens"], "token")
-    return f"{calls}, {tokens}, {format_cost(spent['usd'], unpriced)}"
+    return f"{calls}, {tokens}, {cost_words(spent['usd'], unpriced)}"
 
 
 def _format_amount(name: str, amount: float) -> str:

@@ -20,6 +20,7 @@ from kairos_mcp.settings.settings import Flags
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.views.team_tree import tree_lines
+from kairos_mcp.views.words import cost_words, status_words
 
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
@@ -151,13 +152,6 @@ def _planned_task_lines(task: JsonObject) -> Iterator[str]:
         yield f"    waits: {key}"
 
 
-def format_cost(usd: float, unpriced: list[str] | None) -> str:
-    """Dollars spent, as far as known: a model without a known price was not free."""
-    if not unpriced:
-        return f"${usd:.4f}"
-    return f"at least ${usd:.4f}" if usd else "price unknown"
-
-
 def age_since(moment: str) -> str:
     """How long ago a moment was, given in ISO 8601 as in a report."""
     return format_age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
@@ -180,12 +174,7 @@ def command_line_for(flags: Flags) -> CommandLine:
 
 
 def _heading(report: RunReport) -> str:
-    return f"run {report.run_id} · {report.flow} · {status_words(report)}"
-
-
-def status_words(report: RunReport) -> str:
-    """A run's status, and why it ended: "stopped (out of rounds)"."""
-    return f"{report.status} ({report.stop_words})" if report.stop_words else report.status
+    return f"run {report.run_id} · {report.flow} · {status_words(report.status, report.stop_words)}"
 
 
 def purpose_line(report: RunReport, where: str) -> str:
@@ -205,7 +194,7 @@ def usage_line(report: RunReport) -> str:
 def _format_used(unit: Unit, amount: float, usage: JsonObject) -> str:
     match unit:
         case Unit(words="$"):
-            return format_cost(amount, usage["unpriced"])
+            return cost_words(amount, usage["unpriced"])
         case Unit(held="time", words=words):
             return f"{amount:.1f} {words}"
         case Unit(held="tokens", noun=noun):

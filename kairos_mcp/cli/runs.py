@@ -13,7 +13,7 @@ import typer
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED
 from kairos_mcp.cli.keyboard import confirm, is_person_there
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, Run
-from kairos_mcp.cli.output import age_since, command_line_for, report_lines, status_words, trace_line, workspace_name
+from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import Line, Prose, QuestionLine, emit, one_line, print_note
@@ -22,6 +22,7 @@ from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.views.words import status_words
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -99,7 +100,7 @@ def _list_lines(
             age_since(report.created_at),
             workspace_name(report.workspace),
             report.flow,
-            status_words(report),
+            status_words(report.status, report.stop_words),
         )
         for report in reports
     ]

@@ -60,11 +60,13 @@ class StopReason(NamedTuple):
     """The runs that end so: all that have a loop, or those of a mandate, or teams alone."""
     may_complete: bool = False
     """A run that did all that it was asked for ends as `completed` with this reason as well: nothing cut it short."""
+    is_plain: bool = False
+    """Its status says it all, where there is room for little: on the page the words are left out."""
 
 
 _ROWS = (
-    StopReason("assistant_stop", "completed", "answered", "done"),
-    StopReason("no_tool_calls", "completed", "answered", "done"),
+    StopReason("assistant_stop", "completed", "answered", "done", is_plain=True),
+    StopReason("no_tool_calls", "completed", "answered", "done", is_plain=True),
     StopReason("max_rounds", "stopped", "out of rounds", "limit"),
     StopReason("budget", "stopped", "out of budget", "limit"),
     StopReason("timeout", "stopped", "out of time", "limit"),
@@ -83,9 +85,10 @@ _ROWS = (
     StopReason("unknown_outcome", "failed", "a call's outcome is unknown", "flow"),
     StopReason("empty_answer", "failed", "empty answers", "model"),
     StopReason("context_full", "failed", "context full", "flow"),
-    StopReason("team_done", "completed", "tasks done", "done", "team"),
+    StopReason("team_done", "completed", "tasks done", "done", "team", is_plain=True),
     StopReason("tasks_failed", "failed", "no task done", "flow", "team"),
-    StopReason("cancelled", "cancelled", "by request", "person"),  # written by the executor: no flow knows of it
+    # Written by the executor: no flow knows of it.
+    StopReason("cancelled", "cancelled", "by request", "person", is_plain=True),
 )
 STOP_REASONS = MappingProxyType({reason.name: reason for reason in _ROWS})
 

@@ -22,13 +22,14 @@ from kairos_mcp.app.run_resources import ListedRun
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.text import count_of, spell_hidden, truncate
+from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server import apps, results
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.result_schema import SCHEMAS
 from kairos_mcp.tools.skill_files import MAIN
 from kairos_mcp.views.trace import TraceQuery
 from kairos_mcp.views.waiting import format_time
+from kairos_mcp.views.words import status_words
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -273,8 +274,7 @@ async def _list_fixed(app: App) -> list[wire.Resource]:
 
 def _run_entry(listed: ListedRun) -> wire.Resource:
     report = listed.report
-    why = f" ({report.stop_words})" if report.stop_words else ""
-    status = f"{report.flow}, {report.status}{why}, {count_of(report.rounds, 'round')}"
+    status = f"{report.flow}, {status_words(report.status, report.stop_words)}, {report.work}"
     uri = RUN.uri.format(id=report.run_id)
     return _entry(RUN, uri, report.run_id, spell_hidden(report.goal), status, format_time(listed.changed_at))
 

@@ -16,7 +16,7 @@ from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.cuts import size
 from kairos_mcp.views.run_report import FIELDS
 from kairos_mcp.views.team_tree import tree_lines
-from kairos_mcp.views.words import as_json, in_one_line, next_words, place_words, work_words
+from kairos_mcp.views.words import as_json, in_one_line, next_words, place_words, status_words, work_words
 
 if TYPE_CHECKING:
     from kairos_mcp.core.errors import KairosError
@@ -50,8 +50,7 @@ def _delta_result(report: RunReport) -> wire.CallToolResult:
     full = {name: value if name in new else None for name, value in report.as_json().items()}
     fitted = fit_result(full | {"calls": [], "plan": []}) | {"calls": calls}
     body = {name: value for name in new if (value := fitted[name]) not in (None, [])}
-    work = f"{count_of(report.rounds, 'round')}, route {report.route}, seq {report.seq}"
-    head = f"run {report.run_id}: {report.status}, {work}"
+    head = f"run {report.run_id}: {report.status}, {report.work}, route {report.route}, seq {report.seq}"
     return _result(body, _with_items([head, *_field_lines({**body, "waiting": None})], body["waiting"]))
 
 
@@ -163,20 +162,19 @@ def _field_lines(result: JsonObject) -> Iterator[str]:
 
 
 def _status_line(run: JsonObject) -> str:
-    why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     model = f", model {run['model']}" if run["model"] else ""
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
-    work = work_words(kind_of(run["flow"]).counts, run["rounds"], run["usage"]["model_calls"])
-    return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {work}, route {run['route']}{model}{resume}"
+    status = status_words(run["status"], run["stop_reason"])
+    work = work_words(run["flow"], run["rounds"], run["usage"]["model_calls"])
+    return f"{run['flow']} {run['run_id']}: {status}, {work}, route {run['route']}{model}{resume}"
 
 
 def _format_row(report: RunReport) -> str:
-    row = report.as_row()
-    why = f" ({row['stop_reason']})" if row["stop_reason"] else ""
-    awaited = report.describe_waiting()
+    row, awaited = report.as_row(), report.describe_waiting()
+    status = f"{status_words(report.status, report.stop_reason)}, {report.work}"
     waiting = f", waits {awaited}" if awaited else ""
-    status = f"{row['flow']} {row['run_id']}: {row['status']}{why}, {count_of(row['rounds'], 'round')}{waiting}"
-    return f"{status}, {_format_place(row)}, seq {row['seq']}: {in_one_line(row['goal'])}"
+    place = f"{_format_place(row)}, seq {report.seq}: {in_one_line(report.goal)}"
+    return f"{report.flow} {report.run_id}: {status}{waiting}, {place}"
 
 
 def _format_place(run: JsonObject) -> str:

@@ -27,6 +27,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.run_report import GOAL_CHARS
 from kairos_mcp.views.waiting import decision_command
+from kairos_mcp.views.words import status_words
 
 LogLevel = Literal["info", "notice", "warning", "error"]
 LogName = Literal["kairos.run", "kairos.approval", "kairos.budget"]
@@ -126,7 +127,7 @@ def budget_entry(unit: str, used: float, limit: float, whose: str, about: JsonOb
 
 
 def _end_entry(outcome: Outcome, run: RunRow, about: JsonObject) -> LogEntry:
-    text = f"{run.id} has ended: {outcome.status} ({STOP_REASONS[outcome.stop_reason].words})."
+    text = f"{run.id} has ended: {status_words(outcome.status, STOP_REASONS[outcome.stop_reason].words)}."
     return LogEntry(
         _END_LEVELS[outcome.status],
         "kairos.run",

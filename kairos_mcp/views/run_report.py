@@ -48,6 +48,7 @@ from kairos_mcp.views.words import (
     next_words,
     notes_words,
     waiting_words,
+    work_words,
 )
 
 GOAL_CHARS = 80
@@ -155,6 +156,11 @@ class RunReport:
         return None if self.stop_reason is None else STOP_REASONS[self.stop_reason].words
 
     @property
+    def work(self) -> str:
+        """How far it is: rounds or model calls, by its flow."""
+        return work_words(self.flow, self.rounds, self.usage["model_calls"])
+
+    @property
     def is_delta(self) -> bool:
         """Whether it shows only what is new to a caller whose answer this call brought."""
         return any("after" in item for item in self.waiting)
@@ -169,10 +175,10 @@ class RunReport:
         items = " and ".join([*texts, *([f"for {left_out} more"] if left_out else [])])
         if self.status != "paused":
             return items
-        return f"{self._describe_pause()}, then {items}" if items else self._describe_pause()
+        return f"{self.describe_pause()}, then {items}" if items else self.describe_pause()
 
-    def _describe_pause(self) -> str:
-        """Say what ends the pause."""
+    def describe_pause(self) -> str:
+        """Say what a paused run waits for before it goes on."""
         match self.next:
             case _ if self.resume_at is not None:
                 return f"until {self.resume_at}"

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of, on_one_line
+from kairos_mcp.specs.kinds import kind_of
 
 
 def as_json(value: Any) -> str:
@@ -51,9 +52,21 @@ def next_words(call: JsonObject) -> str:
     return f"{call['tool']} {as_json(call['arguments'])}, because {in_one_line(call['why'])}"
 
 
-def work_words(counts: str, rounds: int, model_calls: int) -> str:
-    """Say how far a run is, in the unit that counts for its kind."""
-    return count_of(rounds, "round") if counts == "rounds" else count_of(model_calls, "model call")
+def status_words(status: str, why: str | None) -> str:
+    """Say how a run stands, and why it ended: "stopped (out of rounds)"."""
+    return f"{status} ({why})" if why else status
+
+
+def work_words(flow: str, rounds: int, model_calls: int) -> str:
+    """Say how far a run is, in the unit that counts for its flow."""
+    return count_of(rounds, "round") if kind_of(flow).counts == "rounds" else count_of(model_calls, "model call")
+
+
+def cost_words(usd: float, unpriced: Sequence[str] | None) -> str:
+    """Say what was spent, as far as it is known: a model without a known price was not free."""
+    if not unpriced:
+        return f"${usd:.4f}"
+    return f"at least ${usd:.4f}" if usd else "price unknown"
 
 
 def place_words(workspace: str | None) -> str:

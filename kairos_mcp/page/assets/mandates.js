@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { Dialog, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { folderName, formatAgo, formatMoment, formatMoney, joinFacts, revealHidden } from "./format.js";
-import { reasonOf, STATUS } from "./status.js";
+import { STATUS } from "./status.js";
 import { Meter } from "./view.js";
 import { Failure } from "./waiting.js";
 
@@ -148,7 +148,7 @@ export function MandatePage({ id, query, onDone }) {
       ${value.lessons.map((lesson) => html`<li>${revealHidden(lesson)}</li>`)}</ul></section>`}
     ${value.runs.length > 0 && html`<section class="card"><h2>Its runs</h2><ul class="then">
       ${value.runs.map((run) => html`<li><a href="#/runs/${run.run_id}"><code>${run.run_id}</code><span>
-      ${joinFacts(STATUS[run.status][1], reasonOf(run), formatMoney(run.usd), formatAgo(run.started_at))}
+      ${joinFacts(STATUS[run.status][1], run.stop_words, formatMoney(run.usd), formatAgo(run.started_at))}
       </span></a></li>`)}</ul></section>`}
   </article>`;
 }

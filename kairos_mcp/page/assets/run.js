@@ -65,7 +65,7 @@ function Strip({ run }) {
   const waits = run.waiting.some(isDecidedByPerson);
   return html`<div class="strip"><${StatusPill} run=${run} /><b>${run.goal}</b>
     ${waits && html`<button class="small" onClick=${() => scrollTo(0, 0)}>decide</button>`}
-    <span>${run.rounds} rounds</span><span>
+    <span>${run.work}</span><span>
       ${formatCount(run.usage.input_tokens + run.usage.output_tokens)} tokens</span><span>${formatMoney(run.usage.usd)}
       </span></div>`;
 }

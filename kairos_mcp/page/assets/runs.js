@@ -25,14 +25,13 @@ const listAddress = (filters) => {
 };
 
 function RunRow({ row }) {
-  const used = row.rounds ? plural(row.rounds, "round") : plural(row.model_calls, "call");
   return html`<li><a href="#/runs/${row.run_id}">
     <${StatusPill} run=${row} />
     <span class="goal">${revealHidden(row.goal || row.run_id)}${row.excerpt && row.found === "summary" && html`<small>
       ${revealHidden(row.excerpt)}</small>`}</span>
     <span class="by">${row.mandate && html`<em>${row.mandate}</em> `}${row.workspace && html`<span>
       ${folderName(row.workspace)}</span> `}${modelName(row)}</span>
-    <span class="n">${used}</span><span class="n">${formatCount(row.tokens)}</span><span class="n">
+    <span class="n">${row.work}</span><span class="n">${formatCount(row.tokens)}</span><span class="n">
       ${formatMoney(row.usd)}</span>
     <span class="when">${formatAgo(row.started_at)}</span>
   </a></li>`;

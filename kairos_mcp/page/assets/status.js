@@ -12,18 +12,14 @@ export const STATUS = {
   cancelled: ["–", "cancelled"],
 };
 const OPEN = ["working", "input_required", "paused"];
-const NO_REASONS = ["assistant_stop", "no_tool_calls", "team_done", "cancelled"]; // the status says it all
 
 export const isDecidedByPerson = (item) => ["approval", "settle"].includes(item.kind);
 export const hasEnded = (run) => !OPEN.includes(run.status);
-/** Why a run ended, in the server's words; empty where its status says it all. */
-export const reasonOf = (run) => (NO_REASONS.includes(run.stop_reason) ? "" : run.stop_words);
 
 export function StatusPill({ run }) {
   const [sign, word] = STATUS[run.status] || ["·", run.status];
   const waitsForYou = run.status === "input_required" && run.waiting.some(isDecidedByPerson);
-  const reason = reasonOf(run);
   return html`<span class="pill ${run.status}">
-    <i aria-hidden="true">${sign}</i>${waitsForYou ? "waits for you" : word}${reason && html`<small>${reason}</small>`}
+    <i aria-hidden="true">${sign}</i>${waitsForYou ? "waits for you" : word}${run.stop_words && html`<small>${run.stop_words}</small>`}
   </span>`;
 }

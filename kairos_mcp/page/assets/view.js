@@ -3,7 +3,7 @@
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, formatUnit, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
-import { ROUTES, UNITS } from "./registers.js";
+import { UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
 import { newestStep, sectionsOf, totalsOf } from "./steps.js";
 import { WaitingCard } from "./waiting.js";
@@ -45,9 +45,8 @@ function RunMeters({ run }) {
   const { usage, remaining } = run;
   const isLimited = Object.values(remaining).some((left) => left != null);
   const used = { ...usage, rounds: run.rounds, total_tokens: usage.input_tokens + usage.output_tokens };
-  const [counted, uncounted] = run.flow.startsWith("ooda") ? ["model_calls", "rounds"] : ["rounds", null];
   const isShown = ({ name, isMain }) =>
-    name === counted || remaining[name] != null || (isMain && name !== uncounted);
+    name === run.counts || remaining[name] != null || (isMain && (name !== "rounds" || run.rounds));
   const meter = ({ name, label, words }) => {
     const left = remaining[name];
     const limit = run.limits?.[name] ?? (left == null ? null : used[name] + left);
@@ -76,8 +75,8 @@ function CurrentActivity({ run, timeline }) {
     return run.ended_at && html`<p class="now">Ended ${formatMoment(run.ended_at)}, after ${took}.</p>`;
   }
   if (run.status === "paused") {
-    const until = run.resume_at ? ` until ${formatMoment(run.resume_at)}` : ", until somebody resumes it";
-    return html`<p class="now">Stands still${until}.</p>`;
+    const end = run.resume_at ? `until ${formatMoment(run.resume_at)}` : run.pause;
+    return html`<p class="now">Stands still, waits ${end}.</p>`;
   }
   const mine = run.waiting.filter(isDecidedByPerson);
   if (mine.length) {
@@ -89,8 +88,7 @@ function CurrentActivity({ run, timeline }) {
     return html`<p class="now wait">${before} <code>${item.name}</code>${after}${more}</p>`;
   }
   if (run.waiting.length) {
-    const who = ROUTES[run.route]?.answeredBy === "client" ? "the client’s model" : "the calling model";
-    return html`<p class="now">Waits for an answer from ${who}.</p>`;
+    return html`<p class="now">Waits for an answer from ${run.waits_for}.</p>`;
   }
   const step = newestStep(timeline);
   if (!step) return html`<p class="now">Begins …</p>`;
