@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from pydantic_core import ValidationError
@@ -19,6 +20,7 @@ from kairos_mcp.core.messages import JsonObject
 REPLY_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_OBJECTS = 10  # objects of one reply; of more the refusal says so
+MAX_PIECES = 2_000  # pieces of prose in brackets that are tried as JSON
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1  # what SQLite and most readers hold exactly
 _TOO_MANY_DIGITS = "an integer does not fit into 64 bits"
 _NO_NUMBER = "NaN and Infinity are no JSON numbers"
@@ -141,6 +143,8 @@ def _require_object(value: Any) -> JsonObject:
 def _outermost_fences(text: str) -> list[str]:
     """Return the content of each outermost fence; fences inside another belong to its content."""
     contents: list[str] = []
+    if "```" not in text and "~~~" not in text:
+        return contents
     opened: re.Match[str] | None = None
     for line in _FENCE.finditer(text):
         if opened is None:
@@ -157,14 +161,18 @@ def _find_balanced_object(text: str, reason: Undecodable) -> JsonObject:
         raise Undecodable(f"{TOO_MANY_VALUES}, or too many brackets and quotes beside them")
     found: list[JsonObject] = []
     depth, start = 0, 0
-    brackets = _brackets_in_prose(text)
-    for token in brackets:
+    pieces, has_brackets = 0, False
+    for token in _brackets_in_prose(text):
+        has_brackets = True
         if token[0] in "[{":
             start = token.start() if depth == 0 else start
             depth += 1
         elif depth > 0:
             depth -= 1
-            # Enough is known once there are several: to parse each of 300,000 would take seconds.
+            pieces += depth == 0
+            if pieces > MAX_PIECES:
+                raise Undecodable(f"the reply holds more than {MAX_PIECES:,} pieces in brackets; send one JSON object")
+            # Enough is known once there are several: to parse each would take long.
             if (
                 depth == 0
                 and len(found) < MAX_OBJECTS
@@ -177,21 +185,19 @@ def _find_balanced_object(text: str, reason: Undecodable) -> JsonObject:
         many = f"{len(found)} JSON objects" if len(found) < MAX_OBJECTS else f"{MAX_OBJECTS} JSON objects or more"
         raise Undecodable(f"the reply holds {many}; send exactly one")
     if not found:
-        raise reason if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
+        raise reason if has_brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
     return found[0]
 
 
-def _brackets_in_prose(text: str) -> list[re.Match[str]]:
-    """Find the brackets outside strings. A quote begins a string only inside brackets: prose has its own quotes."""
-    brackets: list[re.Match[str]] = []
+def _brackets_in_prose(text: str) -> Iterator[re.Match[str]]:
+    """Yield the brackets outside strings. A quote begins a string only inside brackets: prose has its own quotes."""
     depth, position = 0, 0
     while (token := (_TOKEN if depth else _OPENING).search(text, position)) is not None:
         position = token.end()
         if token[0][0] == '"':
             continue
-        brackets.append(token)
+        yield token
         depth += 1 if token[0] in "[{" else -1
-    return brackets
 
 
 def _parse_or_none(text: str) -> Any:

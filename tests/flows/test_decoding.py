@@ -11,6 +11,7 @@ from support.planner_inputs import brief, says
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import (
+    MAX_PIECES,
     Placeholder,
     Undecodable,
     decode_object,
@@ -317,3 +318,10 @@ def test_the_first_problem_of_a_value_names_its_place_and_not_the_value() -> Non
     kind, place, message = first_problem(refused.value)
     assert (kind, place) == ("int_parsing", "limits.1")
     assert "key" not in message
+
+
+@pytest.mark.parametrize("piece", ["[0] ", "{x} "])
+def test_a_reply_of_many_pieces_in_brackets_is_refused_before_each_is_tried(piece: str) -> None:
+    assert decode_object(piece * (MAX_PIECES - 1) + '{"a": 1}') == {"a": 1}
+    with pytest.raises(Undecodable, match="pieces"):
+        decode_object(piece * MAX_PIECES + '{"a": 1}')

@@ -2000,6 +2000,11 @@ OUTSIDE = (
         DECODING + "a_reply_of_too_many_values_is_refused_before_anything_is_built_of_them",
     ),
     Guard(
+        "_find_balanced_object",
+        never("pieces > MAX_PIECES"),
+        DECODING + "a_reply_of_many_pieces_in_brackets_is_refused_before_each_is_tried",
+    ),
+    Guard(
         "input_checks:_FENCE",
         replaced_words(r"\t]*+(`{3,}+|~{3,}+)([^\r\n]*+)\r?$", r"\t]*+(`{3,}+|~{3,}+)[ \t]*([^\r\n]*?)[ \t]*\r?$"),
         DECODING + "a_fence_with_a_long_line_is_found_in_linear_time",
