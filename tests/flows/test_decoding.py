@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from support.counted_calls import count_calls
 from support.flow_runner import feed
 from support.planner_inputs import brief, says
 
@@ -325,3 +326,11 @@ def test_a_reply_of_many_pieces_in_brackets_is_refused_before_each_is_tried(piec
     assert decode_object(piece * (MAX_PIECES - 1) + '{"a": 1}') == {"a": 1}
     with pytest.raises(Undecodable, match="pieces"):
         decode_object(piece * MAX_PIECES + '{"a": 1}')
+
+
+def test_a_reply_of_many_open_brackets_is_refused_before_each_is_looked_at() -> None:
+    def take() -> None:
+        with pytest.raises(Undecodable):
+            decode_object('"' + "[" * 300_000)
+
+    assert count_calls(take) < 10_000

@@ -1997,7 +1997,7 @@ OUTSIDE = (
     Guard(
         "_find_balanced_object",
         never("text.count('{') + text.count('[') > MAX_VALUES or ..."),
-        DECODING + "a_reply_of_too_many_values_is_refused_before_anything_is_built_of_them",
+        DECODING + "a_reply_of_many_open_brackets_is_refused_before_each_is_looked_at",
     ),
     Guard(
         "_find_balanced_object",
