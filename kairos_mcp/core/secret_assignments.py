@@ -17,8 +17,21 @@ from typing import Any
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
-from kairos_mcp.core.secret_records import indent_of, list_members_below, list_values_below
-from kairos_mcp.core.secret_spans import MAX_SECRET_BYTES, Span, line_end, line_start, whole_line_end
+from kairos_mcp.core.secret_records import (
+    indent_of,
+    list_members_below,
+    list_members_in_list,
+    list_values_below,
+)
+from kairos_mcp.core.secret_spans import (
+    MAX_SECRET_BYTES,
+    Span,
+    line_end,
+    line_start,
+    spans_between,
+    to_end,
+    whole_line_end,
+)
 from kairos_mcp.core.secret_values import (
     MAX_VALUE_CHARS,
     STRONG,
@@ -38,7 +51,7 @@ BLANK = r"(?:[ \t]|\x{a0}|[\x{2000}-\x{200b}]|\x{202f}|\x{3000}|\x{feff})"  # al
 SEPARATOR = r"(?:=>|[:?+]=|[:=\x{ff1a}\x{ff1d}\x{fe55}])"
 _NAME = rf"(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
 ASSIGNMENT = (  # up to the place where the value begins
-    rf"(?i){_NAME}\\{{0,2}}[\"'`]?\]?{BLANK}{{0,20}}"
+    rf"(?i){_NAME}(?:[ \t]\([^()\r\n]{{1,40}}\))?\\{{0,2}}[\"'`]?\]?{BLANK}{{0,20}}"
     r"(?:[ \t]{1,4}string[ \t]{0,4}=|"  # a type of Go, then those behind a colon, of Rust with `&`
     r":([ \t]{0,3}(?:&(?:'[a-z]{1,20}[ \t])?)?"
     r"[A-Za-z_][\w.]{0,40}(?:\[[\w., ]{1,40}\])?(?:[ \t]?\|[ \t]?[\w.]{1,40}){0,3}[ \t]{0,3})=|"
@@ -47,6 +60,7 @@ ASSIGNMENT = (  # up to the place where the value begins
 ESCAPED = (  # a name with a letter written as its number: `"pa\u0073sword"`
     r"[A-Za-z0-9_.-]*(?:\\{1,2}(?:u00|x)[2-7][0-9A-Fa-f][A-Za-z0-9_.-]*)+\\{0,2}[\"'`]?\]?[ \t]*[:=]"
 )
+EXPLICIT = rf"(?mi)^[ \t]*\?[ \t]+[\"']?[a-z0-9_.-]*({_NAME})[\"']?[ \t]*\r?\n[ \t]*:"  # a key of YAML, said to be one
 _ESCAPE = re.compile(rb"\\{1,2}(?:u00|x)([2-7][0-9A-Fa-f])")
 _SHORT_NAME = re.compile(r"(?:pass|pwd|psk|_auth)(?:[_-]?\d{1,3})?", re.IGNORECASE)
 _ANY_NAME = re.compile(rf"(?:{STRONG}|{WEAK})(?:[_-]?\d{{1,3}})?$".encode(), re.IGNORECASE)
@@ -59,8 +73,11 @@ _WIDE = {b"\x9a": b":", b"\x95": b":", b"\x9d": b"="}  # the last byte of a sepa
 _OPENING = {b"}": b"{", b")": b"(", b"]": b"["}
 _BLANKS = re.compile(rb"(?:[ \t]|\xc2\xa0|\xe2\x80[\x80-\x8b\xaf]|\xe3\x80\x80|\xef\xbb\xbf)*")
 _CODE_VALUE = re.compile(rb"[^\s\"'\\`,;&<>(){}\[\]|$*]{1,800}")
+_CODE_REST = re.compile(rb"[^\s\"'\\`,;&<>(){}\[\]|$*]*")
 _BARE_VALUE = re.compile(rb"[^\s\"'`]{1,800}")
+_BARE_REST = re.compile(rb"[^\s\"'`]*")
 _PARAMETER = re.compile(rb"[^\s&\"'<>#]{0,800}")
+_PARAMETER_REST = re.compile(rb"[^\s&\"'<>#]*")
 _QUOTED_BELOW = re.compile(rb"\r?\n[ \t]{0,200}(?=[\"'])")
 _QUOTED_NAME = re.compile(rb"(?:\"[^\"\r\n]{0,200}\"|'[^'\r\n]{0,200}')[ \t]*:(?:[ \t\r\n]|$)")  # of a member below
 _BRACE_BELOW = re.compile(rb"\s{1,200}(?=\{(?!\{))")
@@ -137,6 +154,11 @@ def judge_escaped(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     return () if named is None else find_value(text, at, named)
 
 
+def judge_explicit(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    named = read_name(text, match.start(1), match.end(1), settings) if settings else None
+    return () if named is None else find_value(text, match.end(), named)
+
+
 def find_value(text: bytes, at: int, named: SecretName) -> Iterable[Span]:
     """Find the secret behind a separator that ends at a place."""
     settings = named.settings
@@ -165,9 +187,16 @@ def find_value(text: bytes, at: int, named: SecretName) -> Iterable[Span]:
         return _parameter_value(text, begins, named)
     if settings:
         return _line_value(text, begins, named, folds=separator == b":")
+    return _value_in_code(text, at, begins, named)
+
+
+def _value_in_code(text: bytes, at: int, begins: int, named: SecretName) -> list[Span]:
+    """Find a value in code or prose that is in brackets, or in no quotes."""
     if (bracket := _BRACKET.match(text, begins)) is not None:
         return _quoted_value(text, bracket.end(), named, in_brackets=True)
-    connection = _connection_value(text, begins, named) if separator == b"=" else ()
+    if text[begins : begins + 1] == b"[" and not _LISTS_NAMES.fullmatch(named.name):
+        return _quoted_items(text, begins, named)
+    connection = _connection_value(text, begins, named) if text[at - 1 : at] == b"=" else []
     return connection or _bare_value(text, at, begins, named)
 
 
@@ -187,6 +216,16 @@ def _quoted_value(text: bytes, begins: int, named: SecretName, *, in_brackets: b
         return []
     spans = [(start, end), *find_pieces(text, end, in_brackets=in_brackets)]
     return spans if not in_brackets or _CLOSED_BRACKET.match(text, spans[-1][1]) else []  # a tuple
+
+
+def _quoted_items(text: bytes, begins: int, named: SecretName) -> list[Span]:
+    """Find the secrets in a list of quoted texts in code."""
+    end, at, spans = text.find(b"]", begins, begins + MAX_SECRET_BYTES), begins + 1, list[Span]()
+    while _LIST_BEGINS.match(text, begins) and (opened := PREFIX.search(text, at, max(end, at))) is not None:
+        start, at = find_quoted(text, opened, settings=False)
+        spans.append((start, at if start < at and is_quoted_secret(text, start, at, named) else start))
+        at += 1
+    return spans
 
 
 def is_quoted_secret(text: bytes, start: int, end: int, named: SecretName) -> bool:
@@ -211,7 +250,7 @@ def _parameter_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
         secret = is_setting(value, strong=named.strong)
     else:
         secret = (named.strong and is_plain_password(value)) or looks_like_key(value, quoted=False)
-    return [found.span()] if found is not None and secret else []
+    return [to_end(text, found.span(), _PARAMETER_REST)] if found is not None and secret else []
 
 
 def _line_value(text: bytes, begins: int, named: SecretName, *, folds: bool) -> list[Span]:
@@ -280,15 +319,23 @@ def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
         end = last  # a list of which so much is looked at
     if text.startswith(MASK.encode(), begins) or end < 0:
         return _line_value(text, begins, named, folds=False)
+    if _SECRETS.fullmatch(named.name) and (found := list(list_members_in_list(text, begins))):
+        return [span for _, starts, behind in found for span in find_member(text, starts, behind, named)]
     if _LISTS_NAMES.fullmatch(named.name):
         return []
-    spans, at = list[Span](), begins + 1
+    quoted, at = list[Span](), begins + 1
     while (opened := PREFIX.search(text, at, end)) is not None:
         start, at = find_quoted(text, opened, settings=False)
-        spans.append((start, at))
+        quoted.append((start, at))
         at += 1
-    spans = spans or [found.span(1) for found in _LIST_ITEM.finditer(text, begins, end)]
-    return [span for span in spans if is_setting(text[slice(*span)].decode("utf-8", "replace"), strong=named.strong)]
+    plain = (found.span(1) for found in _LIST_ITEM.finditer(text, begins, end))
+    whole = (item for item in plain if item[1] < last)  # none that is cut: the rest may be a name
+    spans = sorted((*quoted, *(item for item in whole if next(spans_between(quoted, *item), None) is None)))
+    # What is no secret is an empty span: each value that was judged counts (MAX_JUDGED).
+    return [
+        (start, stop if is_setting(text[start:stop].decode("utf-8", "replace"), strong=named.strong) else start)
+        for start, stop in spans
+    ]
 
 
 def _member_values(text: bytes, at: int, named: SecretName) -> list[Span]:
@@ -314,7 +361,7 @@ def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list
         alone = text[after - 1 : after] == b":" and begins > after and _is_alone(text, named.starts, found.end())
         tight = text[after - 1 : after] == b"=" and begins == after
         if (tight or alone) and is_set_secret(value) and value.casefold() not in _NAMES_AGAIN:
-            return [found.span()]
+            return [to_end(text, found.span(), _BARE_REST)]
     found = _CODE_VALUE.match(text, begins)
     if found is None:
         return []
@@ -323,7 +370,8 @@ def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list
     if called or is_nothing(value):
         return []
     plain = named.strong and _is_alone(text, named.starts, found.end()) and is_plain_password(value)
-    return [found.span()] if plain or looks_like_key(value, quoted=False) else []
+    is_secret = plain or looks_like_key(value, quoted=False)
+    return [to_end(text, found.span(), _CODE_REST)] if is_secret else []
 
 
 def _connection_value(text: bytes, begins: int, named: SecretName) -> list[Span]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kairos_mcp.core.secret_quotes import PREFIX, find_quoted
-from kairos_mcp.core.secret_spans import Span, line_end, line_start
+from kairos_mcp.core.secret_spans import Span, line_end, line_start, to_end
 from kairos_mcp.core.secret_values import STRONG, WEAK, is_set_secret, is_setting, looks_like_key
 
 _END = rf"(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
@@ -41,6 +41,8 @@ COMMANDS = (  # the one group of each is where its value begins
     r"(?:sudo[ \t]+-S|[^|\r\n]*--password-stdin|[^|\r\n]*passwd[ \t]+--stdin)",
     r"--from-literal(?:=|[ \t]+)[\"']?[\w.-]+=(\S)",
     rf"(?i)(?:config(?:ure)?[ \t]+set|setenv|setx|set[ \t]+-[a-z]+)[ \t]+(?:-[a-z-]+[ \t]+)*[^\s=]*{_END}[ \t]+(\S)",
+    r"(?i)\bConvertTo-SecureString[ \t]+(?:-[a-z]+[ \t]+){0,4}([^\s$-])",
+    r"(?i)([\"'][^\"'\r\n]+[\"'])[ \t]*\|[ \t]*ConvertTo-SecureString",
     r"(?i)jdbc:oracle:[a-z]+:[^\s/\"'@]+/([^\s@\"']+)@",
 )
 DIRECTIVE = (
@@ -53,7 +55,9 @@ STATEMENT = (
     r"(?i)\bset\s+password\b[^;=]*=\s*(?:password\s*\(\s*)?([\"'])",
 )
 _OPTION_VALUE = re.compile(rb"[^\s\"'`,;|)\]}]{1,800}")
+_OPTION_REST = re.compile(rb"[^\s\"'`,;|)\]}]*")
 _WORD = re.compile(rb"[^\s\"'`|)\]}]{1,800}")
+_WORD_REST = re.compile(rb"[^\s\"'`|)\]}]*")
 _IS_OF_USERS = re.compile(rb"\b(?:docker|podman|nerdctl|compose|chown|kubectl|systemd-run|runuser|setpriv|install)\b")
 _BEFORE_USER = 400  # bytes of a line in which the command is looked for
 _USER_VALUES = {
@@ -76,7 +80,10 @@ def judge_option(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     value = text[start:end].decode("utf-8", "replace")
     if value.startswith("-") or not is_setting(value):
         return ()
-    return ((start, end),) if settings or looks_like_key(value, quoted=False) or opened is not None else ()
+    if opened is not None:
+        return ((start, end),)
+    is_secret = settings or looks_like_key(value, quoted=False)
+    return (to_end(text, (start, end), _OPTION_REST),) if is_secret else ()
 
 
 def judge_user(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
@@ -100,7 +107,8 @@ def judge_command(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
         start, end = found.span()
     else:
         return ()
-    return ((start, end),) if is_setting(text[start:end].decode("utf-8", "replace")) else ()
+    rest = to_end(text, (start, end), _WORD_REST) if opened is None else (start, end)
+    return (rest,) if is_setting(text[start:end].decode("utf-8", "replace")) else ()
 
 
 def judge_statement(text: bytes, match: Any, settings: bool) -> Iterable[Span]:

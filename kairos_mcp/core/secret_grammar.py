@@ -1,10 +1,11 @@
 """The grammar of secrets: in which forms a value in a text is a secret, by its name, its place or its shape.
 
-    secret      = shape | header | address | command | assignment | pair | key block | what a file's name tells
+    secret      = shape | header | address | command | call | assignment | pair | key block | what a file's name tells
     shape       = a key of a known service, as `sk-…`, `ghp_…`, `AKIA…`, a JSON Web Token
     header      = `Authorization: Bearer …`, `Cookie: …`
     address     = `scheme://user:VALUE@host`
     command     = options, logins, directives, statements of SQL (secret_commands.py)
+    call        = `setPassword("VALUE")`, `.password("VALUE")` (secret_calls.py)
     assignment  = [`export` | `ENV` | `ARG` …] NAME separator VALUE (secret_assignments.py)
     pair        = NAME and VALUE in two members, attributes, arguments or elements (secret_pairs.py)
     NAME        = anything that ends in password, passwd, passphrase, pwd, pass, secret, token, api_key, credential …,
@@ -37,7 +38,15 @@ from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
-from kairos_mcp.core.secret_assignments import ASSIGNMENT, ESCAPED, judge_assignment, judge_escaped
+from kairos_mcp.core.secret_assignments import (
+    ASSIGNMENT,
+    ESCAPED,
+    EXPLICIT,
+    judge_assignment,
+    judge_escaped,
+    judge_explicit,
+)
+from kairos_mcp.core.secret_calls import CALL, judge_call
 from kairos_mcp.core.secret_commands import (
     COMMANDS,
     DIRECTIVE,
@@ -71,16 +80,20 @@ from kairos_mcp.core.secret_pairs import (
     ARGUMENTS,
     BLOCK,
     DATA,
+    DATA_IN_BRACES,
     ELEMENT,
     ELEMENTS,
     PAIR,
+    TABLE,
     TAG,
     judge_arguments,
     judge_block,
     judge_data,
+    judge_data_in_braces,
     judge_element,
     judge_elements,
     judge_pair,
+    judge_table,
     judge_tag,
 )
 from kairos_mcp.core.secret_spans import Span, is_masked, join_lines, join_spans, split_lines, whole_line_end
@@ -102,7 +115,7 @@ _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or n
     r"diff|patch|proto|graphql|svg|map"
 )
 _SHAPES = (
-    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,400}",  # OpenAI, Anthropic, Stripe and those who follow
+    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, Stripe and those who follow
     r"\bgh[opsur]_[A-Za-z0-9]{30,}",
     r"\bgithub_pat_[A-Za-z0-9_]{22,}",
     r"\bglpat-[A-Za-z0-9_-]{20,}",
@@ -118,9 +131,9 @@ _SHAPES = (
 )
 _HEADER = (  # on a line or in a command: all that follows the scheme
     rf"\b(?i:{HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
-    r"([^\s\"'\\][^\r\n\"'\\]{6,900}[^\s\"'\\])"
+    r"([^\s\"'\\][^\r\n\"'\\]{6,}[^\s\"'\\])"
 )
-_BEARER = r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,900})"
+_BEARER = r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,})"
 _ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:([^\s/@\"'<>]{1,200})@"
 _BEGINNINGS = (
     *(
@@ -132,7 +145,7 @@ _BEGINNINGS = (
         r"(?i:identified\s)",
         r"[\s\"'\[,(]-(?:-[a-z-]*)?(?:[uUaw]|user|auth)\b",
         r"(?i:\bauth\b)",
-        r"(?i:chpasswd|--from-literal|masterauth|jdbc:oracle)",
+        r"(?i:securestring|chpasswd|--from-literal|masterauth|jdbc:oracle)",
         r"\bmysql|mariadb|docker|podman|helm|nerdctl|skopeo|buildah",
         "LS0tLS1CRUdJTi",
         r"\b(?:sk|pk|rk|hf|gsk|npm|dop_v1|nvapi|xai|pplx|r8)[-_]",
@@ -268,12 +281,16 @@ def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], 
         (compile_patterns([DOCKER]), judge_docker),
         (compile_patterns([ASSIGNMENT]), judge_assignment),
         (compile_patterns([ESCAPED]), judge_escaped),
+        (compile_patterns([CALL]), judge_call),
+        (compile_patterns([EXPLICIT]), judge_explicit),
+        (compile_patterns([TABLE]), judge_table),
         (compile_patterns([PAIR]), judge_pair),
         (compile_patterns([TAG]), judge_tag),
         (compile_patterns([ELEMENTS]), judge_elements),
         (compile_patterns([ARGUMENTS]), judge_arguments),
         (compile_patterns([BLOCK]), judge_block),
         (compile_patterns([DATA]), judge_data),
+        (compile_patterns([DATA_IN_BRACES]), judge_data_in_braces),
         (compile_patterns([PEM_END.decode()]), judge_pem_end),
         (compile_patterns([BASE64_LINE]), judge_base64),
     )

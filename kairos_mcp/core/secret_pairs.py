@@ -7,12 +7,14 @@ elements  = `<name>NAME</name><value>VALUE</value>`
 arguments = `define('NAME', 'VALUE')`
 block     = `variable "NAME" { default = VALUE }`
 data      = the members of `data` in a Kubernetes Secret
+table     = all members of a table `[secrets]` of TOML or INI
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,6 +24,7 @@ from kairos_mcp.core.secret_records import (
     REACH_BYTES,
     indent_of,
     list_members_below,
+    list_records_around,
     list_values_around,
     list_values_below,
 )
@@ -44,7 +47,16 @@ BLOCK = (
     rf"\"?{_NAME}\"?[ \t]*(?:\{{|string[ \t]*=)"
 )
 DATA = r"(?m)^[ \t]*(?:-[ \t]{1,20})?\"?kind\"?[ \t]*:[ \t]*\"?Secret\"?[ \t]*,?[ \t]*\r?$"
+DATA_IN_BRACES = r"\"kind\"[ \t\r\n]*:[ \t\r\n]*\"Secret\""
+TABLE = (
+    r"(?mi)^[ \t]*\[{1,2}[ \t]*(?:[\w.\"'-]*\.)?[\"']?(secrets|passwords)[\"']?(?:\.[\w.\"'-]+)?[ \t]*\]{1,2}"
+    r"[ \t]*(?:[#;][^\r\n]*)?\r?$"
+)
+_TABLE_END = re.compile(rb"(?m)^[ \t]*\[")
+_TABLE_MEMBER = re.compile(rb"(?m)^[ \t]*([^\s=:#;\[\]{}][^=:\r\n]{0,200}?)[ \t]*[=:]")
+_DATA_MEMBER = re.compile(rb"\"(?:data|stringData)\"[ \t\r\n]*:[ \t\r\n]*$")
 _DATA = re.compile(rb"(?m)^[ \t]*(?:-[ \t]{1,20})?\"?(?:data|stringData)\"?[ \t]*:[ \t]*(?=\{|\r?$)")
+MAX_TABLE = 10_000  # values of a table of secrets; then the rest of it is masked unseen
 _MAX_DATA = 2  # `data` and `stringData`, before the kind and behind it
 _DOCUMENT_END = re.compile(rb"(?m)^---")
 _ATTRIBUTE = re.compile(rb"(?i)\s(?:value|default|defaultvalue|content)\s*=\s*(\"([^\"]*)\"|'([^']*)')")
@@ -145,6 +157,32 @@ def judge_data(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
         for _, starts, behind in list_members_below(text, at):
             spans += find_member(text, starts, behind, named)
     return spans
+
+
+def judge_data_in_braces(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """Read every value of a Kubernetes Secret that is written in braces, as JSON is."""
+    named = read_name(b"secret", 0, 6, settings) if settings else None
+    records = [] if named is None else list(list_records_around(text, match.start()))
+    spans = list[Span]()
+    for start, end in records:
+        if named is not None and text[end : end + 1] == b"{" and _DATA_MEMBER.search(text, start, end):
+            for _, starts, behind in list_members_below(text, end):
+                spans += find_member(text, starts, behind, named)
+    return spans
+
+
+def judge_table(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    """Read every value of a table of TOML or INI whose name tells that all of them are secrets."""
+    named = read_name(b"secret", 0, 6, settings) if settings else None
+    if named is None:
+        return
+    found = _TABLE_END.search(text, match.end())
+    ends = len(text) if found is None else found.start()
+    for count, member in enumerate(_TABLE_MEMBER.finditer(text, match.end(), ends)):
+        if count == MAX_TABLE:
+            yield member.start(), ends
+            return
+        yield from find_value(text, member.end(), replace(named, starts=member.start(1)))
 
 
 def _is_text_secret(text: bytes, span: Span, settings: bool) -> bool:

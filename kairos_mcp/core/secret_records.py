@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 
 from kairos_mcp.core.secret_spans import Span, line_end, line_start
@@ -16,9 +17,13 @@ from kairos_mcp.core.secret_spans import Span, line_end, line_start
 REACH_BYTES = 4 << 10
 MAX_BRACES = 64
 MAX_LINES = 32  # upwards, and as many downwards
+MAX_COLUMN = 32  # of a record that is looked at to its end: so many others may lie around it, each looked at alike
 MAX_MEMBERS = 4  # called `value` and the like that are looked at, the nearest first
+MAX_LIST_BRACES = 512  # of a list of records
 _BRACE = re.compile(rb"[{}]")
+_BRACKET = re.compile(rb"[{}\]]")
 _INDENT = re.compile(rb"[ \t]*(?:-[ \t]+)*")
+_LINE = re.compile(rb"\n(?=[^\n]|\n)")
 _ITEM = re.compile(rb"[ \t]*-[ \t]")
 _VALUE_MEMBER = re.compile(
     rb"(?i)(?<![\w.\"'$-])\\{0,2}[\"']?(value|val|default|default[_-]?value|plain(?:[_-]?text)?|content|"
@@ -42,8 +47,34 @@ def list_values_below(text: bytes, at: int) -> Iterator[Member]:
 
 
 def list_members_below(text: bytes, at: int) -> Iterator[Member]:
-    """Yield all members of the record that begins at a place."""
+    """Yield all members of the record that begins at a place, or of the records in the list that does."""
     yield from _list_members(text, _list_below(text, at, len(text)), _ANY_MEMBER)
+
+
+def list_records_around(text: bytes, at: int) -> Iterator[Span]:
+    """Yield the parts of the record in braces that a place lies in, as far as a key of a Kubernetes Secret may lie from
+    its data."""
+    if (begins := _find_open_brace(text, at)) is not None:
+        yield from _list_flow(text, begins + 1, 4 * REACH_BYTES)
+
+
+def list_members_in_list(text: bytes, at: int) -> Iterator[Member]:
+    """Yield all members of the records in braces that a list holds, which begins at a place with its bracket."""
+    yield from _list_members(text, _list_records(text, at + 1), _ANY_MEMBER)
+
+
+def _list_records(text: bytes, start: int) -> Iterator[Span]:
+    """Yield the parts of the records of a list that lie in no braces of their own."""
+    depth = 0
+    for count, token in enumerate(_BRACKET.finditer(text, start)):
+        letter = token.group()
+        if depth == 1 and letter in b"{}":
+            yield start, token.start()
+        if count > MAX_LIST_BRACES or (letter == b"]" and depth == 0):
+            return
+        if letter in b"{}":
+            depth += 1 if letter == b"{" else -1
+            start = token.end()
 
 
 def indent_of(text: bytes, at: int) -> int:
@@ -65,7 +96,10 @@ def _list_below(text: bytes, at: int, reach: int = 0) -> Iterator[Span]:
         return _list_flow(text, at + 1, max(reach, REACH_BYTES))
     first, own = _next_line(text, at), indent_of(text, line_start(text, at))
     is_deeper = first is not None and indent_of(text, first) > own
-    return _list_lines(text, first, max(reach, MAX_LINES)) if first is not None and is_deeper else iter(())
+    if first is None or not is_deeper:
+        return iter(())
+    is_whole = reach > 0 and own <= MAX_COLUMN
+    return _list_lines(text, first, reach if is_whole else MAX_LINES, ends_with_item=not is_whole)
 
 
 def _next_line(text: bytes, at: int) -> int | None:
@@ -108,19 +142,18 @@ def _list_flow(text: bytes, start: int, reach: int = REACH_BYTES) -> Iterator[Sp
         yield start, limit
 
 
-def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES) -> Iterator[Span]:
-    """Yield the lines of the column in which the line at a place begins: downwards to the end of its record, then
-    upwards to its start."""
+def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES, *, ends_with_item: bool = True) -> Iterator[Span]:
+    """Yield the lines of the column in which the line at a place begins: downwards to the end of its record, or of the
+    list that it is in, then upwards to its start."""
     first = line_start(text, at)
     column, ends = indent_of(text, first), line_end(text, first)
     yield first, ends
-    for _ in range(most_down):
-        begins = ends + 1
-        if begins >= len(text):
-            break
+    lines = _not_deeper(column).finditer(text, ends) if not ends_with_item else _LINE.finditer(text, ends)
+    for line in islice(lines, most_down):
+        begins = line.end()
         ends = line_end(text, begins)
         kind = _line_kind(text, begins, column)
-        if kind == "outside" or (kind == "member" and _ITEM.match(text, begins)):
+        if kind == "outside" or (ends_with_item and kind == "member" and _ITEM.match(text, begins)):
             break
         if kind == "member":
             yield begins, ends
@@ -133,6 +166,12 @@ def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES) -> Iterator[Sp
             return
         if kind == "member":
             yield begins, line_end(text, begins)
+
+
+@lru_cache(maxsize=64)
+def _not_deeper(column: int) -> re.Pattern[bytes]:
+    """Return a pattern for the ends of lines before those that begin in this column or left of it."""
+    return re.compile(rb"\n(?=[ \t-]{0,%d}[^ \t\r\n-]|---)" % column)
 
 
 def _line_kind(text: bytes, begins: int, column: int) -> str:

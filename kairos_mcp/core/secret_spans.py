@@ -6,6 +6,7 @@ to be a secret is masked to its end, however far that is.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -102,6 +103,12 @@ def split_lines(text: bytes, start: int, end: int) -> Iterator[Span]:
         if left < right:
             yield left, right
         at = stop + 1
+
+
+def to_end(text: bytes, span: Span, following: re.Pattern[bytes]) -> Span:
+    """Return the span of a secret with what follows it of its own characters: the beginning of a long one is judged."""
+    found = following.match(text, span[1])
+    return span if found is None else (span[0], found.end())
 
 
 def line_end(text: bytes, at: int) -> int:

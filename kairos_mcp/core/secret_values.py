@@ -16,11 +16,11 @@ MAX_VALUE_CHARS = 800  # a longer value is no word, reference or label
 MAX_LABEL_CHARS = 64
 STRONG = r"passwords?|passwd|passphrase|passcode|pwd|pass|client[_-]?secret|secrets?|credentials?|(?:bind|root)pw|_pw"
 _KEYS = (
-    r"api[_-]?key|apikey|secret[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key|signing[_-]?key|"
-    r"encryption[_-]?key|master[_-]?key|session[_-]?key|shared[_-]?key|consumer[_-]?key|subscription[_-]?key|"
+    r"api[ _-]?key|apikey|secret[ _-]?key|private[ _-]?key|account[ _-]?key|auth[ _-]?key|signing[ _-]?key|"
+    r"encryption[ _-]?key|master[ _-]?key|session[ _-]?key|shared[ _-]?key|consumer[ _-]?key|subscription[ _-]?key|"
     r"(?:app|jwt|deploy|logged_in|nonce)[_-]key|key[_-]?base|key[_-]data|tls\.key|psk|(?:auth|in|nonce)_salt"
 )
-WEAK = rf"{_KEYS}|access[_-]?key(?:[_-]?id)?|token|cookies?|_auth"
+WEAK = rf"{_KEYS}|access[ _-]?key(?:[ _-]?id)?|token|cookies?|_auth"
 HEADERS = (
     "authorization|proxy-authorization|cookie|set-cookie|"
     "x-api-key|x-auth-token|x-goog-api-key|x-amz-security-token|api-key"

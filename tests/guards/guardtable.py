@@ -2666,6 +2666,54 @@ OUTSIDE = (
         FORMS_IN_FILES + "each_member_of_a_long_record_of_secrets_is_masked",
     ),
     Guard(
+        "_forms",
+        without("(compile_patterns([CALL]), judge_call)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[calls]",
+    ),
+    Guard(
+        "_forms",
+        without("(compile_patterns([EXPLICIT]), judge_explicit)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[a key that is said to be one]",
+    ),
+    Guard(
+        "_forms",
+        without("(compile_patterns([TABLE]), judge_table)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[a table of secrets]",
+    ),
+    Guard(
+        "_forms",
+        without("(compile_patterns([DATA_IN_BRACES]), judge_data_in_braces)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[a Kubernetes Secret in braces]",
+    ),
+    Guard(
+        "judge_call",
+        never("not _SETS.fullmatch(method) and not is_of_object"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[calls]",
+    ),
+    Guard(
+        "_list_below",
+        replaced("ends_with_item=not is_whole", "ends_with_item=True"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[records in a list of secrets]",
+    ),
+    Guard(
+        "_list_below",
+        replaced("own <= MAX_COLUMN", "True"),
+        "secrets/test_masking.py::test_few_records_in_records_are_looked_at_to_their_end",
+    ),
+    Guard(
+        "_values_within",
+        never("_SECRETS.fullmatch(named.name) and ..."),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[records in a list of secrets of JSON]",
+    ),
+    Guard(
+        "_values_within",
+        always("item[1] < last"),
+        FORMS_IN_FILES + "the_lists_in_a_list_are_counted_with_what_they_hold",
+    ),
+    Guard(
+        "_bare_value", replaced("to_end(text, found.span(), _CODE_REST)", "found.span()"), LONG + "[a word in prose]"
+    ),
+    Guard(
         "list_values_around",
         replaced("islice(..., MAX_MEMBERS)", "..."),
         FORMS_IN_FILES + "of_a_record_few_values_are_looked_at",

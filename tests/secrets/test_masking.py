@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
+from support.counted_calls import count_calls
 
 import kairos_mcp
+from kairos_mcp.core import secret_records
 from kairos_mcp.core.masked_file import PIECE_BYTES, WINDOW_BYTES
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSpec
 from kairos_mcp.core.redact_values import redact_arguments, redact_completion, redact_result
@@ -263,6 +265,30 @@ def test_012_masking_takes_time_in_proportion(what: str) -> None:
         mask.redact_text(text)
         took.append(time.process_time() - began)
     assert took[1] < max(0.2, took[0] * 25)  # ten times the text; a square would be a hundred times
+
+
+RECORDS = {
+    "nested": ("a.yaml", lambda n: "".join(f"{'  ' * i}secrets:\n" for i in range(n))),
+    "nested in braces": ("a.json", lambda n: '{"secrets":' * 10 * n),
+    "nested in lists": ("a.json", lambda n: '{"secrets":[{"a":' * 10 * n),
+    "Kubernetes Secrets": ("a.json", lambda n: '{"kind":"Secret","data":{"a":' * 10 * n),
+}
+
+
+@pytest.mark.parametrize("what", RECORDS)
+def test_records_in_records_take_bounded_work(what: str) -> None:
+    """Counted in calls, of which each record of records that is looked at to its end takes one a line."""
+    path, write = RECORDS[what]
+    calls = [count_calls(lambda: Redactor().mask_file(path, write(n).encode())) for n in (250, 1_000)]  # noqa: B023
+    assert calls[1] < calls[0] * 6, calls  # four times the records; a square would be sixteen times
+
+
+def test_few_records_in_records_are_looked_at_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    not_deeper = secret_records._not_deeper
+    monkeypatch.setattr(secret_records, "_not_deeper", lambda at: looked_at.append(at) or not_deeper(at))
+    Redactor().mask_file("a.yaml", RECORDS["nested"][1](100).encode())
+    assert 10 < len(looked_at) <= secret_records.MAX_COLUMN
 
 
 def test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged() -> None:

@@ -40,6 +40,9 @@ LINES = {  # that hold WORD; each for a file of settings and for one of code or 
     "docker login": f"docker login -u me -p {WORD}\n",
     "chpasswd": f"echo 'me:{WORD}' | chpasswd\n",
     "kubectl": f"kubectl create secret generic x --from-literal=a={WORD}\n",
+    "PowerShell": f'$x = ConvertTo-SecureString -String "{WORD}" -AsPlainText -Force\n',
+    "PowerShell, without quotes": f"ConvertTo-SecureString {WORD} -AsPlainText\n",
+    "PowerShell, by a pipe": f"'{WORD}' | ConvertTo-SecureString -AsPlainText\n",
     "Oracle": f'"jdbc:oracle:thin:me/{WORD}@h:1521:x"\n',
 }
 
@@ -102,6 +105,30 @@ SETTINGS: dict[str, tuple[str, Form]] = {
     "xml, two elements": ("a.xml", lambda name, value: f"<name>{name}</name>\n<value>{value}</value>\n"),
     "xml, raw": ("a.xml", lambda name, value: f"<{name}>\n  <![CDATA[{value}]]>\n</{name}>\n"),
     "terraform": ("a.tf", lambda name, value: f'variable "{name}" {{\n  default = {_quoted(value)}\n}}\n'),
+    "toml, a table of secrets": ("a.toml", lambda name, value: f"[db.secrets]\nx = {_quoted(value)}\n[b]\ny = 1\n"),
+    "ini, a table of secrets": ("a.ini", lambda name, value: f"[secrets]\nof mine = {_quoted(value)}\n\n[b]\ny = 1\n"),
+    "yaml, the second record of a list of secrets": (
+        "a.yaml",
+        lambda name, value: f"secrets:\n  - x: 1a\n    y:\n      z: 1\n  - x: {_quoted(value)}\nb: 1\n",
+    ),
+    "json, the second record of a list of secrets": (
+        "a.json",
+        lambda name, value: _json({"secrets": [{"x": "1a", "y": {}}, {"x": value}], "y": 1}),
+    ),
+    "yaml, a list of several lines": (
+        "a.yaml",
+        lambda name, value: f"{name}: [\n  {_quoted(value)},\n  x9{WORD},\n]\ny: 1\n",
+    ),
+    "yaml, a key that is said to be one": ("a.yaml", lambda name, value: f"? {name}\n: {_quoted(value)}\nb: 1\n"),
+    "a name with a blank": ("a.ini", lambda name, value: f"API key = {value}\nDB password (old): {value}\n"),
+    "a Kubernetes Secret in one line": (
+        "a.json",
+        lambda name, value: json.dumps({"kind": "Secret", "data": {"x": value}, "y": {"z": 1}}, ensure_ascii=False),
+    ),
+    "a Kubernetes Secret in one line, turned": (
+        "a.json",
+        lambda name, value: json.dumps({"stringData": {"x": value}, "kind": "Secret"}, ensure_ascii=False),
+    ),
     "a table": ("a.csv", lambda name, value: f'id,{name},x\n1,"{value}",y\n2,"{value}",y\n'),
     "pgpass": (".pgpass", lambda name, value: f"h:5432:*:me:{value}\n"),
     "netrc": (".netrc", lambda name, value: f"machine h\n  login me\n  password {_quoted(value)}\n"),
@@ -138,6 +165,20 @@ SOURCES: dict[str, tuple[str, Form, tuple[str, ...], tuple[str, ...]]] = {
         "a.js",
         lambda name, value: f'{name} = "{value}" +\n  "{value}"\n',
         ("DB_PASSWORD", "password"),
+        VALUES[:2],
+    ),
+    "a call that sets": (
+        "a.java",
+        lambda name, value: f'source.set{name}("{value}");\n',
+        ("Password", "DbPassword", "_passphrase"),
+        VALUES[:2],
+    ),
+    "a call that sets a key": ("a.kt", lambda name, value: f'with{name}("{value}")\n', ("Token", "ApiKey"), (MIXED,)),
+    "a builder": ("a.java", lambda name, value: f'  .{name}("{value}")\n', ("password", "passwd"), (WORD, MIXED)),
+    "a list in code": (
+        "a.py",
+        lambda name, value: f'{name} = ["{value}", "x"]\n',
+        ("passwords", "PASSWORDS"),
         VALUES[:2],
     ),
     "an image": ("a.md", lambda name, value: f"ENV {name} {value}\n", ("DB_PASSWORD",), (WORD, MIXED)),
