@@ -11,7 +11,7 @@ from kairos_mcp.core.steps import round_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode_answer
+from kairos_mcp.store.rows import Session, decode_answer, unreadable
 
 PREVIEW_CHARS = 160
 NEWEST_CALLS = 5
@@ -37,14 +37,15 @@ def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.Ca
     """
     turns = {row.path: turn_of(row.path) for row in rows if row.asked is None}
     bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns.values()})
-    calls = [row.asked or _call_of_turn(bodies[turns[row.path][0]], turns[row.path][1]) for row in rows]
+    calls = [row.asked or _call_of_turn(bodies.get(turns[row.path][0]), turns[row.path][1]) for row in rows]
     return [_call_entry(row, call.name) for row, call in zip(rows, calls, strict=True)]
 
 
-def _call_of_turn(body: str, number: int) -> ToolCall:
-    """Return the call of this number in an encoded turn."""
-    turn = decode_answer(body)
-    assert isinstance(turn, Completion)
+def _call_of_turn(body: str | None, number: int) -> ToolCall:
+    """Return the call of this number in an encoded turn. Raises Unreadable, also where the turn's row is gone."""
+    turn = decode_answer(body) if body is not None else None
+    if not isinstance(turn, Completion) or number > len(turn.tool_calls):
+        raise unreadable("turn that asks for a call")
     return turn.tool_calls[number - 1]
 
 
