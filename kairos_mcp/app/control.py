@@ -189,15 +189,13 @@ class Control(Operations):
     async def resume(self, run_id: str, caller: Caller, *, drive: bool = True) -> None:
         """Resume a run as a person may: one that was paused, or whose server has ended.
 
-        A run that waits for an answer, moves or has ended stays as it is. `drive=False`: it is left to whoever goes on
-        with it. Raises UnknownRun, Busy.
+        A run that waits for an answer, moves or has ended stays as it is. `drive=False`: the request is left to whoever
+        goes on with it. Raises UnknownRun, Busy.
         """
         run = await self._context.find_run(run_id, caller)
         await self._context.check_server_runs(run)
         if run.outcome is None and await self._is_paused(run):
             await self.request(run_id, "resume", caller, drive=drive)
-        if drive:
-            await self.drive(run_id)
 
     async def _is_paused(self, run: RunRow) -> bool:
         """Whether the run was paused, by a person, by an exhausted account, or by its flow; or a call of it is held

@@ -46,6 +46,7 @@ async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:
         case "again":
             print_note(f"continuing open run {run_id} (same goal): retrying its provider")
             await app.control.resume(run_id, PERSON)
+            await app.control.drive(run_id)
         case "another":
             start = "without this script" if change.route in SCRIPT_ROUTES else "with another model"
             text = f"run {run_id} (same goal) is open and was started {start}, so this starts a new run."
@@ -144,6 +145,7 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
     """Show where the conversation stands; first go on with its newest run, if that has not ended."""
     if not continued.has_ended:
         await app.control.resume(continued.run_id, PERSON)
+        await app.control.drive(continued.run_id)
         return _print_turn(await follower.follow(continued.run_id), follower, flags)
     report = await app.runs.report(continued.run_id, PERSON)
     print_note(Prose(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}"))

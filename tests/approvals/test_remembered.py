@@ -335,6 +335,7 @@ async def test_an_expired_approval_is_renewed_by_a_rule(place):
             await app.answers.decide(late, KEY, "approve", None, PERSON)
         assert (await rests(app, late)).status == "paused"
         await app.control.resume(late, PERSON)
+        await app.control.drive(late)
         assert (await rests(app, late)).status == "completed"
         ((key, through, client),) = place.rows(
             "select key, through, client from approval where verdict = 'approve' and run = 1"

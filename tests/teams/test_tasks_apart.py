@@ -112,6 +112,7 @@ async def test_a_command_asks_again_about_what_lapsed_in_one_task(place: Place) 
         await lapse(app, place, run_id)
     async with App.open(place.settings(), via="command") as person:
         await person.control.resume(run_id, PERSON)
+        await person.control.drive(run_id)
         assert f"{KEY}-2" in keys_of(await rests(person, run_id))
 
 
