@@ -21,6 +21,8 @@ from support.waiting import wait_until
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.tool import StopSignal, ToolMemory
 from kairos_mcp.store.database import make_folder
+from kairos_mcp.tools.commands import protected_paths
+from kairos_mcp.tools.commands.protected_paths import RENAMED
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
@@ -481,6 +483,20 @@ def test_a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server(d
     server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
     assert call_server(server, "open", text=str(downstream.workspace / "plain")).content == "opened"
     assert call_server(server, "open", text=str(downstream.workspace / ".env")).content != "opened"
+
+
+def test_a_server_that_makes_more_files_like_env_than_a_sandbox_covers_can_be_called_again(
+    downstream: DownstreamServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protected_paths, "MAX_UNREADABLE", 3)
+    server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
+    for number in range(5):
+        made = call_server(server, "write", text=str(downstream.workspace / f".env.{number}"))
+        assert made.content.startswith("written"), made.content
+    assert call_server(server, "echo", text="same").content == "same"
+    names_made = [path.name for path in downstream.workspace.iterdir()]
+    assert len([name for name in names_made if name.startswith(RENAMED)]) == 2
+    assert len([name for name in names_made if name.startswith(".env.")]) == 3
 
 
 STAYS = (

@@ -21,6 +21,7 @@ from kairos_mcp.tools.commands.program_files import follow_links, list_interpret
 from kairos_mcp.tools.commands.protected_paths import (
     IsUnreadable,
     ProtectionRules,
+    SeenFolder,
     hold_protected_paths,
     survey_protected_paths,
 )
@@ -52,7 +53,7 @@ class ServerSandbox:
     """A sandbox for one start of `argv`.
 
     Filled in when it is built: `covered_inodes`, the protected paths of the workspace that can't be written in it, and
-    `unreadable_inodes`, the files there that can't be read.
+    `unreadable_inodes`, the files there that can't be read; `seen`, folders that hold nothing of either kind.
     """
 
     argv: tuple[str, ...]
@@ -62,6 +63,7 @@ class ServerSandbox:
     env: Mapping[str, str]
     covered_inodes: dict[str, int] = field(default_factory=dict)
     unreadable_inodes: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, SeenFolder] = field(default_factory=dict)
 
     @contextmanager
     def open_arguments(self) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
@@ -87,6 +89,7 @@ class ServerSandbox:
                     {entry.path: os.fstat(entry.descriptor).st_ino for entry in held.entries if entry.is_protected}
                 )
                 self.unreadable_inodes.update(held.survey.unreadable)
+                self.seen.update(held.survey.seen)
                 argv = self.sandbox.wrap(
                     self.argv,
                     cwd=self.cwd,
@@ -117,8 +120,8 @@ class ServerSandbox:
             if self.limits.is_unreadable is None:
                 return False
             top_names, limits = self.sandbox.protected_top_names(), self.limits
-            found = survey_protected_paths(root, limits.rules, top_names, limits.is_unreadable).unreadable
-            return any(self.unreadable_inodes.get(path) != inode for path, inode in found.items())
+            found = survey_protected_paths(root, limits.rules, top_names, limits.is_unreadable, self.seen)
+            return any(self.unreadable_inodes.get(path) != inode for path, inode in found.unreadable.items())
         finally:
             os.close(root)
 

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from kairos_mcp.core.errors import Unreachable
-from kairos_mcp.tools.commands.protected_paths import HeldPaths, ProtectionRules, survey_protected_paths
+from kairos_mcp.tools.commands.protected_paths import HeldPaths, SeenFolder, survey_protected_paths
 from kairos_mcp.tools.commands.undo_writes import SaveTexts, UndoneWrites, WriteWatch
 from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
+from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
 
 
 class ServerWrites:
@@ -28,17 +29,19 @@ class ServerWrites:
     def __init__(
         self,
         workspace: Path,
-        read_rules: Callable[[], ProtectionRules],
+        read_limits: Callable[[], SandboxLimits],
         covered_inodes: Callable[[], Mapping[str, int]],
     ) -> None:
         self.processes = ServerProcesses()
         self.notes: tuple[str, ...] = ()  # on what was undone outside of calls
         self._workspace = workspace
-        self._read_rules = read_rules
+        self._read_limits = read_limits
         self._covered_inodes = covered_inodes
         self._lock = threading.Lock()
         self._users = 0
         self._watch: WriteWatch | None = None
+        self._limits: SandboxLimits | None = None  # by which was searched last
+        self._seen: Mapping[str, SeenFolder] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -87,8 +90,11 @@ class ServerWrites:
         except OSError as error:
             raise Unreachable(f"The workspace can't be opened ({error.strerror}).", "Look where it is.") from None
         try:
-            rules = self._read_rules()
-            return WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
+            limits = self._read_limits()
+            known = self._seen if limits == self._limits else {}
+            survey = survey_protected_paths(root, limits.rules, (), limits.is_unreadable, known)
+            self._limits, self._seen = limits, survey.seen
+            return WriteWatch.start(root, limits.rules, HeldPaths(survey), (), limits.is_unreadable)
         except BaseException:
             os.close(root)
             raise

@@ -91,7 +91,7 @@ class McpServerSource:
         self._client: ServerClient | None = None
         self._writes: ServerWrites | None = None  # of a server without a sandbox nothing is watched: it may write all
         if workspace is not None and setting.command and setting.sandbox:
-            self._writes = ServerWrites(workspace, lambda: resources.limits(workspace).rules, self._covered_inodes)
+            self._writes = ServerWrites(workspace, lambda: resources.limits(workspace), self._covered_inodes)
         self._on_listing: Callable[[ServerListing], None] = self._pin_listing
         self._set_tools(resources.definitions.read_source(self._pin_source), None)
 
