@@ -1599,7 +1599,10 @@ PROGRAMS = (
     ),
     Guard(
         "ServerWrites._start_watch",
-        replaced("(), limits.is_unreadable)", "())"),
+        replaced(
+            "WriteWatch.start(root, limits.rules, HeldPaths(survey), (), limits.is_unreadable)",
+            "WriteWatch.start(root, limits.rules, HeldPaths(survey))",
+        ),
         SANDBOXED_SERVERS + "a_server_that_makes_more_files_like_env_than_a_sandbox_covers_can_be_called_again",
     ),
     Guard(
