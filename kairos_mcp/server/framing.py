@@ -22,6 +22,7 @@ _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
 _REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
+_VERSION = re.compile(r"[A-Za-z0-9.-]{1,20}")  # of the protocol, as 2025-11-25
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,25 @@ def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     if has_more_values(line.text, MAX_VALUES):
         return UnreadableLine(wire.INVALID_REQUEST, f"A message holds at most {MAX_VALUES:,} values.")
     try:
-        return wire.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
+        message = wire.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    else:
+        if _names_odd_version(message):
+            return UnreadableLine(wire.INVALID_REQUEST, "The protocol version in params._meta is none.")
+        return message
     if problem["type"] == "json_invalid":
         return UnreadableLine(wire.PARSE_ERROR, f"{problem['msg']}.")
     return UnreadableLine(wire.INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
+
+
+def _names_odd_version(message: wire.JSONRPCMessage) -> bool:
+    """Whether a request names as its protocol version what can't be one: the library would repeat it in its refusal."""
+    match message:
+        case wire.JSONRPCRequest(params={"_meta": {wire.PROTOCOL_VERSION_META_KEY: str(version)}}):
+            return _VERSION.fullmatch(version) is None
+        case _:
+            return False
 
 
 def encode_message(outgoing: SessionMessage) -> bytes:

@@ -2026,6 +2026,11 @@ OUTSIDE = (
         "parse_line", never("has_more_values(line.text, MAX_VALUES)"), COSTS + "a_message_of_too_many_values_is_none"
     ),
     Guard(
+        "parse_line",
+        never("_names_odd_version(message)"),
+        "server/test_framing.py::test_a_protocol_version_that_can_not_be_one_is_refused_and_not_repeated",
+    ),
+    Guard(
         "IgnoreRules.inside_folder",
         replaced("lines[:MAX_RULES]", "lines"),
         "tools/test_search.py::test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said[*x{}?y*z]",

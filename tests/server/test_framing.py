@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,3 +140,14 @@ async def test_an_error_from_the_client_is_a_message_like_any_other():
         os.write(ours, b'{"jsonrpc":"2.0","id":5,"error":{"code":-32700,"message":"no"}}\n')
         assert (await reads.receive()).message.error.code == wire.PARSE_ERROR
         os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_one"), [("2025-11-25", True), ("DRAFT-2026-v1", True), ("sk-proj-abcDEF0123456789abcdef", False)]
+)
+def test_a_protocol_version_that_can_not_be_one_is_refused_and_not_repeated(version: str, is_one: bool) -> None:
+    meta = {wire.PROTOCOL_VERSION_META_KEY: version}
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"_meta": meta}}
+    refusal = parse_line(FramedLine(json.dumps(message).encode()))
+    assert isinstance(refusal, UnreadableLine) != is_one
+    assert version not in getattr(refusal, "text", "")
