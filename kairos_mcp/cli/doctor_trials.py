@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TRY_S = 20.0
 PROVIDER_TRY_S = 60.0  # a model on this machine may have to be loaded first
+_LOADERS = ("npx", "uvx", "pipx", "bunx", "pnpx")  # programs that fetch what they start
 SERVERS_TRY_S = 45.0  # a first start by npx or uvx downloads
 STDERR_LINES = 5
 _DOCTOR = replace(PERSON, via=VIA_DOCTOR)
@@ -73,7 +74,8 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
                 yield Finding("servers", "note", note, "Tell whoever maintains the server; the rest of it is used.")
             continue
         last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
-        wrote = f" It wrote: {' | '.join(last)}" if len(last) > 1 else "" if last else " It wrote nothing to stderr."
+        is_told = bool(last) and "\n".join(last) in trial.problem
+        wrote = "" if is_told else f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
         server = by_name.get(trial.name)
         if trial.opens is not None:
             cure = f"Let programs and servers in a sandbox read it: {trial.opens} in kairos.toml."
@@ -81,7 +83,9 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
             cure = f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
         elif server.command:
             shown = shlex.join(mask_command(server.command))
-            cure = f"Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
+            program = Path(server.command[0]).name
+            loads = f"{program} loads it first, and is silent where it has no network. " * (program in _LOADERS)
+            cure = f"{loads}Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
         else:
             cure = f"Look whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
         yield Finding("servers", "note", f"{trial.problem}{wrote}", cure)

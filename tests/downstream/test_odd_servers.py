@@ -24,7 +24,7 @@ from support.downstream import WITHIN_S, DownstreamServers, call_server, names
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.child import ChildStart
-from kairos_mcp.tools.mcp_servers.client import ServerClient
+from kairos_mcp.tools.mcp_servers.client import ServerClient, find_last_line
 from kairos_mcp.tools.mcp_servers.connection import ServerConnection
 from kairos_mcp.tools.mcp_servers.definition import ServerListing, read_listing
 from kairos_mcp.tools.mcp_servers.message_repair import UnreadableMessage
@@ -146,6 +146,26 @@ def test_a_server_that_closes_its_output_and_lives_on_ends_its_call_at_once(
     assert failed.code == "unreachable"
     assert "it ended its side of the connection" in failed.content
     assert call_server(server, "echo", text="after").content == "after"
+
+
+FRAMES = ["    at Module._compile (node:internal:1781:14)", "    at node:internal/main:36:49"]
+STDERR: list[tuple[str, list[str], str]] = [
+    ("a line", ["starting", "no key is set"], "no key is set"),
+    ("of Python", ["Traceback (most recent call last):", '  File "x.py"', "KeyError: 'KEY'"], "KeyError: 'KEY'"),
+    ("of Node", ["/x.js:1", "throw e", "^", "", "Error: no key", *FRAMES, "", "Node.js v22.1.0"], "Error: no key"),
+    ("with what it holds", ["Error [ERR_X]: no key", *FRAMES[:1], FRAMES[1] + " {", "  code: 'ERR_X',",
+                            "  requireStack: [", "    '/x.js'", "  ]", "}"], "Error [ERR_X]: no key"),
+    ("of before", ["Error: retried", *FRAMES, "no key is set"], "no key is set"),
+    ("of before, in one word", ["Error: retried", *FRAMES, "fatal: nokey"], "fatal: nokey"),
+    ("frames alone", FRAMES, FRAMES[1].strip()),
+    ("a version alone", ["Node.js v22.1.0"], ""),
+    ("nothing", [], ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "expected"), [row[1:] for row in STDERR], ids=[row[0] for row in STDERR])
+def test_the_line_of_stderr_that_is_shown_says_what_is_wrong(lines: list[str], expected: str) -> None:
+    assert find_last_line("\n".join(lines)) == expected
 
 
 def _start_process(downstream: DownstreamServers, odd: dict[str, Any]) -> McpServerSource:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
+from http import HTTPStatus
 
 import httpx2
+import mcp_types as wire
 
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, ValueCounter
+from kairos_mcp.models.replies.errors import read_error
+from kairos_mcp.tools.mcp_servers.definition import quote_server
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, TOO_MANY_VALUES
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 
@@ -52,11 +57,36 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
         is_event_stream = kind == "text/event-stream"
         bounded = _BoundedStream(response.stream, self._on_flood, is_event_stream=is_event_stream)
         is_plain = response.headers.get("content-encoding", "identity") == "identity"
-        if is_plain and (is_event_stream or kind == "application/json"):
-            response.stream = _RepairedStream(bounded, self._repair, is_event_stream=is_event_stream)
+        has_answer = response.is_success and (is_event_stream or kind == "application/json")
+        if is_plain and has_answer:
+            response.stream = _RepairedStream(bounded, self._repair, request, is_event_stream=is_event_stream)
+        elif (
+            request.method == "POST" and is_plain and response.status_code != 202 and not response.has_redirect_location
+        ):
+            response.stream = await self._read_other(bounded, request, response, kind)
         else:
             response.stream = bounded
         return response
+
+    async def _read_other(
+        self, bounded: _BoundedStream, request: httpx2.Request, response: httpx2.Response, kind: str
+    ) -> httpx2.AsyncByteStream:
+        """Return the answer of a response that is none by its status or its type: a message, or an error that says
+        what came, since the library says of a status only that it was one."""
+        try:
+            body = b"".join([part async for part in bounded])
+        finally:
+            await bounded.aclose()
+        body = self._repair.repair_text(body)
+        # Servers say in words and codes of their own that a session is lost.
+        is_lost = response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers
+        if is_lost or not _is_message(body):
+            said = read_error(body.decode("utf-8", "replace")).words
+            body = _error_answer(request, response.status_code, _describe_response(response.status_code, kind, said))
+        for name in ("content-length", "transfer-encoding"):
+            response.headers.pop(name, None)
+        response.headers["content-type"] = "application/json"
+        return httpx2.ByteStream(body)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -99,29 +129,68 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class _RepairedStream(httpx2.AsyncByteStream):
     """A body whose messages are repaired: one that is JSON as a whole, of a stream of events each line of data."""
 
-    def __init__(self, inner: _BoundedStream, repair: MessageRepair, *, is_event_stream: bool) -> None:
+    def __init__(
+        self, inner: _BoundedStream, repair: MessageRepair, request: httpx2.Request, *, is_event_stream: bool
+    ) -> None:
         self._inner = inner
         self._repair = repair
+        self._request = request
         self._is_event_stream = is_event_stream
+        self._begins = True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pending = bytearray()
         async for part in self._inner:
-            end = part.rfind(b"\n") + 1 if self._is_event_stream else 0
+            # A CR at the end of a part may be half of a CRLF.
+            end = max(part.rfind(b"\n"), part.rfind(b"\r", 0, -1)) + 1 if self._is_event_stream else 0
             if end == 0:
                 pending += part
                 continue
             lines = bytes(pending + part[:end])
             pending = bytearray(part[end:])
-            yield b"".join(self._repair_line(line) for line in lines.splitlines(keepends=True))
+            yield b"".join(map(self._repair_line, lines.splitlines()))
         rest = bytes(pending)
-        yield self._repair_line(rest) if self._is_event_stream else self._repair.repair_text(rest)
+        if self._is_event_stream:
+            yield b"".join(map(self._repair_line, [*rest.splitlines(), b""]))
+            return
+        answer = self._repair.repair_text(rest)
+        yield answer if _is_message(answer) else _error_answer(self._request, 200, _describe_response(200, "JSON", ""))
 
     def _repair_line(self, line: bytes) -> bytes:
-        name, colon, data = line.partition(b":")
+        """Return a line with its end. A whole message ends its event: some servers leave out the blank line."""
+        if self._begins:
+            line, self._begins = line.removeprefix(b"\xef\xbb\xbf"), False
+        name, _, data = line.partition(b":")
         if name != b"data" or not data.strip():
-            return line
-        return name + colon + b" " + self._repair.repair_text(data.strip()) + b"\n"
+            return line + b"\n"
+        repaired = self._repair.repair_text(data.strip())
+        return b"data: " + repaired + (b"\n\n" if _is_message(repaired) else b"\n")
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _is_message(text: bytes) -> bool:
+    try:
+        wire.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _describe_response(status: int, kind: str, said: str) -> str:
+    words = f": {quote_server(said)}" if said else ""
+    if status >= 300:
+        phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+        return f"HTTP {status} {phrase}".rstrip() + words
+    return f"its reply is no message, but {kind or 'of no content type'}{words}"
+
+
+def _error_answer(request: httpx2.Request, status: int, message: str) -> bytes:
+    """Return an error in place of an answer, with the code that the library would give it."""
+    code = wire.INTERNAL_ERROR
+    if status == HTTPStatus.NOT_FOUND:
+        code = wire.INVALID_REQUEST if "mcp-session-id" in request.headers else wire.METHOD_NOT_FOUND
+    asked = json.loads(request.content)
+    number = asked.get("id") if isinstance(asked, dict) else None
+    return json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}).encode()

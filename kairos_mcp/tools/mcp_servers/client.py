@@ -7,6 +7,7 @@ runs in the background loop.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,10 @@ from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answ
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+_ERROR_NAME = re.compile(r"(?:Uncaught )?[\w.]*(?:Error|Exception)\b")
+_HELD_BY_ERROR = re.compile(
+    r"""[\]\[{}(),;]+ | ['"].* | \w+:\ (?:['"\[{\d-].* | (?:undefined|null|true|false),?)""", re.VERBOSE
+)
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
 MAX_PAUSE_S = 60  # between two tries
@@ -420,9 +425,17 @@ def _is_answer(error: BaseException) -> bool:
 
 
 def find_last_line(stderr: str) -> str:
-    """Return the last line of a program's stderr that says something: Node ends its errors with its own version."""
+    """Return the last line of a program's stderr that says something. Node says what is wrong first: then where, what
+    the error holds, and its own version."""
     lines = [line.strip() for line in stderr.splitlines()]
-    return next((line for line in reversed(lines) if line and not line.startswith("Node.js v")), "")
+    said = [line for line in lines if line and not line.startswith("Node.js v")]
+    end = len(said)
+    while end and _HELD_BY_ERROR.fullmatch(said[end - 1]):
+        end -= 1
+    if end and said[end - 1].startswith("at "):
+        named = next((line for line in reversed(said[:end]) if _ERROR_NAME.match(line)), None)
+        return named or said[-1]
+    return said[-1] if said else ""
 
 
 def _find_missed_file(connection: ServerConnection) -> MissedFile | None:
