@@ -213,21 +213,21 @@ def run_by_number(session: Session, n: int) -> RunRow:
     return RunRow._make(found)
 
 
-_IS_NO_TRIAL = f" and via <> '{VIA_DOCTOR}'"
+IS_NO_TRIAL = f"via <> '{VIA_DOCTOR}'"  # in lists of runs, what `doctor` tries is left out
 
 
 def newest_run_ids(session: Session, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
     """Return the ids of a principal's newest runs in these workspaces ('' for none), but for trials of `doctor`; None:
     in all."""
     among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
-    statement = f"select id from run where principal = ?{_IS_NO_TRIAL}{among} order by n desc limit ?"
+    statement = f"select id from run where principal = ? and {IS_NO_TRIAL}{among} order by n desc limit ?"
     return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ()), limit))]
 
 
 def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str]) -> int:
     """Count the principal's runs in other workspaces than these, but for trials of `doctor`."""
     among = f" and workspace not in ({placeholders(workspaces)})"
-    statement = f"select count(*) from run where principal = ?{_IS_NO_TRIAL}{among}"
+    statement = f"select count(*) from run where principal = ? and {IS_NO_TRIAL}{among}"
     found = session.row(statement, (principal, *workspaces))
     assert found is not None
     return int(found[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kairos_mcp.store.queries import IS_NO_TRIAL
 from kairos_mcp.store.rows import Session, json_or_null, placeholders
 
 
@@ -25,7 +26,8 @@ _CHANGES = """
 
 def newest_runs(session: Session, principal: str, workspaces: Sequence[str], limit: int) -> list[RunChange]:
     """Return a principal's newest runs in these workspaces ('' for none), newest first."""
-    statement = f"{_CHANGES} where principal = ? and workspace in ({placeholders(workspaces)}) order by n desc limit ?"
+    among = f"principal = ? and {IS_NO_TRIAL} and workspace in ({placeholders(workspaces)})"
+    statement = f"{_CHANGES} where {among} order by n desc limit ?"
     return [RunChange(*found) for found in session.rows(statement, (principal, *workspaces, limit))]
 
 
@@ -40,7 +42,7 @@ def open_and_newest_runs(
 ) -> list[RunChange]:
     """Return a principal's runs in these workspaces ('' for none) that have not ended, at most so many, and the newest
     ones whatever became of them; oldest first."""
-    mine = f"principal = ? and workspace in ({placeholders(workspaces)})"
+    mine = f"principal = ? and {IS_NO_TRIAL} and workspace in ({placeholders(workspaces)})"
     statement = (
         f"{_CHANGES} where n in (select n from (select n from run where outcome is null and {mine}"
         f" order by n desc limit ?) as open union select n from (select n from run where {mine}"
@@ -60,9 +62,12 @@ class ListedRun(NamedTuple):
 
 
 def newest_of_all(session: Session, limit: int, before: str | None = None) -> list[ListedRun]:
-    """Return the newest runs, whoever's they are, newest first; with `before`, those older than this run."""
-    older = "" if before is None else " where n < (select n from run where id = ?)"
-    statement = f"select id, principal, seq, outcome is not null from run{older} order by n desc limit ?"
+    """Return the newest runs but for trials of `doctor`, whoever's they are, newest first; with `before`, those older
+    than this run."""
+    older = "" if before is None else " and n < (select n from run where id = ?)"
+    statement = (
+        f"select id, principal, seq, outcome is not null from run where {IS_NO_TRIAL}{older} order by n desc limit ?"
+    )
     bindings = (limit,) if before is None else (before, limit)
     return [
         ListedRun(run_id, whose, seq, bool(ended)) for run_id, whose, seq, ended in session.rows(statement, bindings)
@@ -78,9 +83,11 @@ class RunTexts(NamedTuple):
 
 
 def newest_texts(session: Session, limit: int) -> list[RunTexts]:
-    """Return goal and summary, or record, of the newest runs, whoever's they are, newest first."""
+    """Return goal and summary, or record, of the newest runs but for trials of `doctor`, whoever's they are, newest
+    first."""
     statement = (
         f"select id, json_extract({json_or_null('spec')}, '$.goal'), coalesce(json_extract({json_or_null('outcome')},"
-        f" '$.summary'), json_extract({json_or_null('outcome')}, '$.record')) from run order by n desc limit ?"
+        f" '$.summary'), json_extract({json_or_null('outcome')}, '$.record')) from run where {IS_NO_TRIAL}"
+        " order by n desc limit ?"
     )
     return [RunTexts(*found) for found in session.rows(statement, (limit,))]
