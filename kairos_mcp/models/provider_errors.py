@@ -176,7 +176,7 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, s
             return _status_failure(read_error(body), kind, environ, unknown_end=has_begun, is_in_reply=True)
         case BadProviderReply(reason=reason, retryable=is_retryable):
             text = f"{kind}: the server's reply can't be used: {redact_keys(reason, environ)}."
-            hint = "" if is_retryable else " Check KAIROS_BASE_URL."
+            hint = "" if is_retryable or " set " in reason else " Check KAIROS_BASE_URL."
             return Failure("provider_error", f"{text}{hint}", is_retryable, unknown_end=True)
 
 
@@ -217,7 +217,8 @@ def _hint_for(said: ErrorWords, kind: str) -> str:
         case 403:
             return f"Check what the key in {key_variable(kind)} may do: this model, this region, this project."
         case 404:
-            return "Check KAIROS_MODEL and KAIROS_BASE_URL."
+            end = ", which mostly ends in /v1" if kind.startswith("openai") else ""
+            return f"Check KAIROS_MODEL and KAIROS_BASE_URL{end}."
         case 413:
             return "Set a smaller context_tokens."
         case _:

@@ -120,7 +120,7 @@ ROWS = (
         "a reply of a provider",
         f"{MAX_REPLY_BYTES:,} bytes; {_MESSAGE} as a whole, or in one event",
         "models/replies/border.py, models/replies/events.py, models/replies/message.py, models/replies/chat.py, "
-        "models/replies/errors.py, models/replies/exchange.py",
+        "models/replies/calls.py, models/replies/pieces.py, models/replies/errors.py, models/replies/exchange.py",
         "`provider_error`",
     ),
     (

@@ -248,6 +248,76 @@ IN_THE_TERMINAL = (
         "providers/test_deviating_calls.py::test_a_further_answer_in_a_stream_is_not_mixed_into_the_first",
     ),
     Guard(
+        "GrowingText._append",
+        without("len(set(piece)) >= _MIN_LETTERS"),
+        CALLS + "pieces_that_repeat_those_before_are_heard_and_taken_once[short ones-chat]",
+    ),
+    Guard(
+        "GrowingText.end",
+        without("len(self._pieces[0]) >= MIN_REPEATED_CHARS"),
+        CALLS + "pieces_that_repeat_those_before_are_heard_and_taken_once[two short ones-chat]",
+    ),
+    Guard(
+        "GrowingText._append",
+        always("self._last is None"),
+        CALLS + "pieces_that_repeat_those_before_are_heard_and_taken_once[each repeats-chat]",
+    ),
+    Guard(
+        "ArgumentPieces.text",
+        always("not self._last_is_whole or ..."),
+        CALLS + "calls_that_come_in_pieces_are_put_together[each repeats those before-1]",
+    ),
+    Guard(
+        "mend_arguments",
+        never("len(told) > 1"),
+        CALLS + "a_call_is_taken_whatever_its_shape[two objects-whole]",
+    ),
+    Guard(
+        "_values_in",
+        without("len(values) <= MAX_REPETITIONS"),
+        CALLS + "arguments_are_compared_with_few_others",
+    ),
+    Guard(
+        "once_each",
+        always("call.get('id')"),
+        CALLS + "a_call_is_taken_whatever_its_shape[the same call again, without ids-whole]",
+    ),
+    Guard(
+        "MessageFold._begin_ahead",
+        replaced("self._ahead[:end]", "self._ahead"),
+        CALLS + "what_comes_with_the_start_of_a_message_is_taken_once[a text that comes again-content3-more3-calls3]",
+    ),
+    Guard(
+        "MessageFold.reply",
+        never("not (is_done or self.has_ended or ...)"),
+        EVENTS + "a_message_without_a_stop_reason_is_cut_off[3]",
+    ),
+    Guard(
+        "finish_of",
+        always("str(word).strip().lower() not in ('null', 'none')"),
+        EVENTS + "the_finish_reason_of_a_chat_is_found_wherever_it_stands[in the choice]",
+    ),
+    Guard(
+        "error_of",
+        never("isinstance(held, dict) and ..."),
+        EVENTS + "an_error_that_says_nothing_is_none[error-error6]",
+    ),
+    Guard(
+        "find_last_line",
+        never("end and said[end - 1].startswith('at ')"),
+        "downstream/test_odd_servers.py::test_the_line_of_stderr_that_is_shown_says_what_is_wrong[of Node]",
+    ),
+    Guard(
+        "BoundedHttp._read_other",
+        without("is_lost"),
+        "downstream/test_odd_http.py::test_a_session_that_is_lost_is_told_and_the_next_call_has_another[application/json]",
+    ),
+    Guard(
+        "_fold_events",
+        replaced("END_WAIT_S if has_ended else None", "None"),
+        STREAMS + "a_connection_that_stays_open_behind_the_last_event_is_left[openai:small-events0]",
+    ),
+    Guard(
         "_begins_another",
         without("given_id != call.fields['id']"),
         CALLS + "calls_that_come_in_pieces_are_put_together[index 0 for both, in pieces-1]",

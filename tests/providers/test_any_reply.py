@@ -5,6 +5,7 @@ Nothing that comes so far is of a shape that a library does not know: whatever t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from support.replies import (
     events,
     message_reply,
     message_stream,
+    read_whole,
     take,
     whole,
 )
@@ -28,11 +30,21 @@ from support.replies import (
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.models.replies.border import CHAT
+from kairos_mcp.models.replies.border import CHAT, RESPONSE, Form
+from kairos_mcp.models.replies.exchange import BadProviderReply
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, "prompt_tokens_details": {}}
 CALL = {"index": 0, "id": "x1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}
 DETAILS = [{"type": "reasoning.text", "text": "hm"}]
+SAID_ITEM = {
+    "type": "message",
+    "id": "i1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Well.", "annotations": []}],
+}
+CALL_ITEM = {"type": "function_call", "id": "i2", "call_id": "x1", "name": "read_file", "arguments": '{"path": "a"}'}
+THOUGHT_ITEM = {"type": "reasoning", "id": "i3", "summary": [{"type": "summary_text", "text": "hm"}]}
 GOOD: dict[str, Any] = {
     "chat": chat_reply("Well.", "tool_calls", USAGE, tool_calls=[CALL], reasoning="hm", reasoning_details=DETAILS),
     "chat parts": chat_reply([{"type": "text", "text": "Well."}, {"type": "thinking", "thinking": [{"text": "hm"}]}]),
@@ -47,6 +59,16 @@ GOOD: dict[str, Any] = {
         usage={"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 4},
     ),
     "message events": message_stream(start={"input_tokens": 100, "output_tokens": 1}, end={"output_tokens": 10}),
+    "chat, elsewhere": {
+        "result": {"choices": [{"message": {"content": "Well.", "toolCalls": [CALL]}, "finishReason": "stop"}]}
+    },
+    "chat, natively": {"message": {"content": "Well.", "tool_calls": [CALL]}, "done": True, "eval_count": 10},
+    "response": {"output": [SAID_ITEM, CALL_ITEM, THOUGHT_ITEM], "usage": {"input_tokens": 100, "output_tokens": 10}},
+    "response events": [
+        {"type": "response.output_text.delta", "delta": "Well."},
+        {"type": "response.output_item.done", "item": SAID_ITEM},
+        {"type": "response.completed", "response": {"id": "r1", "model": "m", "output": [], "usage": None}},
+    ],
     "error": {"error": {"message": "no", "type": "x", "code": 7, "details": [{"retryDelay": "1s"}]}},
 }  # fmt: skip
 ODD: list[Any] = [
@@ -83,20 +105,34 @@ def deviations(name: str) -> Iterator[list[bytes]]:
             yield list(events(changed, done="message" not in name)) if is_stream else list(whole(changed))
 
 
+def read_response(parts: list[bytes]) -> None:
+    with contextlib.suppress(BadProviderReply):
+        assert isinstance(read_whole(parts, RESPONSE)["output"], list)
+
+
+def form_of(name: str) -> Form:
+    return MESSAGES if name.startswith("message") else RESPONSE if name.startswith("response") else CHAT
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_no_part_of_a_reply_can_be_odd_enough_for_an_exception(name: str) -> None:
-    form, count = MESSAGES if "message" in name else CHAT, 0
+    form, count = form_of(name), 0
     for parts in deviations(name):
-        assert isinstance(take(parts, form), Taken | Failure), parts
+        if form is RESPONSE:
+            read_response(parts)
+        else:
+            assert isinstance(take(parts, form), Taken | Failure), parts
         count += 1
     assert count > 100
 
 
 async def check_over_http(server: Standin, name: str, every: int) -> int:
     """Have a real client read every so many of the deviations, and return how many it has read."""
-    model_name = "anthropic:claude-standin" if "message" in name else "openai:small"
+    model_name = {MESSAGES: "anthropic:claude-standin", RESPONSE: "openai-responses:gpt-5"}.get(
+        form_of(name), "openai:small"
+    )
     count = 0
-    async with asking(model_name, server.address if "message" in name else server.openai) as model:
+    async with asking(model_name, server.address if form_of(name) is MESSAGES else server.openai) as model:
         for number, parts in enumerate(deviations(name)):
             if number % every:
                 continue

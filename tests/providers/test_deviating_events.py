@@ -12,6 +12,9 @@ from support.replies import (
     chat_reply,
     chunk,
     events,
+    message_reply,
+    message_stream,
+    read_whole,
     take,
     taken_of,
     whole,
@@ -141,6 +144,13 @@ ERRORS: list[tuple[str, Any, str, bool]] = [
     ("with null choices", {**an_error(code=503), "choices": None, "usage": None}, "provider_error", True),
     ("with empty choices", {**an_error(code=503), "choices": []}, "provider_error", True),
     ("in the choice", {"choices": [{"error": {"message": "It broke.", "code": 503}}]}, "provider_error", True),
+    ("an object of errors", {"object": "error", "message": "It broke.", "code": 503}, "provider_error", True),
+    ("words alone", {"message": "It broke.", "code": 503}, "provider_error", True),
+    ("words of another name", {"code": 503, "msg": "It broke.", "data": None}, "provider_error", True),
+    ("a detail", {"detail": "It broke."}, "provider_error", False),
+    ("a description", {"code": "x", "description": "It broke.", "solution": ""}, "provider_error", False),
+    ("of MiniMax", {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "It broke."}}, "provider_error",
+     False),
     ("of Anthropic", {"type": "error", **an_error(type="overloaded_error")}, "provider_busy", True),
     ("too long", an_error("It broke.", code="context_length_exceeded"), "context_full", False),
     ("too long, by its words", an_error("It broke: maximum context length is 7", code=400), "context_full", False),
@@ -151,15 +161,201 @@ ERRORS: list[tuple[str, Any, str, bool]] = [
 @pytest.mark.parametrize(("body", "code", "retryable"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
 def test_an_error_in_a_200_is_that_error(place: str, body: Any, code: str, retryable: bool) -> None:
     form = MESSAGES if "message" in place else CHAT
-    if form is MESSAGES and "error" not in body:
-        body = {"error": body.get("errors", [None])[0] or body["choices"][0]["error"]}
-    parts = events([body], done=False) if "event" in place else whole([body] if place == "list" else body)
+    if form is MESSAGES and body.get("choices"):
+        body = {"error": body.get("error") or body["choices"][0]["error"]}
+    parts = events([body]) if "event" in place else whole([body] if place == "list" else body)
     failure = take(parts, form)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.retryable) == (code, retryable)
     assert "It broke" in failure.message
     assert failure.unknown_end == ("error 504" in failure.message)
     assert all(f"with status {status}" not in failure.message for status in range(400, 600))  # it was 200
+
+
+NAMED: list[tuple[str, str, bool]] = [
+    ("an object without an error in it", 'event: error\ndata: {"message": "It broke.", "code": 503}\n\n', True),
+    ("an error", 'event: error\ndata: {"error": {"message": "It broke.", "code": 503}}\n\n', True),
+    ("words alone", "event: error\ndata: It broke.\n\n", False),
+    ("words on two lines", "event: error\ndata: Oh,\ndata: It broke.\n\n", False),
+    ("a field of that name", 'error: {"code": 503, "message": "It broke.", "type": "unavailable_error"}\n\n', True),
+]
+
+
+@pytest.mark.parametrize("done", ["", "data: [DONE]\n\n"])
+@pytest.mark.parametrize("form", [CHAT, MESSAGES])
+@pytest.mark.parametrize(("frame", "retryable"), [row[1:] for row in NAMED], ids=[row[0] for row in NAMED])
+def test_an_event_that_is_called_an_error_is_one(frame: str, retryable: bool, form: Form, done: str) -> None:
+    failure = take([(frame + done).encode()], form)
+    assert isinstance(failure, Failure)
+    assert (failure.retryable, failure.unknown_end) == (retryable, False)
+    assert "It broke" in failure.message
+
+
+def test_an_event_behind_an_error_s_name_is_none() -> None:
+    frame = "event: error\n\n" + framed().decode()
+    assert taken_of([frame.encode()]).content == "Well."
+
+
+@pytest.mark.parametrize("form", [CHAT, MESSAGES])
+def test_what_a_stream_said_before_it_was_cut_off_is_shown(form: Form) -> None:
+    failure = take(events([{"type": "status", "message": "It waits in a queue."}], done=False), form)
+    assert isinstance(failure, Failure)
+    assert (failure.retryable, failure.unknown_end) == (True, True)
+    assert "It waits in a queue" in failure.message
+
+
+def test_words_beside_an_answer_are_no_error() -> None:
+    said = {"type": "status", "message": "It waits in a queue."}
+    for values in ([said, FIRST, SECOND, LAST], [FIRST, said, SECOND, LAST], [FIRST, SECOND, LAST, said]):
+        assert taken_of(events(values)).content == "Well."
+    start, *more = message_stream()
+    assert taken_of(events([start, said, *more], done=False), MESSAGES).content == "Well."
+
+
+NO_ERROR: list[Any] = [None, False, "", 0, [], {}, {"code": 0, "message": ""}, {"message": None}]
+
+
+@pytest.mark.parametrize("error", NO_ERROR)
+@pytest.mark.parametrize("name", ["error", "errors"])
+def test_an_error_that_says_nothing_is_none(error: Any, name: str) -> None:
+    for parts in (
+        whole({**chat_reply(), name: error}),
+        events([{**FIRST, name: error}, SECOND, {**LAST, name: error}]),
+    ):
+        assert taken_of(parts).content == "Well."
+    state = {"base_resp": {"status_code": 0, "status_msg": ""}}
+    assert taken_of(whole({**chat_reply(), **state})).content == "Well."
+
+
+# -- other forms ----------------------------------------------------------------------------------------------------
+
+COUNTS = {"prompt_eval_count": 100, "eval_count": 20}
+NATIVE = {"model": "m", "created_at": "2026-01-01T00:00:00Z"}
+READ_FILE = {"function": {"name": "read_file", "arguments": {"path": "a"}}}
+
+
+def native(content: str, *, done: bool = False, **more: Any) -> dict[str, Any]:
+    calls = {"tool_calls": more.pop("calls")} if "calls" in more else {}
+    return {**NATIVE, "message": {"role": "assistant", "content": content, **calls}, "done": done, **more}
+
+
+OLLAMA: list[tuple[str, list[Any], str | None]] = [
+    ("whole", [native("Well.", done=True, done_reason="stop", calls=[READ_FILE], **COUNTS)], "stop"),
+    ("without a reason", [native("Well.", done=True, calls=[READ_FILE], **COUNTS)], "stop"),
+    ("cut by its limit", [native("Well.", done=True, done_reason="length", calls=[READ_FILE], **COUNTS)], "length"),
+    ("in pieces", [native("We"), native("ll."), native("", calls=[READ_FILE]),
+                   native("", done=True, done_reason="stop", **COUNTS)], "stop"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("frame", ["lines", "events"])
+@pytest.mark.parametrize(("values", "finish"), [row[1:] for row in OLLAMA], ids=[row[0] for row in OLLAMA])
+def test_the_form_of_ollama_s_own_is_taken(values: list[Any], finish: str, frame: str) -> None:
+    lines = "\n".join(map(json.dumps, values)).encode()
+    taken = taken_of([lines] if frame == "lines" else events(values, done=False), kind="application/x-ndjson")
+    assert (taken.content, taken.heard, taken.finish, taken.usage) == ("Well.", "Well.", finish, (100, 20, 0))
+    assert taken.calls == (("ours-1", "read_file", {"path": "a"}),)
+
+
+def test_lines_that_break_off_are_no_answer() -> None:
+    failure = take(["\n".join(map(json.dumps, [native("We"), native("ll.")])).encode()])
+    assert isinstance(failure, Failure)
+    assert (failure.retryable, failure.unknown_end) == (True, True)
+
+
+def test_lines_of_chunks_are_taken_as_events() -> None:
+    assert taken_of(["\n".join(LINES).encode()]).content == "Well."
+    assert taken_of([json.dumps(chat_reply(), indent=1).encode()]).content == "Well."
+
+
+FOREIGN: list[tuple[str, Form, Any, str]] = [
+    ("a message", CHAT, message_reply(), "anthropic:"),
+    ("of Google", CHAT, {"candidates": [{"content": {"parts": [{"text": "Well."}]}}]}, "google:"),
+    ("a response", CHAT, {"object": "response", "output": [{"type": "message"}]}, "openai-responses:"),
+    ("Ollama's generate", CHAT, {**NATIVE, "response": "Well.", "done": True}, "/v1"),
+    ("a chat completion", MESSAGES, chat_reply(), "openai:"),
+    ("a chat completion for a response", RESPONSE, chat_reply(), "openai-chat:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "reply", "setting"), [row[1:] for row in FOREIGN], ids=[row[0] for row in FOREIGN])
+def test_a_form_that_is_not_taken_names_the_setting(form: Form, reply: Any, setting: str) -> None:
+    failure = take(whole(reply), form)
+    assert isinstance(failure, Failure)
+    assert (failure.retryable, failure.unknown_end) == (False, True)
+    assert setting in failure.message
+
+
+WRAPPED = [
+    {"result": chat_reply()}, {"data": chat_reply(), "code": 0, "msg": "success"},
+    {"output": {"choices": chat_reply()["choices"]}, "usage": None, "request_id": "x"}, {"response": chat_reply()},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", [*WRAPPED, {**chat_reply(), "choices": {"0": chat_reply()["choices"][0]}}])
+def test_a_reply_in_a_wrapper_is_taken(reply: Any) -> None:
+    assert taken_of(whole(reply)).content == "Well."
+    assert taken_of(events([reply])).content == "Well."
+
+
+ENDS: list[tuple[str, list[Any]]] = [
+    ("as defined", message_stream(stop="max_tokens")),
+    ("without its last event", message_stream(stop="max_tokens")[:-1]),
+    ("in the last event", [*message_stream(stop=None)[:-1], {"type": "message_stop", "stop_reason": "max_tokens"}]),
+    ("in a delta of the last event", [*message_stream(stop=None)[:-1],
+                                      {"type": "message_stop", "delta": {"stop_reason": "max_tokens"}}]),
+    ("beside the delta", [*message_stream()[:-2], {"type": "message_delta", "stop_reason": "max_tokens"}]),
+    ("of the other form", [*message_stream()[:-2], {"type": "message_delta", "delta": {"finish_reason": "length"}}]),
+    ("in stopReason", [*message_stream()[:-2], {"type": "message_delta", "delta": {"stopReason": "max_tokens"}}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [row[1] for row in ENDS], ids=[row[0] for row in ENDS])
+def test_the_stop_reason_of_a_message_is_found_wherever_it_stands(values: list[Any]) -> None:
+    taken = taken_of(events(values, done=False), MESSAGES)
+    assert (taken.content, taken.finish) == ("Well.", "length")
+
+
+@pytest.mark.parametrize("left_out", [2, 3, 4, 5])
+def test_a_message_without_a_stop_reason_is_cut_off(left_out: int) -> None:
+    failure = take(events(message_stream()[:-left_out], done=False), MESSAGES)
+    assert isinstance(failure, Failure)
+    assert (failure.retryable, failure.unknown_end) == (True, True)
+
+
+FINISH_PLACES: list[tuple[str, dict[str, Any]]] = [
+    ("in the choice", {"choices": [{"delta": {}, "finish_reason": "length"}]}),
+    ("of the other form", {"choices": [{"delta": {}, "stop_reason": "max_tokens"}]}),
+    ("in finishReason", {"choices": [{"delta": {}, "finishReason": "MAX_TOKENS"}]}),
+    ("in the delta", {"choices": [{"delta": {"finish_reason": "length"}}]}),
+    ("on the top level", {"choices": [{"delta": {}}], "finish_reason": "length"}),
+    ("on the top level, without a choice", {"choices": [], "finish_reason": "length"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [row[1] for row in FINISH_PLACES], ids=[row[0] for row in FINISH_PLACES])
+def test_the_finish_reason_of_a_chat_is_found_wherever_it_stands(end: dict[str, Any]) -> None:
+    begun = {"choices": [{"delta": {"content": "Well."}, "finish_reason": "null"}]}
+    taken = taken_of(events([begun, end], done=False))
+    assert (taken.content, taken.finish) == ("Well.", "length")
+    assert isinstance(take(events([begun], done=False)), Failure)  # the word that says nothing is no end
+
+
+ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Well."}]}
+CALL_ITEM = {"type": "function_call", "call_id": "x1", "name": "read_file", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("output", [[], None, [ITEM, CALL_ITEM]])
+@pytest.mark.parametrize("kind", ["completed", "done", "incomplete"])
+def test_the_items_of_a_response_are_taken_from_its_events_where_its_last_has_none(output: Any, kind: str) -> None:
+    done = [
+        {"type": "response.output_item.done", "output_index": n, "item": each}
+        for n, each in enumerate((ITEM, CALL_ITEM))
+    ]
+    last = {"type": f"response.{kind}", "response": {"id": "r1", "output": output}}
+    reply = read_whole(events([*done, last], done=False), RESPONSE)
+    said, called = reply["output"]
+    assert (said["content"][0]["text"], called["call_id"], called["name"]) == ("Well.", "x1", "read_file")
 
 
 @pytest.mark.parametrize("error", [an_error(code=503), {"error": "It broke."}])

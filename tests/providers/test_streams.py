@@ -103,7 +103,7 @@ async def test_the_first_words_are_heard_before_the_last_have_come(server: Stand
     ("name", "events"),
     [(OPENAI, list(chat_events(chat("One two three.", usage=None)))[:-left_out]) for left_out in (2, 5)]
     + [(RESPONSES.model, list(response_events(RESPONSE))[:-1])]
-    + [(ANTHROPIC, list(message_events(message(says("One two three."))))[:-left_out]) for left_out in (1, 5)],
+    + [(ANTHROPIC, list(message_events(message(says("One two three."))))[:-left_out]) for left_out in (2, 5)],
 )
 async def test_a_stream_that_breaks_off_is_no_answer(server: Standin, name: str, events: list[str]) -> None:
     server.will(streams(events))
@@ -129,6 +129,35 @@ async def test_a_whole_reply_of_a_server_that_knows_no_streams_is_taken_as_it_is
     assert isinstance(answer, Completion)
     assert (answer.content, pieces, answer.usage) == ("One.", ["One."], Usage(100, 20, 0))
     assert [bool(body.get("stream")) for body in server.bodies] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        (OPENAI, list(chat_events(chat("One two three.")))),
+        (ANTHROPIC, list(message_events(message(says("One two three."))))),
+        (RESPONSES.model, list(response_events(RESPONSES.says("One two three.")))),
+    ],
+)
+async def test_a_connection_that_stays_open_behind_the_last_event_is_left(
+    server: Standin, name: str, events: list[str]
+) -> None:
+    server.will(streams([*events, ": ping\n\n"], gate=asyncio.Event(), until=len(events)))
+    async with asking(name, url_of(server, name)) as model, asyncio.timeout(100):
+        answer, _ = await heard_from(model)
+    assert isinstance(answer, Completion)
+    assert (answer.content, answer.usage is None) == ("One two three.", False)
+
+
+async def test_what_comes_right_behind_the_stop_reason_of_a_message_is_taken(server: Standin) -> None:
+    *events, delta, _ = message_events(message(says("One two three.")))
+    late = {"type": "message_stop", "usage": {"output_tokens": 77}}
+    server.will(streams([*events, delta, f"data: {json.dumps(late)}\n\n"]))
+    async with asking(ANTHROPIC, server.address) as model:
+        answer, _ = await heard_from(model)
+    assert isinstance(answer, Completion)
+    assert answer.usage is not None
+    assert answer.usage.output_tokens == 77
 
 
 async def test_an_unasked_stream_is_put_together(server: Standin) -> None:

@@ -53,6 +53,11 @@ def taken_of(parts: Parts, form: Form = CHAT, kind: str = "application/json") ->
     return taken
 
 
+def read_whole(parts: Parts, form: Form) -> Any:
+    """Return what a library is given of these bytes."""
+    return asyncio.run(_read(parts, "application/json", form, Exchange()))
+
+
 async def _read(parts: Parts, kind: str, form: Form, exchange: Exchange) -> Any:
     async def each() -> AsyncIterator[bytes]:
         for part in parts:

@@ -6,23 +6,23 @@ comes out whole and well-formed, however it came: a library sees neither events 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.chat import repair_chat, take_usage
 from kairos_mcp.models.replies.chat_fold import ChatFold
-from kairos_mcp.models.replies.errors import error_of, read_error
+from kairos_mcp.models.replies.errors import read_error
 from kairos_mcp.models.replies.events import DONE, EventDecoder
 from kairos_mcp.models.replies.exchange import (
     LIMIT_FIELDS,
     SPARED_FIELDS,
     BadProviderReply,
-    ErrorInReply,
     Exchange,
     UnexpectedRedirect,
     current_exchange,
@@ -32,13 +32,15 @@ from kairos_mcp.models.replies.exchange import (
 from kairos_mcp.models.replies.fold import Fold
 from kairos_mcp.models.replies.message import repair_message
 from kairos_mcp.models.replies.message_fold import MessageFold
+from kairos_mcp.models.replies.response import repair_response, response_text
 from kairos_mcp.models.replies.response_fold import ResponseFold
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 MAX_PAGE_BYTES = 20_000  # of a page in which its title is looked for
+END_WAIT_S = 1.0  # behind the last event: the end of the reply usually comes along with it
 MAX_START_BYTES = 4_096  # by which events and a whole reply are told apart
 _BOM = b"\xef\xbb\xbf"
-_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|error|id|retry)?:")
 _EVENTS_OR_WHOLE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[<:]|\w+:|[^\s\xef].{20})", re.DOTALL)  # enough to tell
 
 Hook = Callable[[Any], Awaitable[None]]
@@ -52,35 +54,9 @@ class Form(NamedTuple):
     text_of: Callable[[JsonObject], str]
 
 
-def repair_response(reply: JsonObject, exchange: Exchange) -> JsonObject:
-    """Return a response of OpenAI's newer interface with its usage in one form. Raises ErrorInReply."""
-    take_usage(exchange, iter((reply.get("usage"),)))
-    if (error := error_of(reply)) is not None:
-        raise ErrorInReply(error, has_begun=bool(reply.get("output")) or exchange.reports_usage)
-    if not isinstance(reply.get("output"), list):
-        raise BadProviderReply("it is no response")
-    report = exchange.usage
-    usage = None
-    if report is not None:
-        usage = {
-            "input_tokens": report.input_tokens,
-            "input_tokens_details": {"cached_tokens": report.cached_tokens},
-            "output_tokens": report.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": report.total_tokens,
-        }
-    return {**reply, "usage": usage}
-
-
-def _response_text(reply: JsonObject) -> str:
-    items = [item for item in reply["output"] if isinstance(item, dict)]
-    parts = [part for item in items for part in item.get("content") or () if isinstance(part, dict)]
-    return "".join(part["text"] for part in parts if part.get("type") == "output_text" and part.get("text"))
-
-
 CHAT = Form(ChatFold, repair_chat, lambda reply: reply["choices"][0]["message"]["content"] or "")
 MESSAGE = Form(MessageFold, repair_message, lambda reply: "".join(b.get("text", "") for b in reply["content"]))
-RESPONSE = Form(ResponseFold, repair_response, _response_text)
+RESPONSE = Form(ResponseFold, repair_response, response_text)
 _FORMS = {"/chat/completions": CHAT, "/messages": MESSAGE, "/responses": RESPONSE}
 
 
@@ -175,7 +151,10 @@ async def read_reply(parts: AsyncIterator[bytes], kind: str, form: Form | None, 
             break
     if form is not None and _EVENTS.match(start):
         return form.repair(await _fold_events(start, parts, form.fold(exchange)), exchange)
-    reply = _parse_whole(b"".join([start, *[part async for part in parts]]), kind)
+    content = b"".join([start, *[part async for part in parts]])
+    if form is not None and _is_lines(content):
+        return form.repair(await _fold_events(content, parts, form.fold(exchange)), exchange)
+    reply = _parse_whole(content, kind)
     if form is None:
         return _check_other(reply, exchange)
     repaired = form.repair(reply, exchange)
@@ -183,20 +162,35 @@ async def read_reply(parts: AsyncIterator[bytes], kind: str, form: Form | None, 
     return repaired
 
 
+def _is_lines(content: bytes) -> bool:
+    """Whether each line is an object, as in Ollama's own streams: they are read as events."""
+    first, _, rest = content.strip().partition(b"\n")
+    return first.rstrip().endswith(b"}") and rest.lstrip().startswith(b"{")
+
+
 async def _fold_events(start: bytes, parts: AsyncIterator[bytes], fold: Fold) -> JsonObject:
+    """Return what the events add up to. Some servers keep a connection open behind the last one."""
     decoder, is_done = EventDecoder(), False
 
-    def take(events: Any) -> None:
+    def take(events: Iterable[str | JsonObject]) -> bool:
         nonlocal is_done
         for event in events:
             if event == DONE:
                 is_done = True
-            elif not is_done:
+            elif not is_done and isinstance(event, dict):
                 fold.take(event)
+        return is_done or fold.has_ended
 
-    take(decoder.feed(start))
-    async for part in parts:
-        take(decoder.feed(part))
+    has_ended = take(decoder.feed(start))
+    try:
+        async with asyncio.timeout(END_WAIT_S if has_ended else None) as deadline:
+            async for part in parts:
+                if take(decoder.feed(part)) and not has_ended:
+                    has_ended = True
+                    deadline.reschedule(asyncio.get_running_loop().time() + END_WAIT_S)
+    except TimeoutError:
+        if not deadline.expired():
+            raise
     take(decoder.end())
     return fold.reply(is_done=is_done)
 

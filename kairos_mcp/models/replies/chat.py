@@ -11,7 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.models.replies.errors import error_of
+from kairos_mcp.models.replies.calls import (
+    arguments_of,
+    arguments_text,
+    calls_of,
+    function_of,
+    is_call_block,
+    once_each,
+    repair_call_id,
+    repair_name,
+)
+from kairos_mcp.models.replies.errors import error_of, read_error
 from kairos_mcp.models.replies.exchange import (
     BadProviderReply,
     BrokenOff,
@@ -20,10 +30,10 @@ from kairos_mcp.models.replies.exchange import (
     mend_surrogates,
 )
 from kairos_mcp.models.replies.finishes import Meaning, read_finish
+from kairos_mcp.models.replies.layout import find_choice, finish_of, held_in, unwrap_reply, usages_of
 from kairos_mcp.models.replies.usage import TokenReport, UnreadableUsage, largest_report, read_usage
 
 LATEST_TIME = 2**33  # in seconds, of the year 2242: what a library makes a date of
-UNNAMED = "unnamed_tool"  # in place of a missing name: no tool is called so, and the model is told that
 _FINISH_WORDS: Mapping[str, str] = {
     "stop": "stop",
     "tool_calls": "tool_calls",
@@ -36,29 +46,31 @@ _END_OF_THINKING = re.compile(r"(?:\A|\n)[ \t]*</think(?:ing)?>[ \t]*(?:\n|\Z)")
 
 def repair_chat(reply: JsonObject, exchange: Exchange) -> JsonObject:
     """Return a chat completion with nothing in it but what its definition has. Raises BadProviderReply."""
-    choice = _find_choice(reply)
-    take_usage(exchange, _usages(reply, choice))
+    reply = unwrap_reply(reply)
+    choice = find_choice(reply)
+    take_usage(exchange, usages_of(reply, choice))
     message = _find_message(reply, choice, exchange)
-    calls = _repair_calls(message, exchange)
+    calls = _repair_calls(message, choice, reply, exchange)
     text, thinking = _read_content(message)
     text, stray_thinking = _without_stray_thinking(text, exchange)
     field, reasoning = _read_reasoning(message)
     reasoning = reasoning or thinking or stray_thinking
-    keeps_parts = exchange.keeps_parts and isinstance(message.get("content"), list)
+    content = message.get("content")
+    keeps_parts = exchange.keeps_parts and isinstance(content, list) and not any(map(is_call_block, content))
     refusal = message.get("refusal")
     repaired = {
         "role": "assistant",
-        "content": message["content"] if keeps_parts else text or None,
+        "content": content if keeps_parts else text or None,
         "refusal": refusal if isinstance(refusal, str) and refusal else None,
         **({field: reasoning} if reasoning and not keeps_parts else {}),
         **({"tool_calls": calls} if calls else {}),
     }
-    finish = _read_finish(choice, exchange, has_calls=bool(calls))
-    created = reply.get("created")
+    meaning = take_finish(exchange, finish_of(reply, choice))
+    finish = _FINISH_WORDS.get(str(meaning), "tool_calls" if calls else "stop")
     return {
         "id": _text(reply.get("id")) or "reply",
         "object": "chat.completion",
-        "created": created if isinstance(created, int) and 0 <= created < LATEST_TIME else 0,
+        "created": created if is_time(created := reply.get("created")) else 0,
         "model": _text(reply.get("model")),
         "choices": [{"index": 0, "message": repaired, "finish_reason": finish, "logprobs": None}],
         **_plain_usage(exchange.usage),
@@ -94,58 +106,38 @@ def take_finish(exchange: Exchange, word: object) -> Meaning | None:
     return meaning
 
 
-def repair_call_id(given: object, number: int, taken: set[str], exchange: Exchange) -> str:
-    """Return the id of the reply's call of this number, from 1: the given one, else one of ours."""
-    call_id = given.strip() if isinstance(given, str) else str(given) if type(given) is int else ""
-    if not call_id or call_id in taken:
-        exchange.note_repair("calls without an id of their own have one of Kairos")
-        call_id = exchange.make_id(number)
-        while call_id in taken:
-            call_id += "x"
-    taken.add(call_id)
-    return call_id
-
-
-def decode_twice(text: str) -> str:
-    """Return the JSON in a text that is JSON twice over; any other text as it is."""
-    if not text.lstrip().startswith('"'):
-        return text
-    try:
-        inner = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return inner if isinstance(inner, str) else text
-
-
-def _find_choice(reply: JsonObject) -> JsonObject:
-    choices = reply.get("choices")
-    first = choices if isinstance(choices, dict) else next(iter(choices), None) if isinstance(choices, list) else None
-    return first if isinstance(first, dict) else {}
-
-
 def _find_message(reply: JsonObject, choice: JsonObject, exchange: Exchange) -> JsonObject:
     """Return the message of the reply. Raises ErrorInReply, and BadProviderReply where there is none."""
-    found = next((found for name in ("message", "delta") if isinstance(found := choice.get(name), dict)), None)
+    found = held_in(choice, "message") or held_in(choice, "delta")
     if (error := error_of(choice) or error_of(reply)) is not None:
         raise ErrorInReply(error, has_begun=bool(found) or exchange.reports_usage)
-    if found is not None:
+    if found or any(isinstance(choice.get(name), dict) for name in ("message", "delta")):
         return found
-    if isinstance(choice.get("text"), str):  # of the older form, without messages
-        return {"content": choice["text"]}
-    if {"content", "stop_reason"} <= reply.keys():
-        raise BadProviderReply("it is a message of Anthropic's form; set KAIROS_MODEL=anthropic:NAME")
+    for name in ("text", "message"):  # of the older form, without messages
+        if isinstance(choice.get(name), str):
+            return {"content": choice[name]}
+    if calls_of((choice, reply)):
+        return {}
+    if (provider := _foreign_form(reply)) is not None:
+        raise BadProviderReply(f"it is of the form of {provider}")
+    if not choice and read_error(reply).words:
+        raise ErrorInReply(reply, has_begun=exchange.reports_usage)
     if "choices" in reply and not choice:
         raise BadProviderReply("it holds no choice, so no answer", retryable=True)
     raise BadProviderReply("it is no chat completion")
 
 
-def _usages(reply: JsonObject, choice: JsonObject) -> Iterator[object]:
-    """Yield every place in which a usage may be; `usages` of a stream that was put together."""
-    yield from reply.get("usages", ())
-    yield reply.get("usage")
-    yield choice.get("usage")
-    if isinstance(groq := reply.get("x_groq"), dict):
-        yield groq.get("usage")
+def _foreign_form(reply: JsonObject) -> str | None:
+    """Return which provider's own form this is, with the setting that it needs."""
+    if {"content", "stop_reason"} <= reply.keys():
+        return "Anthropic; set KAIROS_MODEL=anthropic:NAME"
+    if isinstance(reply.get("candidates"), list):
+        return "Google; set KAIROS_MODEL=google:NAME"
+    if isinstance(reply.get("output"), list):
+        return "OpenAI's responses; set KAIROS_MODEL=openai-responses:NAME"
+    if isinstance(reply.get("response"), str) and "done" in reply:
+        return "Ollama's generate; set KAIROS_BASE_URL to the address that ends in /v1"
+    return None
 
 
 def _plain_usage(report: TokenReport | None) -> JsonObject:
@@ -211,48 +203,32 @@ def _without_stray_thinking(content: str, exchange: Exchange) -> tuple[str, str]
     return content[found.end() :].lstrip("\n"), content[: found.start()]
 
 
-def _repair_calls(message: JsonObject, exchange: Exchange) -> list[JsonObject]:
-    given = message.get("tool_calls")
-    listed = given if isinstance(given, list) else [given] if isinstance(given, dict) else []
-    if not listed and isinstance(message.get("function_call"), dict):  # of the older form, with one call at most
-        listed = [{"function": message["function_call"]}]
+def _repair_calls(message: JsonObject, choice: JsonObject, reply: JsonObject, exchange: Exchange) -> list[JsonObject]:
     details = message.get("reasoning_details")
     if isinstance(details, list) and details:  # they go into the record as they are
         exchange.reasoning_details = json.loads(mend_surrogates(json.dumps(details, ensure_ascii=False)))
+    calls = calls_of((message,))
+    if not calls and (calls := calls_of((choice, reply))):
+        exchange.note_repair("calls that stood beside their message were taken")
     taken: set[str] = set()
-    return [
-        _repair_call(call, number, taken, exchange)
-        for number, call in enumerate((each for each in listed if isinstance(each, dict) and each), 1)
-    ]
+    calls = once_each(calls, exchange)
+    return [_repair_call(call, number, taken, exchange) for number, call in enumerate(calls, 1)]
 
 
 def _repair_call(call: JsonObject, number: int, taken: set[str], exchange: Exchange) -> JsonObject:
-    function = call.get("function")
-    holder = function if isinstance(function, dict) else call
-    name = function if isinstance(function, str) else _text(holder.get("name"))
-    if not name.strip():
-        exchange.note_repair(f"a call without a name was taken as one of {UNNAMED}")
-    given = next((holder[key] for key in ("arguments", "parameters", "input", "args") if holder.get(key)), "")
+    function = function_of(call)
+    name = repair_name(function.get("name"), exchange)
     repaired: JsonObject = {
         "id": repair_call_id(call.get("id"), number, taken, exchange),
         "type": "function",
-        "function": {"name": name.strip() or UNNAMED, "arguments": _arguments_text(given, exchange)},
+        "function": {"name": name, "arguments": arguments_text(arguments_of(function), exchange)},
     }
     # What Gemini wants back with a call.
     return repaired | ({"extra_content": extra} if isinstance(extra := call.get("extra_content"), dict) else {})
 
 
-def _arguments_text(given: object, exchange: Exchange) -> str:
-    """Return arguments as the text that they should be: an object as its JSON, none as an empty object."""
-    if isinstance(given, str):
-        return decode_twice(given) if given.strip() else "{}"
-    exchange.note_repair("arguments that were no text were taken as what they are")
-    return json.dumps(given)
-
-
-def _read_finish(choice: JsonObject, exchange: Exchange, *, has_calls: bool) -> str:
-    meaning = take_finish(exchange, choice.get("finish_reason") or choice.get("stop_reason"))
-    return _FINISH_WORDS.get(str(meaning), "tool_calls" if has_calls else "stop")
+def is_time(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < LATEST_TIME
 
 
 def _text(value: object) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.models.replies.errors import error_of
-from kairos_mcp.models.replies.exchange import BadProviderReply, Exchange
-from kairos_mcp.models.replies.fold import CUT_OFF, end_in_error, index_of
+from kairos_mcp.models.replies.calls import arguments_of, calls_of, function_of, is_call_block
+from kairos_mcp.models.replies.errors import error_of, read_error
+from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange
+from kairos_mcp.models.replies.fold import REPEATS, cut_off, end_in_error, index_of
+from kairos_mcp.models.replies.layout import find_choice, finish_of, held_in, unwrap_reply, usages_of
+from kairos_mcp.models.replies.pieces import ArgumentPieces, GrowingText
 
 
 class _Call:
@@ -16,64 +19,39 @@ class _Call:
     def __init__(self, fields: JsonObject) -> None:
         self.fields = fields
         self.name = ""
-        self._pieces: list[str] = []
-        self._scanner = _ObjectScanner()
-        self._size = 0
+        self.arguments = ArgumentPieces()
         self._whole: Any = None  # arguments that came as an object
 
     @property
     def is_complete(self) -> bool:
-        return self._whole is not None or self._scanner.is_complete
+        return self._whole is not None or self.arguments.is_complete
+
+    def add_name(self, name: str) -> None:
+        """Add a piece of the name, or all of it once more."""
+        self.name = name if name.startswith(self.name) else self.name + name
 
     def add(self, arguments: object) -> None:
         """Add a piece of the arguments, or all of them."""
-        if not isinstance(arguments, str):
+        if isinstance(arguments, str):
+            self.arguments.add(arguments)
+        else:
             self._whole = arguments or self._whole
-            return
-        is_repeated = self._size == len(arguments) and self.is_complete and "".join(self._pieces) == arguments
-        if not is_repeated:
-            self._pieces.append(arguments)
-            self._size += len(arguments)
-            self._scanner.scan(arguments)
 
     def as_json(self) -> JsonObject:
-        arguments = "".join(self._pieces) if self._whole is None else self._whole
+        arguments = self.arguments.text() if self._whole is None else self._whole
         return {**self.fields, "function": {"name": self.name, "arguments": arguments}}
-
-
-class _ObjectScanner:
-    """Finds out whether a text that comes in pieces is one whole object by now, looking at each character once."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = self._is_escaped = self._has_begun = False
-
-    @property
-    def is_complete(self) -> bool:
-        return self._has_begun and self._depth == 0
-
-    def scan(self, piece: str) -> None:
-        for char in piece:
-            if self._is_escaped:
-                self._is_escaped = False
-            elif self._in_string:
-                self._is_escaped, self._in_string = char == "\\", char != '"'
-            elif char == '"':
-                self._in_string = True
-            elif char in "{[":
-                self._depth, self._has_begun = self._depth + 1, True
-            elif char in "}]":
-                self._depth -= 1
 
 
 class ChatFold:
     """Folds the chunks of a chat completion."""
 
+    has_ended = False  # only DONE says that no usage follows
+
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._hearing = _AnswerListener(exchange)
         self._head: JsonObject = {}
-        self._texts: dict[str, list[str]] = {}
+        self._texts: dict[str, GrowingText] = {}
         self._details: list[Any] = []
         self._calls: list[_Call] = []
         self._by_index: dict[Any, _Call] = {}
@@ -81,44 +59,55 @@ class ChatFold:
         self._is_covered = True  # by the last report, which counts the pieces of its own chunk
         self._finish: object = None
         self._index: int | None = None  # of the answer, where its chunks say so
+        self._said: JsonObject | None = None  # an event without an answer that says something
 
     def take(self, event: JsonObject) -> None:
         """Take a chunk. Raises ErrorInReply."""
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        event = unwrap_reply(event)
+        choice = find_choice(event)
         if self._is_other_answer(choice):
             choice = {}
-        groq = event.get("x_groq")
-        usages = [event.get("usage"), choice.get("usage"), groq.get("usage") if isinstance(groq, dict) else None]
+        usages = list(usages_of(event, choice))
         self._usages += usages
         self._is_covered = any(usages) or (self._is_covered and not _has_piece(choice))
         if (error := error_of(event) or error_of(choice)) is not None:
-            has_begun = bool(self._texts or self._calls)
-            raise end_in_error(error, self._exchange, self._usages, has_begun=has_begun, is_covered=self._is_covered)
+            raise self._end_in(error)
         for name in ("id", "model", "created"):
             if event.get(name) and not self._head.get(name):
                 self._head[name] = event[name]
-        self._finish = choice.get("finish_reason") or self._finish
-        delta, message = choice.get("delta"), choice.get("message")
-        if isinstance(delta, dict) and delta:
-            self._take_delta(delta)
-        elif isinstance(message, dict) and not (self._texts or self._calls):  # else it repeats what has come
-            self._take_delta(message)
-        elif isinstance(choice.get("text"), str):
-            self._take_delta({"content": choice["text"]})
+        self._finish = finish_of(event, choice) or self._finish
+        delta, message = held_in(choice, "delta"), held_in(choice, "message")
+        if _is_said(delta) or not message:
+            self._take_delta(delta or {"content": choice.get("text")}, (delta, choice, event))
+        else:  # the whole, of which some has come perhaps
+            new = {name: value for name, value in message.items() if name not in self._texts}
+            self._take_delta(new, () if self._calls else (message, choice, event))
+        if not choice and read_error(event).words:
+            self._said = event
 
     def reply(self, *, is_done: bool) -> JsonObject:
         """Return the whole reply. Raises BadProviderReply where the stream ended without saying so."""
+        has_come = bool(self._texts or self._calls or self._finish)
         if not (is_done or self._finish):
-            raise BadProviderReply(CUT_OFF, retryable=True)
+            raise BadProviderReply(cut_off(self._said), retryable=True)
+        if self._said is not None and not has_come:
+            raise self._end_in(self._said)
+        for text in self._texts.values():
+            text.end()
         self._hearing.end()
-        message: JsonObject = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        if any(text.repeats for text in self._texts.values()):
+            self._exchange.note_repair(REPEATS)
+        message: JsonObject = {name: str(text) for name, text in self._texts.items()}
         message |= {"reasoning_details": self._details} if self._details else {}
         message["tool_calls"] = [call.as_json() for call in self._calls]
-        if not (self._texts or self._calls or self._finish):
+        if not has_come:
             return {**self._head, "choices": [], "usages": self._usages}
         choice = {"message": message, "finish_reason": self._finish}
         return {**self._head, "choices": [choice], "usages": self._usages}
+
+    def _end_in(self, error: object) -> ErrorInReply:
+        has_begun = bool(self._texts or self._calls)
+        return end_in_error(error, self._exchange, self._usages, has_begun=has_begun, is_covered=self._is_covered)
 
     def _is_other_answer(self, choice: JsonObject) -> bool:
         """Whether a chunk is of a further answer, which nobody asked for: the one that begins first is taken."""
@@ -126,65 +115,70 @@ class ChatFold:
         self._index = index if self._index is None else self._index
         return index is not None and index != self._index
 
-    def _take_delta(self, delta: JsonObject) -> None:
+    def _take_delta(self, delta: JsonObject, holders: tuple[JsonObject, ...]) -> None:
+        """Take a piece. `holders`: in which its calls may be."""
         for name in ("content", "refusal", "reasoning_content", "reasoning", "thinking"):
             self._take_text(name, delta.get(name))
         if isinstance(details := delta.get("reasoning_details"), list):
             self._details += details
-        given = delta.get("tool_calls")
-        for piece in given if isinstance(given, list) else [given] if isinstance(given, dict) else ():
-            if isinstance(piece, dict):
-                self._take_call(piece)
-        if isinstance(legacy := delta.get("function_call"), dict):
-            self._take_call({"index": 0, "function": legacy})
+        for piece in calls_of(holders):
+            self._take_call(piece)
 
     def _take_text(self, name: str, piece: object) -> None:
         parts = piece if isinstance(piece, list) else [piece]
         for part in parts:
             match part:
                 case str() if part:
-                    self._texts.setdefault(name, []).append(part)
-                    if name == "content":
-                        self._hearing.hear(part)
+                    if name not in self._texts:
+                        self._texts[name] = GrowingText(self._hearing.hear) if name == "content" else GrowingText()
+                    self._texts[name].add(part)
                 case {"type": "thinking" | "reasoning", **rest}:
                     for value in rest.values():
                         self._take_text("reasoning_content", value)
-                case {"text": str(text)}:
+                case {"text": str(text)} if not is_call_block(part):
                     self._take_text(name, text)
                 case _:
                     pass
 
     def _take_call(self, piece: JsonObject) -> None:
         """Take a piece of a call: of one that is under way, or of a new one."""
-        inner = piece.get("function")
-        function = inner if isinstance(inner, dict) else piece
-        given_name = inner if isinstance(inner, str) else function.get("name")
-        name = given_name if isinstance(given_name, str) else ""
+        function = function_of(piece)
+        name = given if isinstance(given := function.get("name"), str) else ""
         index = index_of(piece)
         call = self._by_index.get(index) if index is not None else self._find_call(piece.get("id"))
+        if call is None:  # an index alone begins no call
+            call = self._find_begun(piece.get("id"), name)
         if call is None or _begins_another(call, piece.get("id"), name):
             call = _Call({key: piece[key] for key in ("id", "extra_content") if piece.get(key)})
             self._calls.append(call)
-            self._by_index[index] = call
-        if name and name != call.name:
-            call.name += name
+        self._by_index[index] = call
+        call.add_name(name)
         if piece.get("extra_content"):
             call.fields["extra_content"] = piece["extra_content"]
         if piece.get("id") and not call.fields.get("id"):
             call.fields["id"] = piece["id"]
-        call.add(function.get("arguments", function.get("parameters")))
+        call.add(arguments_of(function))
 
     def _find_call(self, given_id: object) -> _Call | None:
         """Return the call with this id, or that has begun last: of a piece without an index."""
         named = (call for call in reversed(self._calls) if given_id and call.fields.get("id") == given_id)
         return next(named, self._calls[-1] if self._calls else None)
 
+    def _find_begun(self, given_id: object, name: str) -> _Call | None:
+        """Return the unfinished call that a piece under a further index goes on with: one of its id, or one unnamed."""
+        call = self._find_call(given_id)
+        is_same = call is not None and (call.fields.get("id") == given_id if given_id else not name)
+        return call if call is not None and is_same and not call.is_complete else None
+
 
 def _has_piece(choice: JsonObject) -> bool:
     """Whether a chunk holds a piece of the answer, and not the role alone."""
-    held = choice.get("delta") or choice.get("message")
-    fields = held.items() if isinstance(held, dict) else ()
-    return bool(choice.get("text")) or any(value for name, value in fields if name != "role")
+    held = held_in(choice, "delta") or held_in(choice, "message")
+    return bool(choice.get("text") or choice.get("tool_calls")) or _is_said(held)
+
+
+def _is_said(held: JsonObject) -> bool:
+    return any(value for name, value in held.items() if name != "role")
 
 
 def _begins_another(call: _Call, given_id: object, name: str) -> bool:

@@ -56,8 +56,11 @@ _WAIT_FIELDS: Mapping[str, float] = {
     "retry_after_ms": 0.001,
     "retry-after-ms": 0.001,
 }
-_WORD_FIELDS = ("message", "msg", "detail", "error", "error_message", "error_description", "reason", "raw", "title")
-_MORE_FIELDS = ("metadata", "errors", "details", "innererror", "headers")  # in which words or a wait may lie deeper
+_WORD_FIELDS = (
+    *("message", "msg", "detail", "error", "error_message", "error_msg", "error_description", "description"),
+    *("status_msg", "reason", "raw", "title"),
+)
+_MORE_FIELDS = ("metadata", "errors", "details", "innererror", "headers", "base_resp")  # in which more may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,16 @@ def read_error(body: object, status: int | None = None) -> ErrorWords:
 
 def error_of(reply: Mapping[str, Any]) -> object:
     """Return the error that a reply holds where a completion should be; None if it holds none."""
-    if reply.get("type") == "error":
+    if "error" in (reply.get("type"), reply.get("object")):
         return reply
     for name in ("error", "errors"):
-        if reply.get(name):
-            return {name: reply[name]}
+        if (held := reply.get(name)) and not (
+            isinstance(held, dict) and not any(held.values())
+        ):  # one that says nothing
+            return {name: held}
+    match reply.get("base_resp"):  # MiniMax's, which is in each reply
+        case {"status_code": int(code)} as state if code:
+            return {"base_resp": state}
     return None
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.errors import error_of
 from kairos_mcp.models.replies.exchange import BadProviderReply, refuse_many_values
 
 DONE = "[DONE]"
@@ -22,6 +23,7 @@ class EventDecoder:
     def __init__(self) -> None:
         self._parts: list[bytes] = []  # of a line whose end has not come
         self._data: list[str] = []  # the lines of an event whose end has not come
+        self._is_error = False  # the event is called so
         self._begins = True
 
     def feed(self, part: bytes) -> Iterator[str | JsonObject]:
@@ -39,36 +41,46 @@ class EventDecoder:
         """Yield what the last line holds, which may have no end."""
         rest, self._parts = b"".join(self._parts), []
         yield from self._take(rest.rstrip(b"\r"))
-        self._end_event()
+        yield from self._end_event()
 
     def _take(self, line: bytes) -> Iterator[str | JsonObject]:
         if self._begins:
             line, self._begins = line.removeprefix(_BOM), False
         if not line.strip():
-            self._end_event()
+            yield from self._end_event()
+            self._is_error = False
             return
         text = line.decode("utf-8", "replace")
-        if text.startswith("data:"):
-            text = text[len("data:") :].strip()
-        elif not text.startswith("{"):  # a comment, or a field that says nothing; some servers leave out `data:`
-            return
+        name, _, value = text.partition(":")
+        match name:
+            case "data" | "error":  # llama.cpp of before sent an error under that name
+                text, self._is_error = value.strip(), self._is_error or name == "error"
+            case "event":
+                self._is_error = value.strip() == "error"
+                return
+            case _ if not text.startswith("{"):  # a comment, or a field that says nothing; some leave out `data:`
+                return
         if text == DONE:
-            self._end_event()
+            yield from self._end_event()
             yield DONE
-        elif not _HEARTBEAT.fullmatch(text):
+        elif self._is_error or not _HEARTBEAT.fullmatch(text):
             yield from self._take_data(text)
 
     def _take_data(self, text: str) -> Iterator[JsonObject]:
         """Yield the event as soon as it is one: some servers leave out the blank line after it."""
         self._data.append(text)
         if len(self._data) > MAX_EVENT_LINES:
-            self._end_event()
+            yield from self._end_event()
         if (event := _parse_object("\n".join(self._data))) is not None:
             self._data = []
-            yield event
+            is_told = not self._is_error or error_of(event) is not None
+            yield event if is_told else {"error": event}
 
-    def _end_event(self) -> None:
-        if self._data:
+    def _end_event(self) -> Iterator[JsonObject]:
+        data, self._data = "\n".join(self._data), []
+        if data.strip() and self._is_error:
+            yield {"error": data}
+        elif data:
             raise BadProviderReply("an event of it is no JSON", retryable=True)
 
 

@@ -12,17 +12,26 @@ from typing import Protocol
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.chat import take_usage
+from kairos_mcp.models.replies.errors import read_error
 from kairos_mcp.models.replies.exchange import ErrorInReply, Exchange
 
-CUT_OFF = "it is cut off"
+REPEATS = "pieces that repeat those before them were taken once"
 
 
 class Fold(Protocol):
-    """What the events of one form add up to."""
+    """What the events of one form add up to. `has_ended`: an event has said so, though more of it may come."""
+
+    @property
+    def has_ended(self) -> bool: ...
 
     def take(self, event: JsonObject) -> None: ...
 
     def reply(self, *, is_done: bool) -> JsonObject: ...
+
+
+def cut_off(said: JsonObject | None) -> str:
+    """Return that a stream is cut off, with what it `said` beside an answer."""
+    return f"it is cut off ({read_error(said).words[:200]})" if said else "it is cut off"
 
 
 def end_in_error(

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.models.replies.chat import UNNAMED, decode_twice, repair_call_id, take_finish, take_usage
-from kairos_mcp.models.replies.errors import error_of
-from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, refuse_many_values
+from kairos_mcp.models.replies.calls import (
+    arguments_of,
+    calls_of,
+    function_of,
+    is_call_block,
+    mend_arguments,
+    once_each,
+    repair_call_id,
+    repair_name,
+)
+from kairos_mcp.models.replies.chat import take_finish, take_usage
+from kairos_mcp.models.replies.errors import error_of, read_error
+from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange
+from kairos_mcp.models.replies.layout import finish_of, snake_keys, usages_of
 
 _STOP_REASONS: Mapping[str, str] = {
     "stop": "end_turn",
@@ -22,9 +34,10 @@ _STOP_REASONS: Mapping[str, str] = {
 
 def repair_message(reply: JsonObject, exchange: Exchange) -> JsonObject:
     """Return a message with nothing in it but what its definition has. Raises BadProviderReply."""
-    take_usage(exchange, iter((*reply.get("usages", ()), reply.get("usage"))), cache_is_apart=True)
+    reply = snake_keys(reply)
+    take_usage(exchange, usages_of(reply, {}), cache_is_apart=True)
     blocks = list(_read_blocks(reply, exchange))
-    meaning = take_finish(exchange, reply.get("stop_reason") or reply.get("finish_reason"))
+    meaning = take_finish(exchange, finish_of(reply, {}))
     has_calls = any(block["type"] == "tool_use" for block in blocks)
     report = exchange.usage
     return {
@@ -43,22 +56,17 @@ def repair_message(reply: JsonObject, exchange: Exchange) -> JsonObject:
 
 
 def _read_blocks(reply: JsonObject, exchange: Exchange) -> Iterator[JsonObject]:
-    """Yield the blocks that have a meaning here. Raises ErrorInReply, and BadProviderReply without a content."""
-    content = reply.get("content")
-    if (error := error_of(reply)) is not None:
-        raise ErrorInReply(error, has_begun=bool(content) or exchange.reports_usage)
-    if "content" not in reply:
-        is_chat = isinstance(reply.get("choices"), list)
-        raise BadProviderReply(
-            "it is a chat completion of OpenAI's form; set KAIROS_MODEL=openai:NAME" if is_chat else "it is no message"
-        )
+    """Yield the blocks that have a meaning here. Raises as `_list_blocks`."""
+    listed = _list_blocks(reply, exchange)
+    once = {id(call) for call in once_each([block for block in listed if is_call_block(block)], exchange)}
     taken: set[str] = set()
     number = 0
-    for block in content if isinstance(content, list) else [content]:
+    for block in listed:
         match block:
-            case dict() if block.get("type") == "tool_use":
-                number += 1
-                yield _repair_call(block, number, taken, exchange)
+            case dict() if is_call_block(block):
+                if id(block) in once:
+                    number += 1
+                    yield _repair_call(block, number, taken, exchange)
             case {"type": "thinking", "thinking": str(text), **rest}:
                 signature = rest.get("signature")
                 yield {
@@ -78,16 +86,32 @@ def _read_blocks(reply: JsonObject, exchange: Exchange) -> Iterator[JsonObject]:
                 exchange.note_repair("a block of no kind was left out")
 
 
+def _list_blocks(reply: JsonObject, exchange: Exchange) -> list[Any]:
+    """Return the blocks of a reply. Raises ErrorInReply, and BadProviderReply without content and calls."""
+    content = reply.get("content")
+    if (error := error_of(reply)) is not None:
+        raise ErrorInReply(error, has_begun=bool(content) or exchange.reports_usage)
+    beside = calls_of(({**reply, "content": None},))
+    if "content" not in reply and not beside:
+        if isinstance(reply.get("choices"), list):
+            raise BadProviderReply("it is a chat completion of OpenAI's form; set KAIROS_MODEL=openai:NAME")
+        if read_error(reply).words:
+            raise ErrorInReply(reply, has_begun=exchange.reports_usage)
+        raise BadProviderReply("it is no message")
+    listed: list[Any] = content if isinstance(content, list) else [content]
+    if not beside or any(map(is_call_block, listed)):
+        return listed
+    exchange.note_repair("calls that stood beside their message were taken")
+    return [*listed, *({**call, "type": "tool_use"} for call in beside)]
+
+
 def _repair_call(call: JsonObject, number: int, taken: set[str], exchange: Exchange) -> JsonObject:
-    name = call.get("name")
-    if not isinstance(name, str) or not name.strip():
-        exchange.note_repair(f"a call without a name was taken as one of {UNNAMED}")
-        name = UNNAMED
+    function = function_of(call)
     return {
         "type": "tool_use",
         "id": repair_call_id(call.get("id"), number, taken, exchange),
-        "name": name.strip(),
-        "input": _read_input(call.get("input", call.get("arguments")), exchange),
+        "name": repair_name(function.get("name"), exchange),
+        "input": _read_input(arguments_of(function), exchange),
     }
 
 
@@ -100,10 +124,8 @@ def _read_input(given: object, exchange: Exchange) -> JsonObject | str:
     exchange.note_repair("arguments that were no object were taken as what they are")
     if not isinstance(given, str):
         return json.dumps(given)
-    text = decode_twice(given)
-    refuse_many_values(text)
     try:
-        value = json.loads(text)
+        value = json.loads(mend_arguments(given, exchange))
     except (ValueError, RecursionError):
         return given
     return value if isinstance(value, dict) else given

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.exchange import BadProviderReply, Exchange
-from kairos_mcp.models.replies.fold import CUT_OFF, end_in_error
+from kairos_mcp.models.replies.fold import cut_off, end_in_error
+
+_LAST = ("completed", "incomplete", "failed", "done")  # what the last event is called
 
 
 class ResponseFold:
@@ -13,8 +15,13 @@ class ResponseFold:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._reply: JsonObject | None = None
+        self._items: list[object] = []  # for a last event that holds the usage alone
         self._usages: list[object] = []
         self._has_begun = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reply is not None
 
     def take(self, event: JsonObject) -> None:
         """Take an event. Raises ErrorInReply."""
@@ -24,7 +31,9 @@ class ResponseFold:
             case {"type": "response.output_text.delta", "delta": str(text)}:
                 self._has_begun = True
                 self._exchange.hear(text)
-            case {"type": "response.completed" | "response.incomplete" | "response.failed", "response": dict(response)}:
+            case {"type": "response.output_item.done", "item": dict(item)}:
+                self._items.append(item)
+            case {"type": str(kind), "response": dict(response)} if kind.removeprefix("response.") in _LAST:
                 self._reply = response
             case {"type": "error"} | {"error": dict() | str()}:
                 is_covered = not self._has_begun  # only the last event has the usage, and there is none
@@ -37,5 +46,5 @@ class ResponseFold:
     def reply(self, *, is_done: bool) -> JsonObject:
         """Return the whole reply. Raises BadProviderReply where the stream ended without it."""
         if self._reply is None:
-            raise BadProviderReply(CUT_OFF, retryable=True)
-        return self._reply
+            raise BadProviderReply(cut_off(None), retryable=True)
+        return self._reply if self._reply.get("output") else {**self._reply, "output": self._items}
