@@ -3146,7 +3146,7 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "BoundedHttp.handle_async_request",
-        never("is_plain and (is_event_stream or kind == 'application/json')"),
+        replaced("_RepairedStream(bounded, self._repair, request, is_event_stream=is_event_stream)", "bounded"),
         "downstream/test_odd_servers.py::test_over_http_a_server_that_deviates_is_used_for_what_is_right"
         "[the first half of an emoji-application/json]",
     ),
