@@ -226,10 +226,7 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "EventDecoder._take",
-        replaced(
-            "if not _HEARTBEAT.fullmatch(text):\n    yield from self._take_data(text)",
-            "yield from self._take_data(text)",
-        ),
+        always("self._is_error or not _HEARTBEAT.fullmatch(text)"),
         EVENTS + "events_are_read_whatever_stands_between_them[ping as data-3]",
     ),
     Guard(
