@@ -485,6 +485,23 @@ def test_a_file_that_may_not_be_read_unasked_is_covered_for_a_sandboxed_server(d
     assert call_server(server, "open", text=str(downstream.workspace / ".env")).content != "opened"
 
 
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_no_program_of_the_workspace_is_started_by_a_relative_folder_of_the_path(
+    downstream: DownstreamServers, monkeypatch: pytest.MonkeyPatch, sandbox: bool
+) -> None:
+    mark, hostile = downstream.root / "mark", downstream.workspace / "node_modules/.bin/tool"
+    hostile.parent.mkdir(parents=True)
+    hostile.write_text(f"#!/bin/sh\ntouch {mark} {downstream.workspace}/mark\n")
+    hostile.chmod(0o755)
+    monkeypatch.chdir(downstream.workspace)
+    downstream.environ["PATH"] = f"node_modules/.bin::.:{downstream.environ['PATH']}"
+    server = downstream.server("x", ("tool",), sandbox=sandbox)
+    server.wait_ready(time.monotonic() + WITHIN_S)
+    assert names(server) == []
+    assert not mark.exists()
+    assert not (downstream.workspace / "mark").exists()
+
+
 def test_a_server_that_makes_more_files_like_env_than_a_sandbox_covers_can_be_called_again(
     downstream: DownstreamServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1670,6 +1670,11 @@ PROGRAMS = (
         "tools/test_kernel_keys.py::test_the_kernel_s_keys_are_neither_read_nor_planted",
     ),
     Guard(
+        "resolve_address",
+        always("os.path.isabs(part)"),
+        SANDBOXED_SERVERS + "no_program_of_the_workspace_is_started_by_a_relative_folder_of_the_path[False]",
+    ),
+    Guard(
         "ServerWrites._start_watch",
         replaced(
             "WriteWatch.start(root, limits.rules, HeldPaths(survey), (), limits.is_unreadable)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def resolve_address(
             setting.url, {name: _check_header(setting.name, name, text(value)) for name, value in setting.headers}
         )
     passed = {name: resources.environ[name] for name in _PASSED_VARIABLES if name in resources.environ}
+    # A relative folder would be one of the workspace, or of the folder in which a host started us.
+    folders = [part for part in passed.pop("PATH", "").split(os.pathsep) if os.path.isabs(part)]
+    passed |= {"PATH": os.pathsep.join(folders)} if folders else {}
     env = passed | {name: text(value) for name, value in setting.env}
     argv = tuple(_fill_workspace(setting.name, part, workspace) for part in setting.command)
     cwd = _fill_workspace(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
