@@ -16,10 +16,9 @@ import apsw
 
 from benchmarks.small_model import Outcome, compare
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
@@ -53,7 +52,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         mandate = {**MANDATE, "limits": {"seconds": seconds}}
         began = time.monotonic()
         async with App.open(settings, via="command") as app:
-            run_id = (await app.cycles.start_cycles(MandateRef(mandate=mandate), RunOptions(), Caller())).run_id
+            run_id = (await app.runs.start(CyclesRequest(MandateRef(mandate=mandate)), Caller())).run_id
             await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
             report = await app.runs.report(run_id, Caller())
         output = report.as_json()["output"]

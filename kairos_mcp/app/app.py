@@ -18,7 +18,6 @@ from kairos_mcp.app.argument_values import ArgumentValues
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
-from kairos_mcp.app.cycles import Cycles
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandates import Mandates
@@ -103,8 +102,7 @@ class App:
         self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context, self.runs)
-        self.cycles = Cycles(context, self.mandates)
-        self.schedules = Schedules(context, self.mandates, self.cycles)
+        self.schedules = Schedules(context, self.mandates, self.runs)
         self.tools = Tools(context)
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import dropwhile
 
-from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.saved_mandates import SavedMandates, ambiguous_mandate, changed_since, mandate_of_row, with_id
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
+from kairos_mcp.core.errors import BadArguments, UnknownTool
 from kairos_mcp.core.limits import DAY_CAPS, limits_to_json
 from kairos_mcp.core.mandate import MANDATE_SCHEMA, Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.run_spec import MandateRef
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
-from kairos_mcp.execution.accounting import day_to_charge
-from kairos_mcp.specs.ooda import CYCLES, read_mandate
+from kairos_mcp.specs.ooda import CYCLES
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session, encode
@@ -31,28 +32,13 @@ from kairos_mcp.views.mandate_view import mandate_status, show_cycle, with_sched
 from kairos_mcp.views.waiting import format_time
 
 _CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it
-ID_CHARS = 12  # of the digest, where a mandate has no id of its own
 GOAL_CHARS = 200
 NEWEST_RUNS = 5  # whose cycles are shown
-MAX_SHOWN_IDS = 20
 MAX_PAGE_CHARS = 6_000  # of one page, as a run's result has
 MAX_ROWS_PER_PAGE = 500  # mandates for one page, where most are of another status than the one asked for
 
 
-@dataclass(frozen=True, slots=True)
-class MandateRef:
-    """The mandate that a call names: a saved one by its id, one given in the call, or a bare goal.
-
-    `workspace`: the folder that the call names, if it does.
-    """
-
-    mandate_id: str | None = None
-    mandate: JsonObject | None = None
-    goal: str | None = None
-    workspace: str | None = None
-
-
-class Mandates(Operations):
+class Mandates(SavedMandates):
     """Save, show, move and list mandates."""
 
     def __init__(self, context: AppContext, runs: Runs) -> None:
@@ -129,7 +115,7 @@ class Mandates(Operations):
         """
         row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         if shown not in (None, row.digest):
-            raise _changed_since(row.id)
+            raise changed_since(row.id)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
         await self._store.submit(lambda session: mandates.remove(session, row))
         return item
@@ -140,9 +126,9 @@ class Mandates(Operations):
         def find(session: Session) -> MandateRow:
             rows = mandates.find_by_id(session, caller.principal, mandate_id)
             if not rows:
-                raise self._unknown_mandate(session, mandate_id, caller)
+                raise self.unknown_mandate(session, mandate_id, caller)
             if len(rows) > 1:
-                raise _ambiguous_mandate(rows, caller)
+                raise ambiguous_mandate(rows, caller)
             return rows[0]
 
         old, target = await self._store.read(find), self._factory.find_workspace(workspace) or ""
@@ -197,100 +183,6 @@ class Mandates(Operations):
         checked = parse_mandate(given)
         plain, secrets = await redact_aside(redact_values.redact_arguments, checked.as_json(), self._factory.redactor)
         return (parse_mandate(plain), secrets) if secrets else (checked, 0)
-
-    async def save_parsed(
-        self, mandate: Mandate, workspace: str | None, caller: Caller, shown: str | None = None
-    ) -> bool:
-        """Save a mandate; its limits per day hold from now on, today included. Raises Stale where `shown` is not the
-        digest of the text that is replaced."""
-        row = MandateRow(
-            caller.principal,
-            folder := workspace or "",
-            mandate.id or "",
-            encode(mandate.as_json()),
-            mandate.digest,
-            mandate.goal_hash,
-            self._clock(),
-            place=self._settings.place if folder else None,
-        )
-        at, zone = self._clock(), self._settings.time_zone
-
-        def save(session: Session) -> bool:
-            known = None if shown is None else mandates.find(session, row.principal, folder, row.id)
-            if shown is not None and (known is None or known.digest != shown):
-                raise _changed_since(row.id)
-            changed = mandates.save(session, row)
-            today = day_to_charge(session, caller.principal, at, zone).day.name
-            day = accounts.find_day_account(session, caller.principal, today) if changed else None
-            if day is not None and accounts.find_mandate_account(session, day.id, folder, row.id) is not None:
-                accounts.ensure_mandate_account(session, day.id, folder, row.id, mandate.day)
-            return changed
-
-        return await self._store.submit(save)
-
-    async def find_named(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
-        """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
-        match mandate_ref:
-            case MandateRef(mandate_id=str(), mandate=None, goal=None):
-                row = await self.find_saved(mandate_ref, caller)
-                return mandate_of_row(row), 0, row.workspace or None
-            case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
-                mandate, secrets = await self._parse_mandate(given)
-            case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
-                mandate, secrets = await self._parse_mandate({"goal": goal})
-            case _:
-                raise BadArguments(
-                    "Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal."
-                )
-        workspace = self._factory.find_workspace(
-            mandate_ref.workspace if mandate.workspace is None else mandate.workspace
-        )
-        if mandate_ref.workspace is not None and self._factory.find_workspace(mandate_ref.workspace) != workspace:
-            raise BadArguments(
-                "The mandate names another workspace than the call.", "Leave `workspace` out of the call."
-            )
-        return mandate, secrets, workspace
-
-    async def find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
-        """Find the saved mandate of this id in the named folder, else in any of this server's folders.
-
-        Raises UnknownMandate; BadArguments where two folders have one.
-        """
-        mandate_id = mandate_ref.mandate_id or ""
-        workspaces = (
-            self._context.listed_workspaces
-            if mandate_ref.workspace is None
-            else (self._factory.find_workspace(mandate_ref.workspace) or "",)
-        )
-
-        def find(session: Session) -> MandateRow:
-            rows = mandates.find_by_id(session, caller.principal, mandate_id)
-            found = [row for row in rows if row.workspace in workspaces and self._factory.is_at(row.place)]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise _ambiguous_mandate(found, caller)
-            raise self._unknown_mandate(session, mandate_id, caller)
-
-        return await self._store.read(find)
-
-    def _unknown_mandate(self, session: Session, mandate_id: str, caller: Caller) -> UnknownMandate:
-        """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in
-        another folder is named with that folder."""
-        principal = caller.principal
-        elsewhere = [row.workspace for row in mandates.find_by_id(session, principal, mandate_id) if row.workspace]
-        if elsewhere:
-            folders = " and ".join(map(caller.visible_path, elsewhere))
-            return UnknownMandate(
-                f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
-                "Run it where that folder is served.",
-            )
-        ids = dict.fromkeys(
-            row.id
-            for row in mandates.list_page(session, principal, self._context.listed_workspaces, limit=MAX_SHOWN_IDS)
-        )
-        saved = ", ".join(ids) or "none"
-        return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
 
     def _reference_to(self, session: Session, row: MandateRow) -> JsonObject:
         """Return the arguments that name a saved mandate: with its folder only where another folder has its id too."""
@@ -392,21 +284,3 @@ def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[st
             registry.select(() if registry.must_wait_for((name,)) else (name,))
         except UnknownTool as unknown:
             yield f"{unknown.message} A run of this mandate would be refused now."
-
-
-def with_id(mandate: Mandate) -> Mandate:
-    """Return the mandate with its id, or with one made of its digest."""
-    return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
-
-
-def _changed_since(mandate_id: str) -> Stale:
-    return Stale(f"The mandate {mandate_id} was changed since it was shown.", "Look at it again.")
-
-
-def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
-    folders = " and ".join(caller.visible_path(row.workspace) if row.workspace else "no folder" for row in rows)
-    return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
-
-
-def mandate_of_row(row: MandateRow) -> Mandate:
-    return read_mandate(row.body)

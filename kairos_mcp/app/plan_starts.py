@@ -8,6 +8,7 @@ from typing import Any
 
 from kairos_mcp.app.agents import find_agent, find_agents
 from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.mandate_starts import plan_cycles, plan_phase
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.app.start import (
     NewRunPlan,
@@ -22,27 +23,41 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent import AgentRecord
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import digest_of
-from kairos_mcp.core.run_spec import CallRequest, PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, PlannerRequest, RunRequest, TeamRequest
 from kairos_mcp.specs import planner
 from kairos_mcp.specs.build import BuiltSpec
-from kairos_mcp.specs.call import CALL, build_call_spec
+from kairos_mcp.specs.kind import StartSources
+from kairos_mcp.specs.kinds import BUILT
 from kairos_mcp.specs.planner import PLANNER
 from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.rows import encode
 
-StartRequest = PlannerRequest | TeamRequest | CallRequest
 
-
-async def plan_start(context: AppContext, request: StartRequest, caller: Caller) -> NewRunPlan:
+async def plan_start(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
     """Plan the run that a request starts, by the type of the request. Raises what `Runs.start` raises."""
-    return await _PLANNED_BY[type(request)](context, request, caller)
+    request, secrets = await redact_aside(redact_values.redact_request, request, context.factory.redactor)
+    plan = await _PLANNED_BY.get(type(request), _plan_by_record)(context, request, caller)
+    return replace(plan, built=note_redactions(plan.built, secrets))
+
+
+async def _plan_by_record(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
+    """Plan a run whose spec needs the tools of its folder beside the request, and nothing more."""
+    kind = BUILT[type(request)]
+    assert kind.build is not None
+    workspace = context.factory.find_workspace(request.workspace)
+    registry = await context.factory.ready_registry(workspace, request.wanted_tools)
+    built = kind.build(request, StartSources(context.settings, registry, caller.samples))
+    if kind.is_call:  # a call made twice is two calls
+        unique = digest_of(kind.tool.encode(), context.new_id().encode())
+        return NewRunPlan(built, workspace, unique, is_another=True)
+    built = await note_idle_rules(context, built, registry)
+    return NewRunPlan(built, workspace, _digest_start(kind.tool, request, caller), request.key)
 
 
 async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Caller) -> NewRunPlan:
     """Plan a planner run. At a step of a plan, a team or a phase (`from_round`) it is a run of that flow."""
     factory, settings = context.factory, context.settings
-    request, secrets = await redact_aside(redact_values.redact_request, request, factory.redactor)
     start_digest = _digest_start(PLANNER.tool, request, caller)
     workspace = await choose_workspace(context, request, caller)
     if request.from_round is not None:
@@ -50,7 +65,7 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
 
         if (fork := await build_fork(context, request, workspace, caller)) is not None:
             registry = await factory.registry(workspace)
-            built = await note_idle_rules(context, note_redactions(fork.built, secrets), registry)
+            built = await note_idle_rules(context, fork.built, registry)
             return NewRunPlan(built, workspace, start_digest, request.key, mandate=fork.mandate)
     agent = await find_agent(factory, workspace, request) if request.agent is not None else None
     continued = await read_continued_run(context, request, caller)
@@ -59,18 +74,15 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
     if planner.looks_at_files(request, agent, settings, samples=caller.samples):
         files = await read_file_names(context, workspace)
         lines = await read_goal_lines(context, workspace, request.goal)
-    built = note_redactions(
-        planner.build_planner_spec(
-            request,
-            settings,
-            registry,
-            continued,
-            samples=caller.samples,
-            files=files,
-            goal_lines=lines,
-            agent=agent,
-        ),
-        secrets,
+    built = planner.build_planner_spec(
+        request,
+        settings,
+        registry,
+        continued,
+        samples=caller.samples,
+        files=files,
+        goal_lines=lines,
+        agent=agent,
     )
     built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
     return NewRunPlan(built, workspace, start_digest, request.key)
@@ -78,10 +90,9 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
 
 async def _plan_team(context: AppContext, request: TeamRequest, caller: Caller) -> NewRunPlan:
     factory = context.factory
-    request, secrets = await redact_aside(redact_values.redact_team_request, request, factory.redactor)
     start_digest = _digest_start((PLAN if request.plans_only else TEAM).tool, request, caller)
     workspace = factory.find_workspace(request.workspace)
-    built = note_redactions(await _build_team(context, request, workspace, caller), secrets)
+    built = await _build_team(context, request, workspace, caller)
     built = await note_idle_rules(context, built, await factory.registry(workspace))
     return NewRunPlan(built, workspace, start_digest, request.key)
 
@@ -101,23 +112,14 @@ async def _build_team(context: AppContext, request: TeamRequest, workspace: str 
     return build_team_spec(request, sources)
 
 
-async def _plan_call(context: AppContext, request: CallRequest, caller: Caller) -> NewRunPlan:
-    factory = context.factory
-    workspace = factory.find_workspace(None)
-    given, secrets = await redact_aside(redact_values.redact_arguments, request.arguments, factory.redactor)
-    registry = await factory.ready_registry(workspace, (request.name,))
-    built = note_redactions(build_call_spec(request.name, given, context.settings, registry), secrets)
-    unique = context.new_id().encode()  # a call made twice is two calls
-    return NewRunPlan(built, workspace, digest_of(CALL.tool.encode(), unique), is_another=True)
-
-
-def _digest_start(tool: str, request: PlannerRequest | TeamRequest, caller: Caller) -> bytes:
+def _digest_start(tool: str, request: RunRequest, caller: Caller) -> bytes:
     encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
     return digest_of(tool.encode(), caller.principal.encode(), encoded.encode())
 
 
-_PLANNED_BY: Mapping[type[StartRequest], Callable[[AppContext, Any, Caller], Awaitable[NewRunPlan]]] = {
+_PLANNED_BY: Mapping[type[RunRequest], Callable[[AppContext, Any, Caller], Awaitable[NewRunPlan]]] = {
     PlannerRequest: _plan_planner,
     TeamRequest: _plan_team,
-    CallRequest: _plan_call,
+    CyclesRequest: plan_cycles,
+    PhaseRequest: plan_phase,
 }

@@ -14,15 +14,16 @@ import anyio
 
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import AppContext, read_run
-from kairos_mcp.app.plan_starts import StartRequest, plan_start
+from kairos_mcp.app.plan_starts import plan_start
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
 from kairos_mcp.app.start import StartResult, start_run
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import PAID_ROUTES
-from kairos_mcp.core.run_spec import CallRequest, PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import PlannerRequest, RunRequest, TeamRequest
 from kairos_mcp.specs.build import ModelChoice
+from kairos_mcp.specs.call import CallRequest
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
@@ -59,11 +60,11 @@ class Runs(RunReports):
         self._waits: set[anyio.CancelScope] = set()
         self._waits_end = False
 
-    async def start(self, request: StartRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
+    async def start(self, request: RunRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
         """Start a run, or find the open one of an identical start, unless it is to be another one. The type of the
         request says which flow it starts.
 
-        Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, Stale, ConfigError.
+        Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, UnknownMandate, Stale, ConfigError.
         """
         await self._context.register_use()
         plan = await plan_start(self._context, request, caller)

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.app.context import AppContext, Operations
-from kairos_mcp.app.cycles import Cycles, RunOptions
-from kairos_mcp.app.mandates import MandateRef, Mandates, due_times_of, mandate_of_row
+from kairos_mcp.app.mandates import Mandates, due_times_of
+from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.core.schedule import Schedule, next_time
 from kairos_mcp.specs.build import find_own_route
 from kairos_mcp.store import mandates
@@ -48,9 +50,9 @@ class Schedules(Operations):
     A worker starts what is due, where it has a model for it; elsewhere a timer of the system or an agent does.
     """
 
-    def __init__(self, context: AppContext, saved: Mandates, cycles: Cycles) -> None:
+    def __init__(self, context: AppContext, saved: Mandates, runs: Runs) -> None:
         super().__init__(context)
-        self._mandates, self._cycles = saved, cycles
+        self._mandates, self._runs = saved, runs
         self._refused: dict[ScheduledTime, float] = {}  # when each was refused, by time.monotonic
         self._task: asyncio.Task[None] | None = None
 
@@ -156,7 +158,7 @@ class Schedules(Operations):
     async def _start(self, due: ScheduledTime) -> None:
         mandate, clock = MandateRef(due.mandate_id, workspace=due.workspace or None), Caller(due.principal, via="clock")
         try:
-            await self._cycles.start_cycles(mandate, RunOptions(due=due.at), clock)
+            await self._runs.start(CyclesRequest(mandate, due=due.at), clock)
         except Stale:
             pass  # another worker has started it
         except KairosError as error:

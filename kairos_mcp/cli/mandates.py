@@ -33,9 +33,8 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.cycles import RunOptions
-    from kairos_mcp.app.mandates import MandateRef
     from kairos_mcp.app.schedules import ScheduledTime
+    from kairos_mcp.core.run_spec import CyclesRequest
     from kairos_mcp.views.run_report import RunReport
 
 MandateId = Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")]
@@ -181,31 +180,30 @@ def run(
     Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 4 stopped by a limit or a guard,
     130 cancelled; with --due, 0 for stopped.
     """
-    from kairos_mcp.app.cycles import RunOptions
-    from kairos_mcp.app.mandates import MandateRef
+    from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 
     if not due and mandate_id is None:
         raise typer.BadParameter("which mandate? `mandate list` names them; or --due.")
-    options = RunOptions(cycles, route or "auto", parse_limits(tuple(limit or ())))
+    request = CyclesRequest(MandateRef(mandate_id), cycles, route or "auto", parse_limits(tuple(limit or ())))
     if due:
-        return _run_due(flags, mandate_id, options, resume=resume, as_json=as_json)
-    report = _run_cycles(flags, MandateRef(mandate_id), options, resume=resume, quiet=as_json)
+        return _run_due(flags, mandate_id, request, resume=resume, as_json=as_json)
+    report = _run_cycles(flags, request, resume=resume, quiet=as_json)
     return print_ending(report, flags, as_json=as_json)
 
 
-def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resume: bool, as_json: bool) -> int:
+def _run_due(flags: Flags, mandate_id: str | None, request: CyclesRequest, *, resume: bool, as_json: bool) -> int:
     """Run each mandate that is due, one after another; return the highest of the exit codes.
 
     A run that a guard ended is named, and counts as well as a complete one: the next time goes on with the mandate.
     Where no model is configured none is begun, and stderr says which are due: a timer is nobody who could answer.
     """
-    from kairos_mcp.app.mandates import MandateRef
     from kairos_mcp.app.schedules import unattended_note
+    from kairos_mcp.core.run_spec import MandateRef
     from kairos_mcp.views.waiting import format_time
 
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str], ScheduledTime | None]:
         due = await app.schedules.list_due(mandate_id, PERSON)
-        unattended = await app.schedules.list_unattended(due, PERSON) if options.route == "auto" else []
+        unattended = await app.schedules.list_unattended(due, PERSON) if request.route == "auto" else []
         notes = list(map(unattended_note, unattended))
         return due, unattended, notes, await app.schedules.find_next_due(mandate_id, PERSON)
 
@@ -217,8 +215,9 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
     for time in times:
         print_note(f"{time.mandate_id} in {time.workspace or 'no folder'}, due {format_time(time.at)}")
         mandate = MandateRef(time.mandate_id, workspace=time.workspace or None)
+        due_request = replace(request, mandate=mandate, due=time.at)
         try:
-            report = _run_cycles(flags, mandate, replace(options, due=time.at), resume=resume, quiet=as_json)
+            report = _run_cycles(flags, due_request, resume=resume, quiet=as_json)
         except Stale as stale:  # another timer has begun it
             print_note(stale.message)
             continue
@@ -253,11 +252,11 @@ def _due_text(moment: str | None) -> str:
     return f"due since {moment}" if seconds <= 0 else f"next due {moment}, in {format_age(seconds)}"
 
 
-def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resume: bool, quiet: bool) -> RunReport:
+def _run_cycles(flags: Flags, request: CyclesRequest, *, resume: bool, quiet: bool) -> RunReport:
     """Start a run of the mandate, or go on with its open run, and follow it. `resume`: also if that is paused."""
 
     async def begin(app: App) -> str:
-        started = await app.cycles.start_cycles(mandate, options, PERSON)
+        started = await app.runs.start(request, PERSON)
         if not started.attached:
             return started.run_id
         print_note(f"run {started.run_id} of this mandate is open")

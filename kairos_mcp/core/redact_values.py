@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redacted, Redactor, may_name_secret
-from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.secret_values import is_variable, names_key
 from kairos_mcp.core.steps import Failure
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    R = TypeVar("R", bound=DataclassInstance)
+else:
+    R = TypeVar("R")
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
@@ -89,28 +96,22 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
             return value
 
 
-def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
-    """Redact what a run is started with; also return how many secrets it held."""
-    names = ("goal", "system", "context", "model")
-    texts = {name: redactor.redact_text(text) for name in names if (text := getattr(request, name))}
-    messages = [_redact_message(message, redactor) for message in request.messages]
-    count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
-    if not count:
-        return request, 0
-    plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
-    return replace(request, messages=tuple(message for message, _ in messages), **plain), count
+def redact_request(request: R, redactor: Redactor) -> tuple[R, int]:
+    """Redact all that a run is started with; also return how many secrets it held.
 
-
-def redact_team_request(request: TeamRequest, redactor: Redactor) -> tuple[TeamRequest, int]:
-    """Redact what a team is started with; also return how many secrets it held."""
-    names = ("goal", "context", "model")
-    texts = {name: redactor.redact_text(text) for name in names if (text := getattr(request, name))}
-    plan, in_plan = (None, 0) if request.plan is None else redact_arguments(request.plan, redactor)
-    count = sum(found.count for found in texts.values()) + in_plan
-    if not count:
-        return request, 0
-    plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
-    return replace(request, plan=plan, **plain), count
+    The folder stays as it is: it is compared with those of this server, and not stored.
+    """
+    plain, count = dict[str, Any](), 0
+    for each in fields(request):
+        value = getattr(request, each.name)
+        if each.name == "workspace":
+            continue
+        if each.metadata.get("as_written"):
+            plain[each.name] = redact_value(value, redactor)
+        else:
+            plain[each.name], found = _redact_given(value, redactor)
+            count += found
+    return replace(request, **plain), count
 
 
 def redact_label(name: str, redactor: Redactor) -> str:
@@ -219,7 +220,10 @@ def _redact_given(value: Any, redactor: Redactor) -> tuple[Any, int]:
             return redactor.redact_json(value)
         case tuple():
             parts = [_redact_given(item, redactor) for item in value]
-            return tuple(plain for plain, _ in parts), sum(count for _, count in parts)
+            count = sum(found for _, found in parts)
+            return (tuple(plain for plain, _ in parts), count) if count else (value, 0)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return redact_request(value, redactor)
         case _:
             return value, 0
 
@@ -233,16 +237,3 @@ def redaction_note(count: int) -> str:
 def _redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
     name, found = redactor.redact_known(call.name).text, redact_value(call.arguments, redactor)
     return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
-
-
-def _redact_message(message: Message, redactor: Redactor) -> tuple[Message, int]:
-    content, answered = redactor.redact_text(message.content), redactor.redact_text(message.tool_call_id or "")
-    calls, count = list[ToolCall](), content.count + answered.count
-    for call in message.tool_calls:
-        (number, name, arguments), found = redactor.redact_json([call.id, call.name, call.arguments])
-        calls.append(replace(call, id=number, name=name, arguments=arguments))
-        count += found
-    if not count:
-        return message, 0
-    call_id = None if message.tool_call_id is None else answered.text
-    return replace(message, content=content.text, tool_calls=tuple(calls), tool_call_id=call_id), count

@@ -6,7 +6,8 @@ content hash and stored once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import field
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
@@ -14,19 +15,31 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import AUTO, RouteName
 from kairos_mcp.core.steps import DialectName
 
-if TYPE_CHECKING:
-    from kairos_mcp.core.mandate import Mandate
-
-
 GIVEN = "given"
 """The ref under which a phase alone keeps what it was given."""
 
-Phase = Literal["observe", "orient", "decide", "act", "reflect"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
+Phase = str
+"""The name of a phase of OODA, of those in `flows/ooda/phase_kinds.py`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a run is started with, checked in shape. Its type says which flow it starts.
+
+    `workspace`: one of the configured folders. A second start with the same `key` finds the run of the first.
+    """
+
+    workspace: str | None = None
+    key: str | None = None
+
+    @property
+    def wanted_tools(self) -> tuple[str, ...] | None:
+        """The globs of the tools that have to be there when its spec is built; None: those that only read."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class PlannerRequest:
+class PlannerRequest(RunRequest):
     """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
     `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut, or of a
     step of a plan, a team or a phase, at which a run of the same flow goes on. `goal`: may be empty with `from_round`
@@ -44,14 +57,12 @@ class PlannerRequest:
     route: RouteName = AUTO
     limits: Limits = UNLIMITED
     output_schema: JsonObject | None = None
-    workspace: str | None = None
-    key: str | None = None
     agent: str | None = None
     from_round: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TeamRequest:
+class TeamRequest(RunRequest):
     """The arguments of team_run and planner_plan (`plans_only`), checked in shape.
 
     `plan`: one to be carried out, in place of the planner's. `agents`: names of those that tasks may be given to; None:
@@ -68,17 +79,7 @@ class TeamRequest:
     temperature: float | None = None
     route: RouteName = AUTO
     limits: Limits = UNLIMITED
-    workspace: str | None = None
-    key: str | None = None
     plans_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CallRequest:
-    """The arguments of registry_call: a tool by its name, and what it is called with."""
-
-    name: str
-    arguments: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +121,40 @@ class FrozenFork:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRequest:
-    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged."""
+class MandateRef:
+    """The mandate that a call names: a saved one by its id, one given in the call, or a bare goal.
 
-    phase: Phase
-    mandate: Mandate
-    given: JsonObject | None = None
-    route: RouteName = AUTO
-    limits: Limits = UNLIMITED
-    given_by: str | None = None
+    `workspace`: the folder that the call names, if it does.
+    """
+
+    mandate_id: str | None = None
+    mandate: JsonObject | None = None
+    goal: str | None = None
+    workspace: str | None = None
+
+
+AS_WRITTEN: Mapping[str, bool] = {"as_written": True}
+"""Of a field of a request: a model wrote it, so that it is rid of known secrets alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class CyclesRequest:
-    """Cycles of a saved mandate; None: as many as it allows. `due`: for which time of its schedule."""
+class PhaseRequest(RunRequest):
+    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged, or the id of its
+    run."""
 
-    mandate: Mandate
+    phase: Phase
+    mandate: MandateRef
+    given: JsonObject | str | None = field(default=None, metadata=AS_WRITTEN)
+    route: RouteName = AUTO
+    limits: Limits = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class CyclesRequest(RunRequest):
+    """Cycles of a mandate; None: as many as it allows. `due`: for which time of its schedule, in milliseconds since
+    1970."""
+
+    mandate: MandateRef
     cycles: int | None = None
     route: RouteName = AUTO
     limits: Limits = UNLIMITED

@@ -14,25 +14,23 @@ from fnmatch import fnmatchcase
 
 import mcp_types as wire
 
-from kairos_mcp.core.builtin_tools import BUILTIN, RUN_COMMAND
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.effects import EFFECTS, Effect
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.settings.settings import GateRule, Settings
 
 MOVES_RUNS = frozenset(
     (
         *("planner_run", "team_run", "ooda_run", "run_continue", "run_control"),
-        *("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"),
+        *(phase.tool for phase in PHASES.values() if phase.calls is not None),
     )
 )
-"""Tools that move a run. ooda_act and registry_call always state the maximum."""
+"""Tools that move a run. registry_call, and a phase that may call any tool, always state the maximum."""
 
 TOOLS_OF_PHASES: Mapping[str, Collection[str]] = {
-    "ooda_observe": (),
-    "ooda_orient": (),
-    "ooda_decide": (),
-    "ooda_reflect": (RUN_COMMAND.name,),
+    phase.tool: phase.calls for phase in PHASES.values() if phase.calls is not None
 }
-"""What a phase that changes no file calls besides tools that read: reflect runs the commands of `acceptance`."""
+"""What a phase that changes no file calls besides tools that only read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as wire
 
@@ -14,8 +14,8 @@ from kairos_mcp.server.tasks import create_task
 from kairos_mcp.store.queries import RunRow
 
 if TYPE_CHECKING:
-    from kairos_mcp.core.run_spec import Phase
-    from kairos_mcp.server.arguments import ooda, planner, runs
+    from kairos_mcp.core.run_spec import RunRequest
+    from kairos_mcp.server.arguments import ooda, runs
     from kairos_mcp.server.arguments.run_control import RunControl
 
 Result = wire.CallToolResult | wire.InputRequiredResult | dict[str, Any]
@@ -75,35 +75,21 @@ async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again
     return run
 
 
-async def start_run(
-    call: ServerCall, arguments: planner.PlannerRun | planner.PlannerPlan | planner.TeamRun | runs.RegistryCall
-) -> Result:
-    """The handler of each tool whose arguments are the request for a run."""
+class StartArguments(Protocol):
+    """The arguments of a tool that starts a run."""
+
+    @property
+    def wait(self) -> float: ...
+
+    def request(self) -> RunRequest: ...
+
+
+async def start_run(call: ServerCall, arguments: StartArguments) -> Result:
+    """The handler of each tool that starts a run."""
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
     started = await call.app.runs.start(arguments.request(), call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
-
-
-async def ooda_run(call: ServerCall, arguments: ooda.OodaRun) -> Result:
-    if call.resumed is not None:
-        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.cycles.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
-    return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
-
-
-def phase_handler(name: Phase) -> Callable[[ServerCall, ooda.OodaPhase], Awaitable[Result]]:
-    """The handler of the tool that runs this phase alone."""
-
-    async def ooda_phase(call: ServerCall, arguments: ooda.OodaPhase) -> Result:
-        if call.resumed is not None:
-            return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-        started = await call.app.cycles.start_phase(
-            name, arguments.mandate_ref, arguments.phase_input, arguments.options, call.caller
-        )
-        return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
-
-    return ooda_phase
 
 
 async def mandate_save(call: ServerCall, arguments: ooda.MandateSave) -> wire.CallToolResult:

@@ -15,6 +15,7 @@ import mcp_types as wire
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
 from kairos_mcp.server.arguments import ooda, planner, runs
@@ -36,12 +37,6 @@ OBJECT: JsonObject = {"type": "object"}
 """Of a result without a run: the listing has no room for its keys, which every host would read in every session."""
 
 RUNS_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["runs"]}, ERROR]}
-
-
-def _phase_result(**keys: str) -> JsonObject:
-    """Return the schema of a run result whose `output` has these keys, of these types, once the phase has ended."""
-    output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
-    return {**RUN_RESULT, "properties": {"output": output}}
 
 
 MANDATE_SHAPE = (
@@ -100,6 +95,20 @@ class ServerTool:
         return {**schema, "properties": {**properties, **briefs}}
 
 
+def _phase_tool(kind: PhaseKind) -> ServerTool:
+    """Make the tool that runs a phase alone. Its `output` has the listed keys once the phase has ended."""
+    output = {"type": "object", "properties": {name: {"type": each} for name, each in kind.output.items()}}
+    return ServerTool(
+        kind.tool,
+        kind.title,
+        f"Run one phase alone: {kind.about}",
+        "irreversible" if kind.calls is None else "idempotent",
+        ooda.phase_arguments(kind),
+        handlers.start_run,
+        {**RUN_RESULT, "properties": {"output": output}},
+    )
+
+
 TOOLS = (
     ServerTool(
         "planner_run",
@@ -137,54 +146,10 @@ TOOLS = (
         "allows them. A second call returns the open run.",
         "idempotent",
         ooda.OodaRun,
-        handlers.ooda_run,
+        handlers.start_run,
         RUN_RESULT,
     ),
-    ServerTool(
-        "ooda_observe",
-        "Observe",
-        "Run one phase alone: look, with tools that only read.",
-        "idempotent",
-        ooda.OodaObserve,
-        handlers.phase_handler("observe"),
-        _phase_result(observations="array"),
-    ),
-    ServerTool(
-        "ooda_orient",
-        "Orient",
-        "Run one phase alone: weigh an observation against the goal.",
-        "idempotent",
-        ooda.OodaOrient,
-        handlers.phase_handler("orient"),
-        _phase_result(summary="string", priorities="array", risk_level="string"),
-    ),
-    ServerTool(
-        "ooda_decide",
-        "Decide",
-        "Run one phase alone: choose one action. Nothing is changed yet.",
-        "idempotent",
-        ooda.OodaDecide,
-        handlers.phase_handler("decide"),
-        _phase_result(action="string"),
-    ),
-    ServerTool(
-        "ooda_act",
-        "Act",
-        "Run one phase alone: carry out a decision. A person is asked first, unless a rule allows it.",
-        "irreversible",
-        ooda.OodaAct,
-        handlers.phase_handler("act"),
-        _phase_result(status="string", decision="object"),
-    ),
-    ServerTool(
-        "ooda_reflect",
-        "Reflect",
-        "Run one phase alone: judge the result of an act by the goal and the acceptance checks.",
-        "idempotent",
-        ooda.OodaReflect,
-        handlers.phase_handler("reflect"),
-        _phase_result(assessment="string", lessons="array", confidence="number"),
-    ),
+    *map(_phase_tool, PHASES.values()),
     ServerTool(
         "mandate_save",
         "Save a mandate",

@@ -6,10 +6,24 @@ Each record stands in a module of `specs/`, beside the functions that build and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from kairos_mcp.core.run_spec import Phase
+from kairos_mcp.core.run_spec import Phase, RunRequest
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import BuiltSpec
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts
+from kairos_mcp.tools.registry import ToolRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class StartSources:
+    """What a spec is built from beside its request. `registry`: the tools of the run's folder. `samples`: whether the
+    caller's client offers its model."""
+
+    settings: Settings
+    registry: ToolRegistry
+    samples: bool = False
 
 
 class FlowKind(NamedTuple):
@@ -21,6 +35,10 @@ class FlowKind(NamedTuple):
     """A run of another version can be read, and can't go on."""
     load: Callable[[SpecTexts], LoadedSpec]
     """Load a spec, so that its flow can be made anew. All is in the spec, and no file is read."""
+    request: type[RunRequest] | None = None
+    """What starts it."""
+    build: Callable[[Any, StartSources], BuiltSpec] | None = None
+    """Build the spec of such a request. None: it takes more than this, which `app/plan_starts.py` reads."""
     counts: Literal["rounds", "model calls"] = "model calls"
     """The unit that says how far a run is, where one line describes it."""
     is_call: bool = False

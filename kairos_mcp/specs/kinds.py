@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.run_spec import RunRequest, Spec
 from kairos_mcp.specs.call import CALL
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts
@@ -18,6 +18,11 @@ from kairos_mcp.specs.team import PLAN, TEAM
 from kairos_mcp.store.rows import decode, unreadable
 
 KINDS: Mapping[str, FlowKind] = {kind.name: kind for kind in (PLANNER, CALL, PLAN, TEAM, CYCLES, *PHASE_KINDS.values())}
+
+BUILT: Mapping[type[RunRequest], FlowKind] = {
+    kind.request: kind for kind in KINDS.values() if kind.request is not None and kind.build is not None
+}
+"""The flows whose records build their specs, by the type of their requests."""
 
 
 def kind_of(flow: str) -> FlowKind:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS, names_where
 from kairos_mcp.core.errors import BadArguments, KairosError
@@ -23,7 +23,6 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import (
-    PHASES,
     CyclesRequest,
     Phase,
     PhaseRequest,
@@ -33,6 +32,7 @@ from kairos_mcp.core.run_spec import (
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -60,10 +60,11 @@ UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 class CycleSettings:
     """What a spec is built from beside the request.
 
-    `registry`: the tools of the workspace. `samples`: whether the caller's client offers its model. `output`: that of
-    the mandate's newest run.
+    `mandate`: the one that the request names. `registry`: the tools of the workspace. `samples`: whether the caller's
+    client offers its model. `output`: that of the mandate's newest run.
     """
 
+    mandate: Mandate
     settings: Settings
     registry: ToolRegistry
     workspace: str | None
@@ -71,39 +72,41 @@ class CycleSettings:
     output: JsonObject | None = None
 
 
-def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec:
+class PhaseInput(NamedTuple):
+    """The output of the phase before, and the run that made it, if that is known; of the first phase neither."""
+
+    value: JsonObject | None = None
+    run: str | None = None
+
+
+def build_phase_spec(request: PhaseRequest, given: PhaseInput, sources: CycleSettings) -> BuiltSpec:
     """Build the spec of a phase. Raises BadArguments, also for what the phase before did not give; UnknownTool,
     ConfigError."""
-    phases.check_phase_input(request.phase, request.given)
-    limits, cut = narrow_mandate_limits(request.limits, request.mandate, sources.settings)
+    phases.check_phase_input(request.phase, given.value)
+    mandate, shown = sources.mandate, given.value
+    limits, cut = narrow_mandate_limits(request.limits, mandate, sources.settings)
+    if shown is not None and given.run is None:
+        shown = PHASES[request.phase].flow().without_refs(shown)
     builder = SpecBuilder()
-    shown = request.given
-    if shown is not None and request.given_by is None:
-        shown = phases.drop_refs(request.phase, shown)
-    given = builder.keep(encode(shown)) if shown is not None else None
-    choice = choose_model(
-        request.route,
-        requested_limits(request.limits, request.mandate),
-        None,
-        sources.settings,
-        samples=sources.samples,
+    choice, spec, notes = _build_ooda_spec(builder, request, sources)
+    spec = replace(
+        spec,
+        flow=PHASE_KINDS[request.phase].name,
+        given_text=builder.keep(encode(shown)) if shown is not None else None,
+        given_by=given.run,
     )
-    refuse_unpriced_day(request.mandate, choice, sources.settings)
-    spec, notes = _build_ooda_spec(builder, request.mandate, choice, sources)
-    spec = replace(spec, flow=PHASE_KINDS[request.phase].name, given_text=given, given_by=request.given_by)
-    dropped = (_dropped_refs_note(request.phase),) if shown is not request.given else ()
+    dropped = (_dropped_refs_note(request.phase),) if shown is not given.value else ()
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes))
 
 
 def _dropped_refs_note(phase: Phase) -> str:
-    return (
-        f"{phases.INPUT_NAMES[phase]}: its refs are left out, since it is not the output of a run that is known here."
-    )
+    name = PHASES[phase].input_name
+    return f"{name}: its refs are left out, since it is not the output of a run that is known here."
 
 
 def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:
     """Build the spec of a run of cycles. Raises BadArguments, UnknownTool, ConfigError."""
-    mandate = request.mandate
+    mandate = sources.mandate
     if request.cycles is not None and not 1 <= request.cycles <= mandate.max_cycles:
         raise BadArguments(
             f"cycles: {request.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
@@ -112,12 +115,8 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     limits, cut = narrow_mandate_limits(request.limits, mandate, sources.settings)
     limits, unattended_allowance = add_allowance(limits, requested_limits(request.limits, mandate))
     builder = SpecBuilder()
-    choice = choose_model(
-        request.route, requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
-    )
-    refuse_unpriced_day(mandate, choice, sources.settings)
-    spec, notes = _build_ooda_spec(builder, mandate, choice, sources)
-    spec = replace(spec, flow=CYCLES.name, cycles=request.cycles, unattended_allowance=unattended_allowance)
+    choice, spec, notes = _build_ooda_spec(builder, request, sources)
+    spec = replace(spec, cycles=request.cycles, unattended_allowance=unattended_allowance)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
@@ -132,10 +131,14 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
 
 
 def _build_ooda_spec(
-    builder: SpecBuilder, mandate: Mandate, choice: ModelChoice, sources: CycleSettings
-) -> tuple[Spec, list[str]]:
-    """Build what the specs of all OODA flows have in common, and notes about tools that were left out."""
-    settings, registry = sources.settings, sources.registry
+    builder: SpecBuilder, request: PhaseRequest | CyclesRequest, sources: CycleSettings
+) -> tuple[ModelChoice, Spec, list[str]]:
+    """Build what the specs of all OODA flows have in common; also return who completes, and notes about tools that were
+    left out."""
+    settings, registry, mandate = sources.settings, sources.registry, sources.mandate
+    wanted_limits = requested_limits(request.limits, mandate)
+    choice = choose_model(request.route, wanted_limits, None, settings, samples=sources.samples)
+    refuse_unpriced_day(mandate, choice, settings)
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
     reads = [spec for spec in registry.select(None) if spec.name not in EDIT_TOOLS]
     wanted = registry.select(mandate.tools)
@@ -170,7 +173,7 @@ def _build_ooda_spec(
         dialect=settings.dialect,
         search_scope=() if offer.finds_late_tools else None,
     )
-    return spec, [*notes, *offer.notes]
+    return choice, spec, [*notes, *offer.notes]
 
 
 def _decide_tools(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
@@ -269,13 +272,13 @@ def _load_phase_prompts(text: str) -> PhasePrompts:
     return prompts
 
 
-CYCLES = FlowKind("ooda_run", "ooda_run", cycles.VERSION, _load, has_mandate=True, is_workflow=True)
+CYCLES = FlowKind("ooda_run", "ooda_run", cycles.VERSION, _load, CyclesRequest, has_mandate=True, is_workflow=True)
 PHASE_KINDS: Mapping[Phase, FlowKind] = {
-    phase: FlowKind(
-        *(f"ooda_{phase}", f"ooda_{phase}", phases.VERSION, _load),
+    phase.name: FlowKind(
+        *(phase.tool, phase.tool, phases.VERSION, _load, PhaseRequest),
         has_mandate=True,
-        phase=phase,
+        phase=phase.name,
         keeps_output=True,
     )
-    for phase in PHASES
+    for phase in PHASES.values()
 }

@@ -236,4 +236,6 @@ def _shared_text(text: str) -> str:
     return text
 
 
-PLANNER = FlowKind("planner", "planner_run", planner.VERSION, _load, counts="rounds", has_conversation=True)
+PLANNER = FlowKind(
+    "planner", "planner_run", planner.VERSION, _load, PlannerRequest, counts="rounds", has_conversation=True
+)

@@ -243,5 +243,5 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(loaded.make_flow, team=loaded)
 
 
-PLAN = FlowKind("plan", "planner_plan", plan.VERSION, _load, has_plan=True, keeps_output=True)
-TEAM = FlowKind("team", "team_run", team.VERSION, _load, has_plan=True, tells_tasks=True, is_workflow=True)
+PLAN = FlowKind("plan", "planner_plan", plan.VERSION, _load, TeamRequest, has_plan=True, keeps_output=True)
+TEAM = FlowKind("team", "team_run", team.VERSION, _load, TeamRequest, has_plan=True, tells_tasks=True, is_workflow=True)

@@ -9,16 +9,16 @@ from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
-from kairos_mcp.core.run_spec import PHASES, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.schedule import Schedule, describe_schedule
 from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
-from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.flows.ooda.phase_kinds import phase_after
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, read_mandate
+from kairos_mcp.specs.ooda import CYCLES, read_mandate
 from kairos_mcp.store import mandates, rows
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow
@@ -71,7 +71,7 @@ def _describe_cycles(steps: Mapping[str, OpenStep] | None) -> str:
 def goes_on(kind: FlowKind, outcome: Outcome) -> bool:
     """Whether a phase's output can be taken by the next, or a new run go on with a mandate whose run ended early."""
     if kind.phase is not None:
-        return kind.phase != PHASES[-1] and outcome.stop_reason == "assistant_stop"
+        return phase_after(kind.phase) is not None and outcome.stop_reason == "assistant_stop"
     return kind.has_mandate and STOP_REASONS[outcome.stop_reason].because in _CONTINUABLE
 
 
@@ -80,9 +80,11 @@ def call_after_end(run: RunRow, outcome: Outcome, mandate: JsonObject) -> tuple[
     that name its mandate."""
     phase, reason = kind_of(run.flow).phase, STOP_REASONS[outcome.stop_reason]
     if phase is not None:
-        following = PHASES[PHASES.index(phase) + 1]
+        following = phase_after(phase)
+        assert following is not None
+        assert following.input_name is not None
         why = f"It takes what {phase} gave; name the same mandate as before."
-        return PHASE_KINDS[following].tool, {**mandate, INPUT_NAMES[following]: run.id}, why
+        return following.tool, {**mandate, following.input_name: run.id}, why
     ended = "The cycles that were asked for are done"
     if outcome.status != "completed":
         ended = f"{_CONTINUABLE[reason.because]} ({reason.words})"

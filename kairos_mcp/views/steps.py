@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
+from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path, split_path, task_of
 from kairos_mcp.core.text import truncate
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
@@ -27,8 +28,8 @@ class ShownSteps:
 
     `run`: its row as it was at the newest look.
 
-    A step is {path, kind, at, state: open | begun | ok | failed | refused}; answered it has `ms`, and what there is of
-    name, arguments, text (with `chars` of all of it, where it was cut), calls, finish, code, input_tokens,
+    A step is {path, group, kind, at, state: open | begun | ok | failed | refused}; answered it has `ms`, and what there
+    is of name, arguments, text (with `chars` of all of it, where it was cut), calls, finish, code, input_tokens,
     output_tokens, cached_tokens, usd, by, agent, attempts, limit, decided.
     """
 
@@ -83,7 +84,7 @@ class ShownSteps:
         ]
 
     def _show(self, row: StepRow, decided: Sequence[DecisionRow]) -> JsonObject:
-        step: JsonObject = {"path": row.path, "kind": row.kind, "at": row.at}
+        step: JsonObject = {"path": row.path, "group": group_of(row.path), "kind": row.kind, "at": row.at}
         if row.kind == "call":
             call = row.asked or self._calls[row.path]
             step |= {"name": call.name, "arguments": fit_arguments(call.arguments)}
@@ -101,6 +102,17 @@ class ShownSteps:
         took = (row.answered_at or row.at) - row.at
         step["ms"] = (row.spent.milliseconds or took) if row.kind == "call" else took
         return step | _show_answer(answer) | _show_spent(row)
+
+
+def group_of(path: str) -> str:
+    """Return the path of what a step belongs to: its round, a phase of its cycle, or the part that it stands in."""
+    parts = split_path(path)
+    length = next((at for at, part in enumerate(parts, 1) if part.name == "round"), 0)
+    if not length and task_of(path):
+        length = 3  # task-1/try-1/closing
+    elif not length:
+        length = 2 if len(parts) > 1 and parts[1].name in PHASES else 1
+    return "/".join(path.split("/")[:length])
 
 
 def _show_answer(answer: Answer) -> JsonObject:

@@ -20,11 +20,9 @@ from support.app import Place
 from support.provider_server import Standin, calls, standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest, TeamRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.views.run_report import RunReport
@@ -237,7 +235,7 @@ async def _finish_mandate(painter: _Painter, app: App) -> None:
     """A run of the mandate in which a person approved, so that it has a verdict and a lesson."""
     await app.mandates.save(MANDATE, AGENT)
     painter.replies_as_json(*PHASES)
-    started = await app.cycles.start_cycles(MandateRef("links"), RunOptions(), AGENT)
+    started = await app.runs.start(CyclesRequest(MandateRef("links")), AGENT)
     report = await rests(app, started.run_id)
     (item,) = report.waiting
     await app.answers.decide(started.run_id, item["key"], "approve", None, PERSON, digest=item["digest"])
@@ -253,7 +251,7 @@ async def _today(painter: _Painter, app: App, place: Place) -> Gallery:
     painter.replies({"content": "A picture of the folder."}, usage=(900, 60, 0))
     await painter.plan(app, "What is in this folder?")
     painter.replies_as_json(*PHASES)
-    cycles = (await app.cycles.start_cycles(MandateRef("links"), RunOptions(), AGENT)).run_id
+    cycles = (await app.runs.start(CyclesRequest(MandateRef("links")), AGENT)).run_id
     await rests(app, cycles)
     team = await _team(painter, app)
     paused = await _paused(painter, app)

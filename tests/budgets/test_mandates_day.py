@@ -22,11 +22,10 @@ from support.daily_accounts import (
 from support.provider_server import WITHIN_S, Standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}
 THOUGHT = says(json.dumps(ORIENTED), **usage_of(1_000))
@@ -39,10 +38,10 @@ def mandate(**more: Any) -> dict[str, Any]:
 
 async def run_orient(app: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
-    looked = (await app.cycles.start_phase("observe", meant, None, RunOptions(), caller)).run_id
+    looked = (await app.runs.start(PhaseRequest("observe", meant), caller)).run_id
     await app.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
     seen = (await app.runs.report(looked, caller)).output
-    run_id = (await app.cycles.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
+    run_id = (await app.runs.start(PhaseRequest("orient", meant, seen), caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
     return run_id
 
@@ -82,7 +81,7 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
 async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
     async with app_at(place.settings(*[THOUGHT] * 9, time_zone=ZONE), Clock()) as app:
         await app.mandates.save(mandate(day={"model_calls": 1}), ME)
-        run_id = (await app.cycles.start_cycles(TIDY, RunOptions(), ME)).run_id
+        run_id = (await app.runs.start(CyclesRequest(TIDY), ME)).run_id
         assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from step where kind = 'phase'") == [("cycle-1/orient",)]
@@ -127,11 +126,11 @@ async def test_a_day_of_a_mandate_that_is_not_saved_is_refused_and_so_are_its_do
     settings = place.settings(model="openai:small", base_url=elsewhere, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         with pytest.raises(BadArguments) as refused:
-            await app.cycles.start_phase("observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME)
+            await app.runs.start(PhaseRequest("observe", MandateRef(mandate=mandate(day={"usd": 1}))), ME)
         assert "mandate_save" in refused.value.hint
         await app.mandates.save(mandate(day={"usd": 1}), ME)
         with pytest.raises(BadArguments) as refused:
-            await app.cycles.start_cycles(TIDY, RunOptions(), ME)
+            await app.runs.start(CyclesRequest(TIDY), ME)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         for odd in ({"rounds": 1}, {"model_calls": -1}, {"usd": None}, {"seconds": 1}):
             with pytest.raises(BadArguments):
@@ -154,7 +153,7 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
     place.rows(damage)
     app = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
-        looked = (await app.cycles.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
+        looked = (await app.runs.start(PhaseRequest("observe", TIDY), ME)).run_id
         await app.runs.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(looked, ME)).status == "paused"
         assert (await app.health(thorough=True))["damage"]
@@ -180,7 +179,7 @@ async def test_a_day_that_allows_nothing_ends_runs_instead_of_pausing_them_for_e
     day = Limits(**nothing) if scope == "day" else Limits()
     async with app_at(place.settings(*[THOUGHT] * 4, day=day, time_zone=ZONE), Clock()) as app:
         await app.mandates.save(mandate(day=nothing if scope == "mandate" else {}), ME)
-        run_id = (await app.cycles.start_cycles(TIDY, RunOptions(), ME)).run_id
+        run_id = (await app.runs.start(CyclesRequest(TIDY), ME)).run_id
         report = await rests(app, run_id)
         assert report.status != "paused" or report.resume_at is None
         assert any("for a whole day" in text for text in report.degraded)

@@ -6,14 +6,14 @@ import ast
 import json
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import kairos_mcp
 from benchmarks.house import FLOWS, compares_flow
 from kairos_mcp.app import plan_starts
-from kairos_mcp.core.run_spec import PHASES
+from kairos_mcp.core.run_spec import RunRequest
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.specs.kinds import KINDS, kind_of
 from kairos_mcp.specs.ooda import PHASE_KINDS
 
@@ -41,12 +41,29 @@ def test_a_run_is_a_call_or_a_phase_or_a_loop(kind):
     assert kind.has_mandate or kind.phase is None
 
 
-def test_every_request_starts_a_run_through_the_one_door():
-    assert set(get_args(plan_starts.StartRequest)) == set(plan_starts._PLANNED_BY)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_flow_is_started_by_a_request_through_the_one_door(kind):
+    assert kind.request is not None
+    assert issubclass(kind.request, RunRequest)
+    assert (kind.build is not None) != (kind.request in plan_starts._PLANNED_BY)
+
+
+def test_every_request_starts_a_flow():
+    assert {kind.request for kind in KINDS.values()} == set(RunRequest.__subclasses__())
+
+
+def test_no_other_code_starts_runs():
+    calls = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "start_run"
+    }
+    assert calls == {"app/runs.py"}
 
 
 def test_every_phase_is_a_flow_alone():
-    assert tuple(PHASE_KINDS) == PHASES
+    assert tuple(PHASE_KINDS) == tuple(PHASES)
     assert {kind.phase for kind in KINDS.values() if kind.phase is not None} == set(PHASES)
 
 

@@ -23,11 +23,9 @@ from support.cycles import PAGE, edit, judgement_line, noop, orientation_line
 from support.team_lines import plan_of, task
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import GateRule
 
 TWO_TASKS = {"content": json.dumps(plan_of(task("a"), task("b", "file_manager")))}
@@ -154,8 +152,8 @@ async def test_what_replaces_failed_tasks_is_planned_again(place: Place) -> None
 
 
 async def start_cycles(app: App, **more: Any) -> str:
-    options = RunOptions(route="caller", **more)
-    return (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), options, ME)).run_id
+    request = CyclesRequest(MandateRef(mandate=MANDATE), route="caller", **more)
+    return (await app.runs.start(request, ME)).run_id
 
 
 async def answer_cycle(app: App, run_id: str, number: int, *lines: Mapping[str, Any]) -> None:
@@ -231,9 +229,9 @@ async def test_what_that_run_observed_is_read_under_its_ref(page: Place) -> None
 async def test_a_phase_alone_is_asked_again(page: Place) -> None:
     async with open_checked_app(page.settings()) as app:
         reference = MandateRef(goal="Look.")
-        observed = (await app.cycles.start_phase("observe", reference, None, RunOptions(), ME)).run_id
+        observed = (await app.runs.start(PhaseRequest("observe", reference), ME)).run_id
         await rests(app, observed)
-        run_id = (await app.cycles.start_phase("orient", reference, observed, RunOptions(route="caller"), ME)).run_id
+        run_id = (await app.runs.start(PhaseRequest("orient", reference, observed, route="caller"), ME)).run_id
         await rests(app, run_id)
         asked = await asked_at(app, run_id, "orient")
         await answer_run(app, run_id, orient=orientation_line())
@@ -267,8 +265,8 @@ async def test_cycles_of_a_mandate_that_was_changed_are_not_forked(page: Place) 
 async def test_a_fork_of_cycles_is_charged_to_the_day_of_its_mandate(page: Place) -> None:
     mandate = MANDATE | {"day": {"model_calls": 4}}
     async with open_checked_app(page.settings()) as app:
-        options = RunOptions(route="caller", cycles=1)
-        run_id = (await app.cycles.start_cycles(MandateRef(mandate=mandate), options, ME)).run_id
+        request = CyclesRequest(MandateRef(mandate=mandate), cycles=1, route="caller")
+        run_id = (await app.runs.start(request, ME)).run_id
         await answer_cycle(app, run_id, 1, orientation_line(), noop(), judgement_line())
         forked = await fork(app, run_id, "cycle-1/decide")
         await app.answers.submit(forked, {"cycle-1/decide": noop()}, ME)

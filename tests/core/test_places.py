@@ -14,11 +14,9 @@ from support.commands import command
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest
 
 MANDATE = {"id": "tidy", "goal": "Keep a.txt tidy.", "schedule": {"rule": "* * * * *", "catch_up": "once"}}
 
@@ -103,7 +101,7 @@ async def test_a_mandate_belongs_to_its_place(place: Place) -> None:
         assert [each.mandate_id for each in (await one.schedules.list_startable())[0]] == ["tidy"]
         assert await two.schedules.list_startable() == ([], None)
         with pytest.raises(UnknownMandate):
-            await two.cycles.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await two.runs.start(CyclesRequest(MandateRef("tidy")), ME)
         with pytest.raises(BadArguments, match="at the place one"):
             await two.mandates.save({**MANDATE, "goal": "Keep b.txt tidy."}, ME)
     assert place.rows("select place, body like '%b.txt%' from mandate") == [("one", 0)]

@@ -35,10 +35,8 @@ from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arriv
 
 from kairos_mcp.app import run_pool
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest
 from kairos_mcp.execution import plan_commit, worker
 
 TABLES = ("run", "step", "answer", "attempt", "account", "approval", "inbox", "note", "tool_intent", "waiting", "text")
@@ -205,7 +203,7 @@ async def test_an_unusual_commit_goes_the_general_way(case: str, tmp_path: Path,
 async def test_a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was(tmp_path: Path, turns: Turns) -> None:
     async def start(app: App) -> str:
         mandate = {**MANDATE, "day": {"model_calls": 2}}
-        return (await app.cycles.start_cycles(MandateRef(mandate=mandate), RunOptions(cycles=2), ME)).run_id
+        return (await app.runs.start(CyclesRequest(MandateRef(mandate=mandate), cycles=2), ME)).run_id
 
     async def rows(way: Way) -> dict[str, list[Any]]:
         place = fresh_place(tmp_path)

@@ -7,14 +7,13 @@ from support.commits import leave_commits, refuse_commits
 from support.journeys import MANDATE, TWO_CYCLES
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 
 
 async def test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did(place: Place) -> None:
     settings = place.settings(*TWO_CYCLES)
     async with App.open(settings, via="mcp") as app:
-        run_id = (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
+        run_id = (await app.runs.start(CyclesRequest(MandateRef(mandate=MANDATE), cycles=2), ME)).run_id
         for item in (await rests(app, run_id)).waiting:
             await app.answers.decide(run_id, item["key"], "approve", "", PERSON)
         assert (await rests(app, run_id)).status == "paused"

@@ -10,8 +10,7 @@ from typing import Any
 from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
 from kairos_mcp.settings.settings import GateRule
 
 ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
@@ -44,7 +43,7 @@ SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
 
 async def cycles(app: App, place: Place) -> str:
     """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
-    run_id = (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
+    run_id = (await app.runs.start(CyclesRequest(MandateRef(mandate=MANDATE)), ME)).run_id
     while (await rests(app, run_id)).status == "paused":
         await app.control.request(run_id, "resume", ME)
     return run_id
@@ -64,7 +63,7 @@ def alone(phase: Any) -> Callable[[App, Place], Awaitable[str]]:
     """The scenario of one phase."""
 
     async def scenario(app: App, place: Place) -> str:
-        started = await app.cycles.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
+        started = await app.runs.start(PhaseRequest(phase, MandateRef(mandate=MANDATE), GIVEN[phase]), ME)
         await rests(app, started.run_id)
         return started.run_id
 

@@ -17,11 +17,9 @@ from support.reviewers import Person, accepts, connect_person
 from support.sampling_clients import connect_client
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest
 
 BY_HAND = Caller(via="command")
 TENANT = Caller(principal="tenant")
@@ -246,7 +244,7 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
         result = await save_mandate(here)
         assert result["workspace"] == str(two.one)
         with pytest.raises(UnknownMandate) as refused:
-            await there.cycles.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await there.runs.start(CyclesRequest(MandateRef("tidy")), ME)
         assert str(two.one) in refused.value.message
         assert (await there.mandates.list_page(None, None, ME))["mandates"] == []
         assert (await there.mandates.list_page(None, None, ME))["elsewhere"] == 1
@@ -260,7 +258,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
         await save_mandate(app)
         await save_mandate(app, goal="Another.", workspace=str(two.other))
         with pytest.raises(BadArguments) as refused:
-            await app.cycles.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await app.runs.start(CyclesRequest(MandateRef("tidy")), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
         async with connect_client(app) as client:
             runs = [

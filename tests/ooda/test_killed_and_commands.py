@@ -16,10 +16,9 @@ from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, gives, noop, page
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.cli.main import run_command
 from kairos_mcp.core.errors import Stale
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 
 MENDED_ONCE = PAGE.replace("oen.md", "one.md")
 
@@ -183,11 +182,11 @@ async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_d
     async with App.open(place.settings(*lines), via="command") as app:
         await app.mandates.save({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
         ((saved_at,),) = place.rows("select saved_at from mandate")
-        due = RunOptions(due=saved_at + 60_000)
-        started = await app.cycles.start_cycles(MandateRef("links"), due, ME)
+        due = CyclesRequest(MandateRef("links"), due=saved_at + 60_000)
+        started = await app.runs.start(due, ME)
         await app.runs.wait([started.run_id], until="done", wait_s=20, caller=ME)
         with pytest.raises(Stale, match="was run for this time before"):
-            await app.cycles.start_cycles(MandateRef("links"), due, ME)
+            await app.runs.start(due, ME)
     assert place.rows("select count(*) from run") == [(1,)]
     assert place.rows("select last_due from mandate") == [(saved_at + 60_000,)]
 
@@ -278,7 +277,7 @@ async def test_what_needs_a_person_about_mandates_is_one_list(place):
         set_back(place, minutes=5)
         (note,) = await app.schedules.notes_for_person(ME)
         assert 'ooda_run {"mandate_id":"links"}' in note
-        started = await app.cycles.start_cycles(MandateRef("links"), RunOptions(), ME)
+        started = await app.runs.start(CyclesRequest(MandateRef("links")), ME)
         assert await app.schedules.notes_for_person(ME) == []
         await app.control.cancel(started.run_id, ME)
     async with open_checked_app(place.settings({"content": "x"})) as app:

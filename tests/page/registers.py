@@ -1,4 +1,4 @@
-"""Make `registers.js` and `controls.js` of the page: routes, units and operations, as a browser needs them."""
+"""Make `registers.js` and `controls.js` of the page: routes, units, phases and operations, as a browser needs them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from kairos_mcp.app.operations.operation import Button, describe, fields_of
 from kairos_mcp.core.limits import UNITS, Limits
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import AUTO, ROUTES, RouteName
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.page.files import FOLDER
 
-_ROUTES_HEAD = (
-    "// Routes and units, as core/routes.py and core/limits.py declare them. Made by tests/page/registers.py."
-)
+_ROUTES_HEAD = "// Routes, units and phases, as their registers declare them. Made by tests/page/registers.py."
 _CONTROLS_HEAD = "// Operations, as app/operations/control.py declares them. Made by tests/page/registers.py."
 _INPUTS = {Limits: "limits", RouteName: "route"}  # others are typed
 
@@ -26,7 +25,7 @@ def make_files() -> dict[Path, str]:
 
 
 def _make_registers() -> str:
-    """Return the module of routes by name, those of `auto` first, and of units in the order of the status line."""
+    """Return the module of routes by name (those of `auto` first), units (as in the status line) and phases."""
     routes = {AUTO: {"about": "whatever is configured"}}
     routes |= {route.name: {"about": route.about, "answeredBy": route.answered_by} for route in ROUTES.values()}
     units = [
@@ -36,6 +35,7 @@ def _make_registers() -> str:
     listed = [
         _as_const("ROUTES", "{}", [f"{json.dumps(name)}: {json.dumps(route)}" for name, route in routes.items()]),
         _as_const("UNITS", "[]", [json.dumps(unit) for unit in units]),
+        f"export const PHASES = {json.dumps([*PHASES])};\n",
     ]
     return "\n".join([_ROUTES_HEAD, "", *listed])
 

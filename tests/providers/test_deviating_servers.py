@@ -16,13 +16,11 @@ from support.provider_streams import chat_events, message_events, streams
 from support.replies import chat_reply, chunk, events
 from support.team_lines import plan_of, task
 
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.model import ModelInput
-from kairos_mcp.core.run_spec import TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, TeamRequest
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Sent
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
@@ -109,14 +107,14 @@ async def test_a_phase_that_is_too_long_ends_as_that_and_names_the_setting(place
     server.will(*[sends(TOO_LONG, 400)] * 2)
     async with open_checked_app(settings_of(place, server)) as app:
         reference = MandateRef(goal="Look.")
-        observed = (await app.cycles.start_phase("observe", reference, None, RunOptions(), ME)).run_id
+        observed = (await app.runs.start(PhaseRequest("observe", reference), ME)).run_id
         await rests(app, observed)
-        oriented = (await app.cycles.start_phase("orient", reference, observed, RunOptions(), ME)).run_id
+        oriented = (await app.runs.start(PhaseRequest("orient", reference, observed), ME)).run_id
         alone = await rests(app, oriented)
         with pytest.raises(BadArguments):
-            await app.cycles.start_phase("decide", reference, oriented, RunOptions(), ME)
+            await app.runs.start(PhaseRequest("decide", reference, oriented), ME)
         mandate = {"id": "m", "goal": "Look.", "observe": ["list_files"]}
-        cycles = await rests(app, (await app.cycles.start_cycles(MandateRef(mandate=mandate), RunOptions(), ME)).run_id)
+        cycles = await rests(app, (await app.runs.start(CyclesRequest(MandateRef(mandate=mandate)), ME)).run_id)
     assert (alone.status, alone.output["status"], len(server.heard)) == ("failed", "context_full", 2)
     assert cycles.stop_reason == "context_full"
     for report in (alone, cycles):

@@ -13,10 +13,8 @@ from support.next_version import ADDED, NEXT, copy_next_version
 from support.stdio_server import Gone, StdioClient
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.errors import StoreTooNew, StoreTooOld
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, PlannerRequest, TeamRequest
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.file_store import FileStore
@@ -45,8 +43,8 @@ async def leave_open_runs(place: Place) -> dict[str, str]:
         ids["planner"] = (await app.runs.start(PlannerRequest("Think.", key="parked"), ME)).run_id
         ids["team"] = (await app.runs.start(TeamRequest("Share the work."), ME)).run_id
         ids["plan"] = (await app.runs.start(TeamRequest("Plan the work.", plans_only=True), ME)).run_id
-        ids["ooda_run"] = (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
-        orient = await app.cycles.start_phase("orient", MandateRef(goal="Look."), OBSERVED, RunOptions(), ME)
+        ids["ooda_run"] = (await app.runs.start(CyclesRequest(MandateRef(mandate=MANDATE)), ME)).run_id
+        orient = await app.runs.start(PhaseRequest("orient", MandateRef(goal="Look."), OBSERVED), ME)
         ids["ooda_orient"] = orient.run_id
         ids["call"] = await app.runs.start_call("write_file", {"path": "new.txt", "content": "new\n"}, ME)
         for run_id in ids.values():

@@ -20,7 +20,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_keys import PEM, find_key_blocks
 
 APP = Path(kairos_mcp.__file__).parent / "app"
-SLOW = {"redact_text", "redact_json", "redact_spec", "redact_request", "redact_team_request", "redact_arguments"}
+SLOW = {"redact_text", "redact_json", "redact_spec", "redact_request", "redact_arguments"}
 SHORT = {"agents.py": "a file of at most 64 KiB", "tools.py": "the last lines of a server's output"}
 
 

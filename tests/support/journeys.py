@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
-from kairos_mcp.core.run_spec import Phase, PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, Phase, PhaseRequest, PlannerRequest, TeamRequest
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.settings.tables import parse_http_tool
@@ -207,13 +205,13 @@ SAID: Mapping[str, Any] = {"orient": ORIENTED, "decide": CHANGED, "reflect": JUD
 
 def _phase(phase: Phase) -> Journey:
     async def start(app: App) -> str:
-        return (await app.cycles.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)).run_id
+        return (await app.runs.start(PhaseRequest(phase, MandateRef(mandate=MANDATE), GIVEN[phase]), ME)).run_id
 
     return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_read_outside)
 
 
 async def _cycles(app: App) -> str:
-    return (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
+    return (await app.runs.start(CyclesRequest(MandateRef(mandate=MANDATE), cycles=2), ME)).run_id
 
 
 TWO_CYCLES = tuple(says(json.dumps(said)) for said in (ORIENTED, CHANGED, JUDGED, ORIENTED, UNWANTED, JUDGED))

@@ -16,12 +16,10 @@ from support.app import ME, Place, assert_all_lawful, law, place_in, rests, says
 from support.tools import WorkspaceTools
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.cycles import RunOptions
-from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import MandateRef, PhaseRequest, PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.folders import packaged_skills
 from kairos_mcp.settings.load import load_settings
@@ -269,7 +267,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
     noop = {"action": "noop", "reason": "read"}
     lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
     async with App.open(place.settings(*lines[1:]), via="mcp") as app:
-        started = await app.cycles.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
+        started = await app.runs.start(PhaseRequest("decide", MandateRef(goal="tidy"), oriented), ME)
         assert (await rests(app, started.run_id)).status == "completed"
         await assert_all_lawful(app)
     ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'decide/read-2/call-1'")

@@ -115,12 +115,11 @@ class RunMandate(Operation):
     cycles: Annotated[int, Field(ge=1, le=100)] | None = None
 
     async def do(self, app: App, caller: Caller) -> Done:
-        from kairos_mcp.app.cycles import RunOptions
-        from kairos_mcp.app.mandates import MandateRef
+        from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 
         reference = MandateRef(self.id, workspace=self.workspace)
-        options = RunOptions(self.cycles, await own_route(app))
-        return _report_start(await app.cycles.start_cycles(reference, options, caller))
+        request = CyclesRequest(reference, self.cycles, await own_route(app))
+        return _report_start(await app.runs.start(request, caller))
 
 
 async def own_route(app: App) -> RouteName:

@@ -30,6 +30,7 @@ from kairos_mcp.flows.ooda.decision import (
     parse_decision,
 )
 from kairos_mcp.flows.ooda.decision_checks import assess_risk, exceeds_risk_budget, find_problems
+from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
@@ -249,3 +250,15 @@ def _act_result(context: CycleContext, decision: Decision, risk: Risk, call: Too
         if result.remark is None
         else truncate_text(result.remark, MAX_RESULT_CHARS, context.phase_prompts.left_out, call.id),
     )
+
+
+def without_ref(given: JsonObject) -> JsonObject:
+    """Return the record of an act as JSON without the ref to its result; the same object where it has none."""
+    return {key: given[key] for key in given if key != "ref"} if "ref" in given else given
+
+
+def _summarize(result: ActResult) -> str:
+    return f"The act: {result.status}." + (f" {result.reason}" if result.reason else "")
+
+
+PHASE = PhaseFlow(act, _summarize, parse_decision)

@@ -12,10 +12,24 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
-from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, decision_schema, parse_written_decision
+from kairos_mcp.flows.ooda.decision import (
+    CodeEdit,
+    Decision,
+    EditPlan,
+    decision_json,
+    decision_schema,
+    parse_written_decision,
+)
 from kairos_mcp.flows.ooda.decision_checks import find_problems
 from kairos_mcp.flows.ooda.excerpts import FileExcerpts, describe_tool
-from kairos_mcp.flows.ooda.orient import Orientation, describe_check, list_newest_acts, orientation_for_decide
+from kairos_mcp.flows.ooda.orient import (
+    Orientation,
+    describe_check,
+    list_newest_acts,
+    orientation_for_decide,
+    parse_orientation,
+)
+from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import format_json, format_list
 from kairos_mcp.flows.planner_input import render_sections
 from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer
@@ -91,3 +105,11 @@ def _describe_limits(mandate: Mandate) -> str:
 
 def _max_tokens(mandate: Mandate) -> int:
     return MAX_EDIT_TOKENS if {"edit_plan", "create_file"} & set(mandate.allowed_actions) else MAX_TOKENS
+
+
+PHASE = PhaseFlow(
+    lambda context, name, orientation: decide(context, name, orientation, context.carry_over),
+    lambda decision: f"Decided: {decision.kind}.",
+    parse_orientation,
+    as_json=decision_json,
+)

@@ -14,6 +14,7 @@ from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
+from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
@@ -165,3 +166,19 @@ def goal_relevance(goal: str, content: str) -> float:
     goal_words = set(_WORD.findall(goal.casefold()))
     content_words = set(_WORD.findall(content.casefold()))
     return round(len(goal_words & content_words) / len(goal_words), 2) if goal_words else 0.0
+
+
+def without_refs(given: JsonObject) -> JsonObject:
+    """Return an observation as JSON without refs to results; the same object where it has none."""
+    items: list[JsonObject] = given["observations"]
+    if not any("ref" in item for item in items):
+        return given
+    return given | {"observations": [{key: item[key] for key in item if key != "ref"} for item in items]}
+
+
+def _summarize(observation: Observation) -> str:
+    results = sum(item.status == "result" for item in observation.items)
+    return f"Observed: {results} of {len(observation.items)} gave a result."
+
+
+PHASE = PhaseFlow(lambda context, name, _given: observe(context, name), _summarize)

@@ -12,7 +12,8 @@ from kairos_mcp.core.paths import PATH_CHARS, RISKS, Risk, plain_path_or_none
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
-from kairos_mcp.flows.ooda.observe import Observation
+from kairos_mcp.flows.ooda.observe import Observation, parse_observation, without_refs
+from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_list, truncate_text
 from kairos_mcp.flows.planner_input import render_prompt, render_sections
 from kairos_mcp.flows.structured_answer import (
@@ -145,3 +146,11 @@ def _parse_part(number: int, given: JsonObject) -> FilePart:
     if first is not None and last is not None and first > last:
         raise Undecodable(f"at /files/{number}: start_line is after end_line")
     return FilePart(plain, first, last)
+
+
+PHASE = PhaseFlow(
+    lambda context, name, observation: orient(context, name, observation, context.carry_over),
+    lambda orientation: orientation.summary,
+    parse_observation,
+    without_refs,
+)

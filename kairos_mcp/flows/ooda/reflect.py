@@ -15,9 +15,10 @@ from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
-from kairos_mcp.flows.ooda.act import ActResult, ActStatus
+from kairos_mcp.flows.ooda.act import ActResult, ActStatus, parse_act_result, without_ref
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.orient import describe_check
+from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import (
     MAX_ACT_CHARS,
     MAX_REASON_CHARS,
@@ -211,3 +212,11 @@ def _cap_verdict(model_assessment: Assessment, act_result: ActResult, checks: tu
             verdict = best
             capped.append(reason)
     return Reflection(model_assessment, verdict, checks, tuple(capped))
+
+
+PHASE = PhaseFlow(
+    lambda context, name, act_result: reflect(context, name, act_result, context.carry_over),
+    lambda reflection: f"Judged: {reflection.verdict}.",
+    parse_act_result,
+    without_ref,
+)

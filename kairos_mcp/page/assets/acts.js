@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, get } from "./connection.js";
 import { CONTROLS } from "./controls.js";
 import { formatPath, formatUnit, revealHidden } from "./format.js";
-import { ROUTES, UNITS } from "./registers.js";
+import { PHASES, ROUTES, UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson } from "./status.js";
 import { DecisionForm, Failure, useRequest } from "./waiting.js";
 
@@ -117,7 +117,7 @@ function ControlDialog({ run, control, perform, ...dialog }) {
 const ROUND = /round-\d+$/;
 /** Whether a fork can begin at a group of steps: a round, a phase, a plan, a team's answer. */
 const isForkPoint = (name) =>
-  ROUND.test(name) || /^(cycle-\d+\/)?(observe|orient|decide|act|reflect)$|^(plan|replan-\d+|synthesis)$/.test(name);
+  ROUND.test(name) || PHASES.includes(name.replace(/^cycle-\d+\//, "")) || /^(plan|replan-\d+|synthesis)$/.test(name);
 
 function ForkDialog({ run, timeline, ...dialog }) {
   const points = timeline.groups.map((group) => group.name).filter(isForkPoint);

@@ -4,6 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { Dialog, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { folderName, formatAgo, formatMoment, formatMoney, joinFacts, revealHidden } from "./format.js";
+import { PHASES } from "./registers.js";
 import { STATUS } from "./status.js";
 import { Meter } from "./view.js";
 import { Failure } from "./waiting.js";
@@ -91,7 +92,7 @@ export function MandatesPage({ onDone }) {
 }
 
 function Cycle({ cycle }) {
-  return html`<tr><td><a class="text" href="#/runs/${cycle.run_id}/cycle-${cycle.n}/reflect">${cycle.n}</a></td>
+  return html`<tr><td><a class="text" href="#/runs/${cycle.run_id}/cycle-${cycle.n}/${PHASES.at(-1)}">${cycle.n}</a></td>
     <td>${cycle.action || "–"} ${cycle.target && html`<code>${cycle.target}</code>`}${cycle.intent && html`<div
       class="quiet">${revealHidden(cycle.intent)}</div>`}</td>
     <td class="verdict ${cycle.verdict || ""}">${(cycle.verdict || cycle.status || "–").replaceAll("_", " ")}</td>

@@ -1,4 +1,4 @@
-// Routes and units, as core/routes.py and core/limits.py declare them. Made by tests/page/registers.py.
+// Routes, units and phases, as their registers declare them. Made by tests/page/registers.py.
 
 export const ROUTES = {
   "auto": {"about": "whatever is configured"},
@@ -18,3 +18,5 @@ export const UNITS = [
   {"name": "usd", "label": "cost", "words": "$", "isMain": true},
   {"name": "seconds", "label": "time", "words": "s", "isMain": false},
 ];
+
+export const PHASES = ["observe", "orient", "decide", "act", "reflect"];

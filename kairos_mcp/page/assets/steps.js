@@ -7,17 +7,6 @@
 export const emptyTimeline = () => ({ groups: [], steps: new Map(), groupOf: new Map() });
 
 const TASK = /^task-\d+\//;
-const ROUND = /^round-\d+$/;
-const PHASE = /^(observe|orient|decide|act|reflect)$/;
-
-/** The task that a step belongs to, and the round or phase that it stands in. */
-export function placeOf(path) {
-  const parts = path.split("/");
-  const section = TASK.test(path) ? parts[0] : "";
-  const round = parts.findIndex((part) => ROUND.test(part));
-  const outer = section ? 3 : PHASE.test(parts[1]) ? 2 : 1; // task-1/try-1/closing, cycle-1/act, answer
-  return { section, name: parts.slice(0, round < 0 ? outer : round + 1).join("/") };
-}
 
 /** Lay changed steps over a timeline. Steps keep the order in which they first came. */
 export function addSteps(timeline, changed) {
@@ -26,10 +15,10 @@ export function addSteps(timeline, changed) {
   const groups = timeline.groups.slice();
   const fresh = new Set();
   for (const step of changed) {
-    const { section, name } = placeOf(step.path);
+    const name = step.group;
     if (!groupOf.has(name)) {
       groupOf.set(name, groups.length);
-      groups.push({ name, section, steps: [] });
+      groups.push({ name, section: TASK.test(step.path) ? step.path.split("/")[0] : "", steps: [] });
       fresh.add(name);
     }
     const at = groupOf.get(name);

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
+from kairos_mcp.flows.ooda.phase_kinds import PhaseKind, phase_before
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -23,8 +24,7 @@ from kairos_mcp.server.arguments.base import (
 )
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.cycles import RunOptions
-    from kairos_mcp.app.mandates import MandateRef
+    from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
 
 PhaseInput = JsonObject | RunId
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
@@ -60,16 +60,9 @@ class _MandateArguments(Arguments):
     @property
     def mandate_ref(self) -> MandateRef:
         """Which mandate the run is for."""
-        from kairos_mcp.app.mandates import MandateRef
+        from kairos_mcp.core.run_spec import MandateRef
 
         return MandateRef(self.mandate_id, self.mandate, workspace=self.workspace)
-
-    @property
-    def options(self) -> RunOptions:
-        """The options of the run."""
-        from kairos_mcp.app.cycles import RunOptions
-
-        return RunOptions(None, self.route or "auto", self.limits or UNLIMITED)
 
 
 class OodaRun(_MandateArguments):
@@ -79,15 +72,17 @@ class OodaRun(_MandateArguments):
         json_schema_extra=in_listing("Default: the mandate's max_cycles"),
     )
 
-    @property
-    def options(self) -> RunOptions:
-        from dataclasses import replace
+    def request(self) -> CyclesRequest:
+        """The request for cycles."""
+        from kairos_mcp.core.run_spec import CyclesRequest
 
-        return replace(super().options, cycles=self.cycles)
+        return CyclesRequest(self.mandate_ref, self.cycles, self.route or "auto", self.limits or UNLIMITED)
 
 
 class OodaPhase(_MandateArguments):
-    """A phase alone."""
+    """What all phases take that run alone. `kind`: which phase it is."""
+
+    kind: ClassVar[PhaseKind]
 
     goal: Annotated[str, Field(min_length=1, max_length=8_000)] | None = Field(
         None, description="What to work towards, in place of a mandate.", json_schema_extra=in_listing("")
@@ -99,46 +94,23 @@ class OodaPhase(_MandateArguments):
 
         return replace(super().mandate_ref, goal=self.goal)
 
-    @property
-    def phase_input(self) -> PhaseInput | None:
-        """The output of the phase before, or its run id; None for the first phase."""
-        return None
+    def request(self) -> PhaseRequest:
+        """The request for this phase. Its input is the argument that has a name of its own for each phase."""
+        from kairos_mcp.core.run_spec import PhaseRequest
+
+        given = None if self.kind.input_name is None else getattr(self, self.kind.input_name)
+        return PhaseRequest(self.kind.name, self.mandate_ref, given, self.route or "auto", self.limits or UNLIMITED)
 
 
-class OodaObserve(OodaPhase):
-    pass
-
-
-class OodaOrient(OodaPhase):
-    observation: PhaseInput = Field(description="The whole output of ooda_observe, or the id of its run as a string.")
-
-    @property
-    def phase_input(self) -> PhaseInput:
-        return self.observation
-
-
-class OodaDecide(OodaPhase):
-    orientation: PhaseInput = Field(description="The whole output of ooda_orient, or the id of its run as a string.")
-
-    @property
-    def phase_input(self) -> PhaseInput:
-        return self.orientation
-
-
-class OodaAct(OodaPhase):
-    decision: PhaseInput = Field(description="The whole output of ooda_decide, or the id of its run as a string.")
-
-    @property
-    def phase_input(self) -> PhaseInput:
-        return self.decision
-
-
-class OodaReflect(OodaPhase):
-    act_result: PhaseInput = Field(description="The whole output of ooda_act, or the id of its run as a string.")
-
-    @property
-    def phase_input(self) -> PhaseInput:
-        return self.act_result
+def phase_arguments(kind: PhaseKind) -> type[OodaPhase]:
+    """Return the class of the arguments of the tool that runs a phase alone."""
+    before, fields = phase_before(kind.name), dict[str, Any]()
+    if before is not None and kind.input_name is not None:
+        about = f"The whole output of {before.tool}, or the id of its run as a string."
+        fields[kind.input_name] = PhaseInput, Field(description=about)
+    made = create_model(f"Ooda{kind.title}", __base__=OodaPhase, **fields)
+    made.kind = kind
+    return made
 
 
 class MandateSave(Arguments):

@@ -312,6 +312,6 @@ class TeamRun(_TeamArguments):
             self.temperature,
             self.route or "auto",
             self.limits or UNLIMITED,
-            self.workspace,
-            self.key,
+            workspace=self.workspace,
+            key=self.key,
         )

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import CallRequest
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -23,6 +22,7 @@ from kairos_mcp.server.arguments.base import (
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_steps import StepsQuery
+    from kairos_mcp.specs.call import CallRequest
     from kairos_mcp.views.trace import TraceQuery
 
 DEFAULT_TRACE_CHARS = 8_000
@@ -214,6 +214,9 @@ class RegistryCall(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
     def request(self) -> CallRequest:
+        """The request for a call."""
+        from kairos_mcp.specs.call import CallRequest
+
         return CallRequest(self.name, self.arguments)
 
 

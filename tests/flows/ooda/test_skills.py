@@ -11,7 +11,7 @@ from skills_ref import read_properties, validate
 
 from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, MandateStatus, parse_mandate
 from kairos_mcp.flows.ooda.act import ActStatus
-from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.flows.structured_answer import FailureStatus
 from kairos_mcp.server.mcp_server import LISTING
 
@@ -58,5 +58,5 @@ def test_the_words_are_those_of_the_flows() -> None:
     assert {word for word in ACTIONS if f"`{word}`" not in text("mandates")} == set()
     shown = {word for word in words(MandateStatus) if f"`{word}`" in text("mandates")}
     assert words(MandateStatus) - shown == {"created", "active"}
-    for phase, given in INPUT_NAMES.items():
-        assert f"| `ooda_{phase}` | `{given}` |" in text("ooda-cycle")
+    for phase in PHASES.values():
+        assert phase.input_name is None or f"| `{phase.tool}` | `{phase.input_name}` |" in text("ooda-cycle")

@@ -1,0 +1,103 @@
+"""Plan the runs that work on a mandate: cycles, or one phase alone."""
+
+from __future__ import annotations
+
+from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.saved_mandates import SavedMandates, with_id
+from kairos_mcp.app.start import NewRunPlan, note_idle_rules
+from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import UNLIMITED
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
+from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest
+from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
+from kairos_mcp.specs import ooda
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSettings, PhaseInput
+from kairos_mcp.store import mandates
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import decode
+
+
+async def plan_cycles(context: AppContext, request: CyclesRequest, caller: Caller) -> NewRunPlan:
+    """Plan cycles of a mandate; one that the request brings is saved. Raises what `Runs.start` raises."""
+    saved = SavedMandates(context)
+    mandate, workspace = await saved.find_named(request.mandate, caller)
+    mandate = with_id(mandate)
+    sources = await _read_sources(context, mandate, workspace, caller)
+    built = ooda.build_cycles_spec(request, sources)
+    if request.mandate.mandate is not None:  # only now: nothing is saved where nothing can start
+        await saved.save_parsed(mandate, workspace, caller)
+    built = await note_idle_rules(context, built, await context.factory.registry(workspace))
+    about = {"mandate": mandate.as_json(), "cycles": request.cycles, "due": request.due}
+    start_digest = _digest_start(CYCLES.tool, request, about, caller)
+    return NewRunPlan(built, workspace, start_digest, mandate=mandate.id, due=request.due)
+
+
+async def plan_phase(context: AppContext, request: PhaseRequest, caller: Caller) -> NewRunPlan:
+    """Plan one phase alone. Raises what `Runs.start` raises."""
+    mandate, workspace = await SavedMandates(context).find_named(request.mandate, caller)
+    if request.mandate.mandate is not None and mandate.day != UNLIMITED:
+        raise BadArguments(
+            "mandate: day is counted for mandates that are saved.",
+            "mandate_save it and give mandate_id, or leave day out.",
+        )
+    given = await _find_phase_input(context, request, workspace, caller)
+    sources = await _read_sources(context, mandate, workspace, caller)
+    built = ooda.build_phase_spec(request, given, sources)
+    about = {"mandate": mandate.as_json(), "given": given.value}
+    return NewRunPlan(built, workspace, _digest_start(PHASES[request.phase].tool, request, about, caller))
+
+
+async def _find_phase_input(
+    context: AppContext, request: PhaseRequest, workspace: str | None, caller: Caller
+) -> PhaseInput:
+    kind, before = PHASES[request.phase], phase_before(request.phase)
+    match request.given:
+        case None:
+            return PhaseInput()
+        case _ if before is None:
+            raise BadArguments(f"{kind.tool} takes no output of another phase.", "Leave it out.")
+        case str() as run_id:
+            run = await context.find_run(run_id, caller)
+            return PhaseInput(_read_phase_output(run, kind, before, workspace), run.id)
+        case value:
+            flow = PHASE_KINDS[before.name].name
+            run_id_found = await context.store.read(
+                lambda session: mandates.find_run_with_output(session, caller.principal, flow, value)
+            )
+            return PhaseInput(value, run_id_found)
+
+
+def _read_phase_output(run: RunRow, kind: PhaseKind, before: PhaseKind, workspace: str | None) -> JsonObject:
+    """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
+    name = kind.input_name
+    if kind_of(run.flow).phase != before.name:
+        raise BadArguments(f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {before.tool}, or its output.")
+    if run.workspace != workspace:
+        raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
+    if run.outcome is None:
+        raise BadArguments(f"{name}: {run.id} has not ended yet.", "Go on with it first: run_status shows its next.")
+    outcome: Outcome = decode(Outcome, run.outcome)
+    if not isinstance(outcome.output, dict):
+        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {before.tool} again.")
+    return outcome.output
+
+
+async def _read_sources(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+    observed = tuple(look.tool for look in mandate.observe)
+    registry = await context.factory.ready_registry(workspace, mandate.tools, observed)
+    output = None
+    if mandate.id is not None:
+        saved_id = mandate.id
+        output = await context.store.read(
+            lambda session: mandates.newest_output(session, caller.principal, workspace or "", saved_id)
+        )
+    return CycleSettings(mandate, context.settings, registry, workspace, caller.samples, output)
+
+
+def _digest_start(tool: str, request: PhaseRequest | CyclesRequest, about: JsonObject, caller: Caller) -> bytes:
+    asked = {**about, "route": request.route, "limits": request.limits._asdict()}
+    return digest_of(tool.encode(), caller.principal.encode(), canonical_json(asked).encode())
