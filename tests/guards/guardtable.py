@@ -2251,7 +2251,7 @@ OUTSIDE = (
     ),
     Guard(
         "build_phase_spec",
-        never("shown is not None and request.given_by is None"),
+        never("shown is not None and given.run is None"),
         "ooda/test_phase_tools.py::test_a_ref_of_a_run_that_is_not_known_is_not_shown[2026-07-28]",
     ),
     Guard(
@@ -3977,7 +3977,7 @@ ON_THE_PAGE = (
         ON_PAGE + "nothing_is_started_where_nobody_would_answer",
     ),
     Guard(
-        "Mandates.save_parsed",
+        "SavedMandates.save_parsed",
         never("shown is not None and (known is None or known.digest != shown)"),
         ON_PAGE + "a_mandate_is_saved_edited_and_removed_as_it_was_shown",
     ),
@@ -4098,7 +4098,7 @@ AT_PLACES = (
         PLACES + "another_place_answers_nothing_and_a_command_there_does_not_drive",
     ),
     Guard(
-        "Mandates.find_saved",
+        "SavedMandates.find_saved",
         without("self._factory.is_at(row.place)"),
         PLACES + "a_mandate_belongs_to_its_place[file]",
     ),
