@@ -282,7 +282,7 @@ IN_THE_TERMINAL = (
     Guard(
         "MessageFold._begin_ahead",
         replaced("self._ahead[:end]", "self._ahead"),
-        CALLS + "what_comes_with_the_start_of_a_message_is_taken_once[a text that comes again-content3-more3-calls3]",
+        CALLS + "what_comes_with_the_start_of_a_message_is_taken_once[a text that comes again]",
     ),
     Guard(
         "MessageFold.reply",
