@@ -39,6 +39,8 @@ class BuiltinTool(NamedTuple):
     """OODA calls it by name, so the spec of each phase and cycle has it."""
     claude_name: str | None = None
     """The tool of Claude Code for which it stands in files of agents."""
+    search_words: str = ""
+    """What people and models call such a tool, apart from its own name: a search for tools finds it by these."""
     for_small: Literal["first", "usual", "never"] = "usual"
     """Its place among the tools that a model with a small context is offered where nobody named any."""
     in_demo: bool = False
@@ -53,22 +55,60 @@ class BuiltinTool(NamedTuple):
 
 
 _ROWS = (
-    BuiltinTool("list_files", lists_names=True, claude_name="Glob", in_demo=True),
-    BuiltinTool("file_tree", lists_names=True, claude_name="Glob", for_small="never", in_demo=True),
-    BuiltinTool("read_file", is_look=True, claude_name="Read", for_small="first", in_demo=True),
-    BuiltinTool("search_files", claude_name="Grep", for_small="first", in_demo=True),
-    BuiltinTool("edit_file", "checked", edits="one", is_tracked=True, is_ooda_step=True, claude_name="Edit"),
+    BuiltinTool("list_files", lists_names=True, claude_name="Glob", search_words="ls dir glob find", in_demo=True),
     BuiltinTool(
-        "write_file", "checked", edits="one", is_tracked=True, is_ooda_step=True, claude_name="Write", in_demo=True
+        "file_tree", lists_names=True, claude_name="Glob", search_words="ls dir", for_small="never", in_demo=True
+    ),
+    BuiltinTool(
+        "read_file",
+        is_look=True,
+        claude_name="Read",
+        search_words="cat open view show head tail",
+        for_small="first",
+        in_demo=True,
+    ),
+    BuiltinTool("search_files", claude_name="Grep", search_words="grep rg find", for_small="first", in_demo=True),
+    BuiltinTool(
+        "edit_file",
+        "checked",
+        edits="one",
+        is_tracked=True,
+        is_ooda_step=True,
+        claude_name="Edit",
+        search_words="change replace str_replace patch",
+    ),
+    BuiltinTool(
+        "write_file",
+        "checked",
+        edits="one",
+        is_tracked=True,
+        is_ooda_step=True,
+        claude_name="Write",
+        search_words="create save new",
+        in_demo=True,
     ),
     BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit"),
     BuiltinTool("apply_edit_plan", "checked", edits="many", is_tracked=True, claude_name="MultiEdit"),
     BuiltinTool("apply_edits", "checked", edits="many", is_ooda_step=True),
-    BuiltinTool("run_command", "irreversible", "commands", is_ooda_step=True, claude_name="Bash"),
+    BuiltinTool(
+        "run_command",
+        "irreversible",
+        "commands",
+        is_ooda_step=True,
+        claude_name="Bash",
+        search_words="shell terminal execute program script test",
+    ),
     BuiltinTool("read_result", needs="nothing"),
     BuiltinTool("read_skill", needs="skills", for_small="never"),
     BuiltinTool("request_more_rounds", "idempotent", "nothing", for_small="never"),
-    BuiltinTool("http_fetch", "irreversible", "web", is_denied=True, claude_name="WebFetch"),
+    BuiltinTool(
+        "http_fetch",
+        "irreversible",
+        "web",
+        is_denied=True,
+        claude_name="WebFetch",
+        search_words="curl wget url web download request",
+    ),
     BuiltinTool(SEARCH, needs="many_tools"),
     BuiltinTool("report_plan_problem", needs="team"),
     BuiltinTool("read_mandate", needs="mandate", is_ooda_step=True),

@@ -1,5 +1,7 @@
-"""What the steps of a run need of its tools: whether a call may be made, to have it made, and what the model is told of
-a call that a person decided about. `authorization.py` has the one who decides, `tool_caller.py` the one who calls."""
+"""What the steps of a run need of its tools: may a call be made, make it, what does the model learn of a decision.
+
+`authorization.py` has the one who decides, `tool_caller.py` the one who calls.
+"""
 
 from __future__ import annotations
 

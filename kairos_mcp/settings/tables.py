@@ -163,7 +163,7 @@ class ServerTable(StrictTable):
         description='What its tools do, by globs over its own names: "read", "idempotent" (may be repeated) or '
         '"irreversible". Without a word they are irreversible. Where the server itself says that a tool does more, '
         "only its full name here goes before.",
-        examples=[{"read_*": "read", "list_*": "read", "write_file": "idempotent"}],
+        examples=[{"read_*": "read", "list_*": "read", "save_*": "idempotent"}],
     )
     tools: list[Text] | None = Field(
         None, description="Which of its tools are taken, by globs over its own names.", examples=[["*"]]

@@ -9,6 +9,8 @@ and by what in budget/more_rounds.py.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +22,14 @@ from kairos_mcp.core.text import count_different_words, count_of, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 
 MAX_QUERY_WORDS = 20
+_STOP_WORDS = """
+    a an and any are at by can do does for from how i in into is it its me my need of on or please some that the this to
+    tool tools want what which with you your
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+MIN_STEM = 4  # characters of a word, to be the same as one with an ending
+MAX_ENDING = 3
+ENDING_WEIGHT = 0.7
 SUMMARY_CHARS = 300
 MAX_RELATED = 5
 
@@ -67,15 +77,52 @@ def search_page(
 
 
 def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
-    """Return the tools whose name or description has words of the query, best first; equal ones keep their order."""
-    words = query.casefold().replace("_", " ").split()[:MAX_QUERY_WORDS]
+    """Return the tools that words of the query name or describe, best first; equal ones keep their order.
 
-    def score(spec: ToolSpec) -> int:
-        name, text = spec.name.casefold(), f"{spec.category} {spec.description}".casefold()
-        return sum(4 * (word in name) + (word in text) for word in words)
+    A word counts for more the fewer tools have it, and in a name four times. A built-in tool is also found by what
+    people call it ("bash"), and first of all by what Claude Code does ("Grep"). Words that say nothing of a tool, as
+    "the", are left out.
+    """
+    words = [word for word in _split_words(query) if word not in STOP_WORDS][:MAX_QUERY_WORDS]
+    if not words:
+        return list(pool)
+    known = [_list_names(spec) for spec in pool]
+    points = [0.0] * len(pool)
+    for word in words:
+        found = [sum(weight * _find_word(word, among) for among, weight in names) for names in known]
+        rarity = math.log1p(len(pool) / (1 + len(pool) - found.count(0)))
+        points = [total + rarity * each for total, each in zip(points, found, strict=True)]
+    ranked = sorted(range(len(pool)), key=lambda n: -points[n])
+    return [pool[n] for n in ranked if points[n]]
 
-    scored = [(score(spec), spec) for spec in pool]
-    return [spec for points, spec in sorted(scored, key=lambda pair: -pair[0]) if points]
+
+def _list_names(spec: ToolSpec) -> list[tuple[Sequence[str], int]]:
+    """Return words by which a tool is found, with how much each counts."""
+    row = BUILTIN.get(spec.name) if spec.source == "builtin" else None
+    others = () if row is None else _split_words(row.search_words)
+    names: list[tuple[Sequence[str], int]] = [
+        ((*_split_words(f"{spec.name} {spec.category}"), *others), 4),
+        (_split_words(spec.description), 1),
+    ]
+    return names if row is None or row.claude_name is None else [*names, ((row.claude_name.casefold(),), 6)]
+
+
+def _split_words(text: str) -> tuple[str, ...]:
+    """Return the different words of a text, in order; of a name like `readFile` or `read_file` also its parts."""
+    words = [[word, *re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", word)] for word in re.findall(r"\w+", text)]
+    return tuple(dict.fromkeys(part.casefold() for parts in words for part in parts))
+
+
+def _find_word(word: str, among: Sequence[str]) -> float:
+    """Return 1 if the word is among these, less if one differs from it in an ending alone, as `searches`; else 0."""
+    if word in among:
+        return 1
+    return ENDING_WEIGHT * any(_differ_in_ending(word, each) for each in among)
+
+
+def _differ_in_ending(word: str, other: str) -> bool:
+    short, long = sorted((word, other), key=len)
+    return len(short) >= MIN_STEM and len(long) - len(short) <= MAX_ENDING and long.startswith(short)
 
 
 def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:

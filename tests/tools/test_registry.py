@@ -13,6 +13,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call_tool
 
@@ -69,10 +70,43 @@ def test_a_glob_that_matches_nothing_is_the_error_and_names_what_is_near(registr
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("grep", "search_files"),
+        ("Grep", "search_files"),
+        ("find text in files", "search_files"),
+        ("searching", "search_files"),
+        ("Read", "read_file"),
+        ("cat", "read_file"),
+        ("open a file and show it", "read_file"),
+        ("Glob", "list_files"),
+        ("ls", "list_files"),
+        ("which files are there", "list_files"),
+        ("Bash", "run_command"),
+        ("run the tests in a shell", "run_command"),
+        ("terminal", "run_command"),
+        ("Edit", "edit_file"),
+        ("str_replace", "edit_file"),
+        ("Write", "write_file"),
+        ("create a new file", "write_file"),
+        ("readFile", "read_file"),
+    ],
+)
+def test_a_built_in_tool_is_found_by_what_people_and_hosts_call_it(tmp_path, query, found):
+    with Workspace(tmp_path) as workspace:
+        tools = ToolRegistry(builtin_tools(workspace, read_bytes=1_000))
+        assert tools.search(query).tools[0]["name"] == found
+
+
+def test_words_that_say_nothing_of_a_tool_find_nothing_by_themselves(registry: ToolRegistry) -> None:
+    assert registry.search("the tool for a").tools == registry.search().tools
+
+
 def test_a_search_ranks_names_before_descriptions_and_pages(registry: ToolRegistry) -> None:
     page = registry.search("finds files", limit=2)
     assert [found["name"] for found in page.tools] == ["search_files", "list_files"]
-    assert page.total == 2
+    assert page.total == 3  # the third has "file" in its name
     assert set(page.tools[0]) == {"name", "description", "category", "effect"}
     first = registry.search(limit=3)
     rest = registry.search(limit=3, cursor=first.cursor)
