@@ -13,13 +13,12 @@ from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import approvals, client_questions, runs, settlements
-from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
+from kairos_mcp.store.approvals import ApprovalRow, Shown, WaitingItems
 from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import format_call
-from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
 
 TOO_SOON = "a dialog was answered before anybody can have read it; nothing was decided by that."
 
@@ -41,10 +40,11 @@ Question = ApprovalRow | UnsettledCall
 
 @dataclass(frozen=True, slots=True)
 class UserDecision:
-    """The decision of a client's user in a dialog about an approval."""
+    """The decision of a client's user in a dialog about an approval, and how much of it the dialog showed."""
 
     verdict: Verdict
     feedback: str | None = None
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class Dialogs(Operations):
     ) -> list[Question]:
         """Return what a client's user may decide about.
 
-        Left out are `skipped_keys`, what is too long for a dialog, what a client may not see before it is decided
-        about, and what only the command may decide by the configuration.
+        Left out are `skipped_keys`, what a client may not see before it is decided about, and what only the command may
+        decide by the configuration.
         """
         if not self._factory.has_folder(run):  # the client's user sees another folder
             return []
@@ -77,11 +77,7 @@ class Dialogs(Operations):
             found += self._unsettled_calls(run, waiting.lost_calls, await self._pool.state_of(run))
         ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
         return [
-            each
-            for each in found
-            if each.key not in skipped_keys
-            and (run.n, each.key, each.digest) not in ignored
-            and len(each.preview) <= MAX_DIALOG_CHARS
+            each for each in found if each.key not in skipped_keys and (run.n, each.key, each.digest) not in ignored
         ]
 
     def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow], state: RunState) -> Iterator[UnsettledCall]:
@@ -140,7 +136,8 @@ class Dialogs(Operations):
             match word:
                 case UserDecision() if self._decides_by_dialog("approval", caller):
                     if (row := shown[key]) is not None:
-                        decided.append(Decision(key, word.verdict, row.digest, who, await self._redact(word.feedback)))
+                        feedback = await self._redact(word.feedback)
+                        decided.append(Decision(key, word.verdict, row.digest, who, feedback, shown=word.shown))
                 case UserSettlement() if self._decides_by_dialog("settlement", caller):
                     path, note = key.removesuffix(settlements.KEY_SUFFIX), await self._redact(word.note)
                     settled.append(SettlementRequest(path, word.settlement, note, word.digest))

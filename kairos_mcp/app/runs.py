@@ -33,6 +33,7 @@ from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.team_view import TeamView
+from kairos_mcp.views.waiting import approve_command
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
@@ -42,14 +43,17 @@ HEARTBEAT_S = 1.0  # between two signs of life for a call that waits
 
 @dataclass(frozen=True, slots=True)
 class RunPurpose:
-    """What a run is for: its goal (none for a single call), its mandate's id, its folder as the caller may see it, and
-    its age in seconds."""
+    """What a run is for: its goal (none for a single call), its mandate's id, its folder as the caller may see it, its
+    age in seconds; the commands that show what waits there, the shortest last; and where the page does, if one is
+    served."""
 
     run_id: str
     goal: str | None = None
     mandate: str | None = None
     workspace: str | None = None
     age_s: float = 0.0
+    commands: tuple[str, ...] = ()
+    page_link: str | None = None
 
 
 class Runs(RunReports):
@@ -233,7 +237,10 @@ class Runs(RunReports):
             spec = (await self._factory.specs.load(run)).spec
         goal = None if kind_of(run.flow).is_call else spec.goal
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
-        return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)
+        age_s, link = (self._clock() - run.created_at) / 1000, self._context.page_link(run.id, caller)
+        command = approve_command(run)
+        commands = self._context.complete_commands(f"`{command}`", caller).strip("`"), command
+        return RunPurpose(run.id, goal, spec.mandate, folder, age_s, commands, link)
 
     async def heartbeat(self, run: RunRow) -> Heartbeat:
         """Return a sign of life of the run, for somebody who waits for it."""

@@ -104,11 +104,13 @@ class Tasks(Operations):
         at = self._clock()
         return await self._store.submit(lambda session: tasks.mark_cancelled(session, task.row, at), of_run=task.run.n)
 
-    async def skip(self, task: Task, keys: Collection[str]) -> None:
-        """Ask the task's client about these keys no more."""
+    async def skip(self, task: Task, keys: Collection[str], on_page: Collection[str] = ()) -> None:
+        """Ask the task's client about these keys no more; its user decides about those `on_page` there."""
         new = set(keys).difference(task.row.skipped)
         if new:
-            await self._store.submit(lambda session: tasks.skip_keys(session, task.row, new), of_run=task.run.n)
+            await self._store.submit(
+                lambda session: tasks.skip_keys(session, task.row, new, on_page), of_run=task.run.n
+            )
 
     async def end(self, task: Task, ending: TaskEnding, result: str | None = None) -> Task:
         """End a task, and return it as it is then: of two that end it, the first one's result stays."""

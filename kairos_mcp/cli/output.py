@@ -331,7 +331,9 @@ def _format_call(call: JsonObject) -> str:
 
 def _format_decision(decision: JsonObject) -> str:
     """A decision about a step: what was said, and by what; a remembered approval is named."""
-    return f"{decision['said']} ({decision['client'] if decision['through'] == 'rule' else decision['through']})"
+    through = decision["client"] if decision["through"] == "rule" else decision["through"]
+    seen = "" if decision["shown"] is None else f", which showed {decision['shown']}"
+    return f"{decision['said']} ({through}{seen})"
 
 
 def _format_field(value: object) -> str:

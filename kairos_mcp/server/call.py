@@ -31,6 +31,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.store.approvals import Shown
 from kairos_mcp.store.key_file import KEY_BYTES
 
 if TYPE_CHECKING:
@@ -150,10 +151,16 @@ class ClientSession:
         return self.tasks is not None or self.newest.get(run_id, call) is call
 
 
-class ClientSessions:
-    """The sessions of one lifespan: a connection, or everything over Streamable HTTP."""
+ServePage = Callable[..., Awaitable[None]]
+"""Serves the page of an app until it is cancelled (`page_server.serve_beside`)."""
 
-    def __init__(self, tasks: TaskGroup) -> None:
+
+class ClientSessions:
+    """The sessions of one lifespan: a connection, or everything over Streamable HTTP. `serve_page`: where a question
+    needs the page, serve it in `tasks`."""
+
+    def __init__(self, tasks: TaskGroup, serve_page: ServePage | None = None) -> None:
+        self.tasks, self.serve_page = tasks, serve_page
         self._connection = ClientSession(secrets.token_hex(ID_CHARS // 2), tasks)
         self._by_name: OrderedDict[str, ClientSession] = OrderedDict()
 
@@ -186,10 +193,10 @@ class ClientSessions:
 
 
 @asynccontextmanager
-async def serve_sessions(_server: object) -> AsyncIterator[ClientSessions]:
+async def serve_sessions(_server: object, serve_page: ServePage | None = None) -> AsyncIterator[ClientSessions]:
     """The sessions of a server while it runs: of one connection on stdio and SSE, of all on Streamable HTTP."""
     async with anyio.create_task_group() as tasks:
-        sessions = ClientSessions(tasks)
+        sessions = ClientSessions(tasks, serve_page)
         try:
             yield sessions
         finally:
@@ -257,7 +264,8 @@ class ClientCapabilities:
     """What the client declared for this call; capabilities may differ from call to call. `modern`: from 2026-07-28 on.
 
     `samples`: its model can be asked. `refused`: within this call it has refused that, so it is not asked again.
-    `elicits`: it can show its user a form. `takes_tasks`: a call may be answered with a task.
+    `elicits`: it can show its user a form; `opens_links`: also a link. `takes_tasks`: a call may be answered with a
+    task.
     """
 
     ctx: ServerRequestContext[Any]
@@ -266,6 +274,7 @@ class ClientCapabilities:
     dialect: DialectName
     refused: bool = False
     elicits: bool = False
+    opens_links: bool = False
     takes_tasks: bool = False
 
     @staticmethod
@@ -283,6 +292,7 @@ class ClientCapabilities:
             sampling is not None,
             "native" if native else "text",
             elicits=forms,
+            opens_links=elicitation is not None and elicitation.url is not None,
             takes_tasks=TASKS_EXTENSION in (extensions or {}),
         )
 
@@ -291,7 +301,7 @@ class ClientCapabilities:
 class ResumedRequest:
     """The content of a sealed requestState: the run, the nonces of the requests that are answered, how many rounds this
     call has had, the dialect and time (milliseconds since 1970) of asking, the keys of approvals that are not asked
-    about again, and the digest of what the user was shown under each key."""
+    about again, and under each key the digest of what it asks and how much of that the user was shown."""
 
     run_id: str
     nonces: tuple[str, ...]
@@ -299,28 +309,28 @@ class ResumedRequest:
     dialect: DialectName
     at: int
     skipped: tuple[str, ...] = ()
-    digests: tuple[tuple[str, str], ...] = ()
+    dialogs: tuple[tuple[str, str, Shown], ...] = ()
 
     def as_sealed(self) -> str:
         when = self.rounds, self.dialect, self.at
-        return json.dumps((self.run_id, self.nonces, *when, self.skipped, self.digests))
+        return json.dumps((self.run_id, self.nonces, *when, self.skipped, self.dialogs))
 
     @staticmethod
     def from_sealed(state: str | None) -> ResumedRequest | None:
         if state is None:
             return None
-        run_id, nonces, rounds, dialect, at, skipped, digests = json.loads(state)
-        return ResumedRequest(
-            run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), tuple((key, digest) for key, digest in digests)
-        )
+        run_id, nonces, rounds, dialect, at, skipped, dialogs = json.loads(state)
+        read = tuple((key, digest, Shown(*shown)) for key, digest, shown in dialogs)
+        return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), read)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:
     """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_heartbeat`: reports
     progress to a client that asked for it; `tasks`: run what is pushed to the client, up to 2025-11-25. `skipped`: keys
-    of approvals that this call does not ask about again, since the user left them undecided or is not there. `log`:
-    sends log messages to a client that asked for them.
+    of approvals that this call does not ask about again, since the user left them undecided or is not there;
+    `on_page`: those of them that the user went to decide on the page. `log`: sends log messages to a client that asked
+    for them.
     """
 
     app: App
@@ -333,6 +343,7 @@ class ServerCall:
     tasks: TaskGroup | None
     skipped: set[str] = field(default_factory=set)
     log: CallLog | None = None
+    on_page: set[str] = field(default_factory=set)
 
     @property
     def is_over_http(self) -> bool:

@@ -23,7 +23,7 @@ from kairos_mcp.server import elicitation, push
 from kairos_mcp.server.call import POLL_MS, ResumedRequest, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import WaitingItems, is_approval_key
+from kairos_mcp.store.approvals import Shown, WaitingItems, is_approval_key
 from kairos_mcp.store.client_completions import RequestOutcome
 from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.queries import RunRow
@@ -155,6 +155,11 @@ async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str
     return PushableRequests(run, completions, questions)
 
 
+async def waits_on_page(call: ServerCall, run: RunRow, keys: Collection[str]) -> bool:
+    """Whether one of the approvals under these keys, which the user went to decide on the page, still waits there."""
+    return any(approval.key in keys for approval in (await call.app.runs.what_waits(run)).approvals.values())
+
+
 def _waits_for_caller(run: RunRow, waiting: WaitingItems) -> bool:
     """Whether there is a completion or a call that the caller itself answers."""
     return any(row.kind != "pause" and CALLER.name in (run.route, row.sent.route) for row in waiting.steps.values())
@@ -207,21 +212,21 @@ async def _take_completions(
 async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]) -> None:
     took_s = (call.app.client_requests.now() - resumed.at) / 1000
     decisions: dict[str, UserDecision | UserSettlement] = {}
-    digests = dict(resumed.digests)
+    dialogs = {key: (digest, shown) for key, digest, shown in resumed.dialogs}
     for key, reply in answers.items():
-        match reply:
-            case wire.ElicitResult():
-                decision = elicitation.read_decision(key, digests.get(key, ""), reply, took_s, call.policy.instant_s)
-                if isinstance(decision, UserDecision | UserSettlement):
-                    decisions[key] = decision
-                    continue
-                call.skipped.update(answers if decision == "too_soon" else (key,))
-                if decision != "unclear":
-                    await call.app.dialogs.mark_ignored(
-                        resumed.run_id, key, digests.get(key, ""), call.caller, too_soon=decision == "too_soon"
-                    )
-            case _:
-                pass
+        if not isinstance(reply, wire.ElicitResult) or key not in dialogs:
+            continue
+        digest, shown = dialogs[key]
+        decision = elicitation.read_decision(key, digest, shown, reply, took_s, call.policy.instant_s)
+        if isinstance(decision, UserDecision | UserSettlement):
+            decisions[key] = decision
+            continue
+        call.skipped.update(answers if decision == "too_soon" else (key,))
+        if decision == "on_page":
+            call.on_page.add(key)
+        elif decision != "unclear":
+            too_soon = decision == "too_soon"
+            await call.app.dialogs.mark_ignored(resumed.run_id, key, digest, call.caller, too_soon=too_soon)
     await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
@@ -234,7 +239,7 @@ async def _input_required(
     asks, run = call.app.client_requests, found.run
     requests: wire.InputRequests = {}
     nonces = []
-    digests: tuple[tuple[str, str], ...] = ()
+    dialogs = list[tuple[str, str, Shown]]()
     if found.completions:
         row = await asks.create_ask(run, found.completions, call.caller, stale_after_s=stale_after_s)
         if row is None:
@@ -254,14 +259,14 @@ async def _input_required(
         if row is None:
             call.skipped.update(by_key)
         else:
-            purpose = await call.app.runs.purpose(run.id, call.caller)
-            requests |= {
-                request_key: elicitation.make_dialog(purpose, by_key[key]) for request_key, key in row.keys.items()
-            }
-            digests = tuple((key, question.digest) for key, question in by_key.items())
+            for request_key, key in row.keys.items():
+                requests[request_key], shown = await push.lay_out_dialog(call, run.id, by_key[key])
+                dialogs.append((key, by_key[key].digest, shown))
             nonces.append(row.nonce)
     if not requests:
         return False
     skipped = tuple(sorted(call.skipped))
-    state = ResumedRequest(run.id, tuple(nonces), rounds, call.client.dialect, asks.now(), skipped, digests).as_sealed()
+    state = ResumedRequest(
+        run.id, tuple(nonces), rounds, call.client.dialect, asks.now(), skipped, tuple(dialogs)
+    ).as_sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

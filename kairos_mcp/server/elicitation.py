@@ -1,4 +1,4 @@
-"""Dialogs in which the client's user decides: from a row to the protocol's form, and from the reply to a decision.
+"""Dialogs in which the client's user decides: from a row to the protocol's request, and from the reply to a decision.
 
 The same request is pushed (up to 2025-11-25) or part of an InputRequiredResult (2026-07-28).
 """
@@ -6,6 +6,7 @@ The same request is pushed (up to 2025-11-25) or part of an InputRequiredResult 
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any, Literal
 
 import mcp_types as wire
@@ -14,45 +15,59 @@ from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSe
 from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
+from kairos_mcp.server import dialog_layout
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.views.waiting import format_time
+from kairos_mcp.store.approvals import ApprovalRow, Shown
 
-
-def _form(name: str, choices: list[str], comment: str, about: str) -> dict[str, Any]:
-    """A form with a choice and an optional comment."""
-    text = {"type": "string", "title": comment.capitalize(), "description": about, "maxLength": MAX_FEEDBACK_CHARS}
-    choice = {"type": "string", "title": name.capitalize(), "enum": choices}
-    return {"type": "object", "properties": {name: choice, comment: text}, "required": [name]}
-
-
-FORM = _form("decision", ["deny", "approve"], "feedback", "What the model should know or do instead.")
-SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note", "What you saw; the model reads it.")
-"""Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing."""
-
+_COMMENTS = {
+    "decision": ("feedback", "What the model should know or do instead."),
+    "settlement": ("note", "What you saw; the model reads it."),
+}
 DIGEST_CHARS = 16  # as a terminal shows it; the decision is bound to all of it
 GOAL_CHARS = 300  # of the goal in a dialog, beside the preview
 
-Undecided = Literal["unclear", "left", "nobody", "too_soon"]
-"""No decision: the form came back without one, the user left the dialog, nobody saw it, or nobody can have read it."""
+Undecided = Literal["unclear", "left", "nobody", "too_soon", "on_page"]
+"""No decision: the form came back without one, the user left the dialog, nobody saw it, nobody can have read it, or the
+user went to decide on the page."""
 
 
-def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
-    """Make the dialog for a question: the whole change first, then what it is for; and the form."""
+def make_dialog(
+    purpose: RunPurpose, question: Question, client: str, *, opens_links: bool
+) -> tuple[wire.ElicitRequest, Shown]:
+    """Make the dialog for a question, and say how much of it this client (name and version) shows. `opens_links`: it
+    declared that its user can be sent to a link."""
     match question:
-        case UnsettledCall(tool=tool, path=path):
-            form = SETTLE_FORM
-            heading = f"Was this call of {tool} carried out? The server ended during it, so nobody knows. Look first."
-            origin = f"begun by {purpose.run_id}{_format_place(purpose)} at {path}"
-        case ApprovalRow(tool=tool, effect=effect, path=path):
-            form = FORM
-            heading = f"Permission for {tool} ({effect}):"
-            until = format_time(question.expires_at)
-            origin = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {until}"
-    about = f"{origin}{_format_goal(purpose)}\ndigest {question.digest[:DIGEST_CHARS]}"
-    shown = question.preview.removesuffix("\n")
-    message = f"{heading}\n\n{shown}\n\n{about}"
-    return wire.ElicitRequest(params=wire.ElicitRequestFormParams(message=message, requested_schema=form))
+        case UnsettledCall(tool=tool):
+            name, choices, unseen = "settlement", ["leave", "already_done", "reattempt"], ["leave"]
+            heading = f"Was {tool} carried out? The server ended during it. Look first."
+        case ApprovalRow(tool=tool, effect=effect):
+            name, choices, unseen = "decision", ["deny", "approve"], ["leave", "deny"]
+            heading = f"{tool} ({effect})"
+    # Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing.
+    about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_place(purpose)}{_format_goal(purpose)}"
+    link = purpose.page_link if opens_links else None
+    laid_out = dialog_layout.lay_out(
+        dialog_layout.Question(heading, question.preview, about, purpose.commands, name, choices, unseen, link),
+        dialog_layout.find_screen(client),
+    )
+    if laid_out.link is not None:
+        asks = wire.ElicitRequestURLParams(
+            message=laid_out.message, url=laid_out.link, elicitation_id=secrets.token_hex(8)
+        )
+        return wire.ElicitRequest(params=asks), laid_out.shown
+    comment, comment_about = _COMMENTS[name]
+    fields = dict(laid_out.fields)
+    *_, decision = fields
+    fields[comment if decision == name else f"z{comment}"] = {
+        "type": "string",
+        "title": comment.capitalize(),
+        "description": comment_about,
+        "maxLength": MAX_FEEDBACK_CHARS,
+    }
+    form: dict[str, Any] = {"type": "object", "properties": fields, "required": [decision]}
+    return wire.ElicitRequest(
+        params=wire.ElicitRequestFormParams(message=laid_out.message, requested_schema=form)
+    ), laid_out.shown
 
 
 def _format_place(purpose: RunPurpose) -> str:
@@ -61,41 +76,59 @@ def _format_place(purpose: RunPurpose) -> str:
     if purpose.workspace is None:
         return age
     folder, _ = make_visible(purpose.workspace)
-    return f"{age}, in {folder},"
+    return f"{age}, in {folder}"
 
 
 def _format_goal(purpose: RunPurpose) -> str:
-    """The goal in quotes on a line of its own: it was written by whoever started the run, perhaps a model."""
+    """The goal in quotes: it was written by whoever started the run, perhaps a model."""
     if purpose.goal is None:
         return ""
     line = " ".join(purpose.goal.split())
     quoted, _ = make_visible(json.dumps(truncate(line, GOAL_CHARS), ensure_ascii=False))
-    whose = "the run" if purpose.mandate is None else f"the mandate {purpose.mandate}"
-    return f"\nfor the goal of {whose}, {quoted}"
+    whose = "for" if purpose.mandate is None else f"for the mandate {purpose.mandate},"
+    return f", {whose} {quoted}"
 
 
 def read_decision(
-    key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
+    key: str, digest: str, shown: Shown, reply: wire.ElicitResult, took_s: float, instant_s: float
 ) -> UserDecision | UserSettlement | Undecided:
-    """What the user decided about the question under `key`, as shown to them (`digest`). A reply that came before
-    anybody can have seen the dialog is nobody's decision, and a decline settles nothing."""
-    match reply.action, reply.content:
+    """What the user decided about the question under `key`, as `shown` to them (`digest`). A reply that came before
+    anybody can have seen the dialog is nobody's decision, a decline settles nothing, and nobody approves or settles
+    what was not shown whole."""
+    content = _drop_marks(reply.content or {})
+    match reply.action, content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "too_soon"
-        case "accept", {"settlement": "already_done" | "reattempt" as choice, **rest} if settlements.is_settlement_key(
-            key
+        case "accept", _ if shown.way == "page":
+            return "on_page"
+        case _ if shown.way == "page":
+            return "left"
+        case "accept", {"settlement": "already_done" | "reattempt" as choice, **rest} if (
+            settlements.is_settlement_key(key) and shown.decides
         ):
             return UserSettlement(choice, digest, _read_comment(rest.get("note")))
         case "accept" | "decline", _ if settlements.is_settlement_key(key):
             return "left"
-        case "accept", {"decision": "approve" | "deny" as choice, **rest}:
-            return UserDecision(choice, _read_comment(rest.get("feedback")))
+        case "accept", {"decision": "approve" | "deny" as choice, **rest} if choice == "deny" or shown.decides:
+            return UserDecision(choice, _read_comment(rest.get("feedback")), _note_time(shown, took_s))
+        case "accept", {"decision": "leave"}:
+            return "left"
         case "decline", _:
-            return UserDecision("deny")
+            return UserDecision("deny", None, _note_time(shown, took_s))
         case "cancel", _:
             return "left"
         case _:
             return "unclear"
+
+
+def _drop_marks(content: dict[str, Any]) -> dict[str, Any]:
+    """Name the fields as they are named, also where a z put them last."""
+    names = {f"z{name}": name for name in ("decision", "feedback", "settlement", "note")}
+    return {names.get(field, field): value for field, value in content.items()}
+
+
+def _note_time(shown: Shown, took_s: float) -> Shown:
+    return shown._replace(open_ms=int(took_s * 1000))
 
 
 def _read_comment(comment: object) -> str | None:

@@ -46,6 +46,11 @@ async def report_when_at_rest(
             run = await _wait_for_rest(call, run_id, until_s, again=True)
     if asked is False:
         run = await _wait_for_rest(call, run_id, until_s, again=True)
+    if call.on_page and await client_requests.waits_on_page(call, run, call.on_page):
+        (run,) = await call.app.runs.wait(
+            [run_id], until="news", wait_s=until_s - time.monotonic(), caller=call.caller, since={run_id: run.seq}
+        )
+        run = await _wait_for_rest(call, run_id, until_s, again=True)
     return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, answered=answered))
 
 

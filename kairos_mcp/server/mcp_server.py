@@ -9,7 +9,7 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from kairos_mcp.server.call import (
     TASKS_EXTENSION,
     ClientSessions,
     RequestStateSealer,
+    ServePage,
     WaitPolicy,
     serve_sessions,
 )
@@ -71,10 +72,13 @@ _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
 
 def build_server(
-    get_app: Callable[[], Awaitable[App]], settings: Settings, policy: WaitPolicy = DEFAULT_WAIT_POLICY
+    get_app: Callable[[], Awaitable[App]],
+    settings: Settings,
+    policy: WaitPolicy = DEFAULT_WAIT_POLICY,
+    serve_page: ServePage | None = None,
 ) -> Server[ClientSessions]:
     """Build a server on an app that is opened at the first call: a client that only lists the tools does not wait for
-    it. One server may serve many connections, in every protocol era."""
+    it. One server may serve many connections, in every protocol era. `serve_page`: for a question that needs it."""
     chosen = list_tools(settings.tools)
     listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
@@ -102,7 +106,7 @@ def build_server(
         instructions=instructions(settings, listing),
         cache_hints={method: CacheHint(ttl_ms=LISTING_TTL_MS, scope="public") for method in FIXED},
         get_tool_input_schema=schemas.get,
-        lifespan=serve_sessions,
+        lifespan=partial(serve_sessions, serve_page=serve_page),
         on_list_tools=on_list_tools,
         on_list_resources=features.list_resources,
         on_read_resource=features.read_resource,

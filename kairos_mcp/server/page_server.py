@@ -1,4 +1,4 @@
-"""Serve the page for people by itself, on this machine, until a signal ends it."""
+"""Serve the page for people on this machine: by itself, until a signal ends it, or beside MCP on stdio."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskStatus
 
 from kairos_mcp.app.app import App
 from kairos_mcp.page.app import Page
@@ -26,6 +27,24 @@ def serve_page(settings: Settings, port: int, announce: Callable[[str], None]) -
     with bind_socket(ListenOptions(port=port)) as bound:
         bound.listen(128)
         anyio.run(_serve, settings, bound, announce)
+
+
+async def serve_beside(app: App, *, task_status: TaskStatus[None]) -> None:
+    """Serve the page from this process, on a free port of this machine, until it is cancelled; report once it can be
+    reached."""
+
+    async def get_app() -> App:
+        return app
+
+    home = app.settings.home
+    with bind_socket(ListenOptions(port=0)) as bound:
+        bound.listen(128)
+        port = bound.getsockname()[1]
+        page = Page(get_app, home, port, "ui")
+        server = UvicornServer(OrderlyClose(page.asgi), RequestBounds.from_settings(app.settings))
+        with published_page(home, f"http://127.0.0.1:{port}/"):
+            task_status.started()
+            await server.serve([bound])
 
 
 async def _serve(settings: Settings, bound: socket.socket, announce: Callable[[str], None]) -> None:

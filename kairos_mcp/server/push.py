@@ -30,6 +30,8 @@ from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
 from kairos_mcp.server.call import PushedRequest, ServerCall
+from kairos_mcp.server.dialog_layout import find_screen
+from kairos_mcp.store.approvals import Shown
 from kairos_mcp.store.queries import RunRow
 
 log = logging.getLogger(__name__)
@@ -274,7 +276,7 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
         return
     began = time.monotonic()
     try:
-        dialog = elicitation.make_dialog(await call.app.runs.purpose(push.run_id, call.caller), row)
+        dialog, shown = await lay_out_dialog(call, push.run_id, row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
@@ -283,11 +285,14 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
         )
     else:
         took_s = time.monotonic() - began
-        decision = elicitation.read_decision(row.key, row.digest, reply, took_s, call.policy.instant_s)
+        decision = elicitation.read_decision(row.key, row.digest, shown, reply, took_s, call.policy.instant_s)
     match decision:
         case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):
                 await call.app.dialogs.decide(push.run_id, {row.key: decision}, call.caller)
+        case "on_page":
+            push.undecided = True
+            call.on_page.add(push.key)
         case "unclear":
             push.undecided = True
         case _ if not push.client_gone:
@@ -296,6 +301,21 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
             await call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller, too_soon=too_soon)
         case _:
             pass
+
+
+async def lay_out_dialog(call: ServerCall, run_id: str, question: Question) -> tuple[wire.ElicitRequest, Shown]:
+    """Make the dialog for a question. Where a link to the page would show more of it, and none is served, this process
+    serves one from then on, if it may."""
+    client, opens_links = call.caller.client, call.client.opens_links and call.caller.is_local
+    purpose = await call.app.runs.purpose(run_id, call.caller)
+    laid_out = elicitation.make_dialog(purpose, question, client, opens_links=opens_links)
+    sessions = call.client.ctx.lifespan_context
+    is_cut = laid_out[1].way == "look" and purpose.page_link is None
+    if sessions.serve_page is None or not (is_cut and opens_links and find_screen(client).opens_links):
+        return laid_out
+    await sessions.tasks.start(sessions.serve_page, call.app)
+    purpose = await call.app.runs.purpose(run_id, call.caller)
+    return elicitation.make_dialog(purpose, question, client, opens_links=opens_links)
 
 
 async def _send_request(call: ServerCall, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:

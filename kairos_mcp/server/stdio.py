@@ -17,6 +17,7 @@ from threading import Thread, Timer
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskStatus
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, id_of_answer, parse_line
@@ -24,6 +25,7 @@ from kairos_mcp.server.mcp_server import build_server, open_when_needed
 from kairos_mcp.server.thread_streams import UNWRITTEN_POLL_S, MessageReads, MessageWrites
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
 
 SHUTDOWN_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
@@ -47,12 +49,18 @@ def serve(settings: Settings) -> None:
 
 async def _serve(settings: Settings, source: int, target: int, parent: int) -> None:
     async with open_when_needed(settings) as get_app:
-        server = build_server(get_app, settings)
+        server = build_server(get_app, settings, serve_page=_serve_page)
         async with _until_signal(parent), connect_streams(source, target, _exit_soon) as streams:
             try:
                 await server.run(*streams, server.create_initialization_options())
             finally:
                 _exit_soon()  # not only at the end of stdin
+
+
+async def _serve_page(app: App, *, task_status: TaskStatus[None]) -> None:
+    from kairos_mcp.server.page_server import serve_beside
+
+    await serve_beside(app, task_status=task_status)
 
 
 def _take_descriptors() -> tuple[int, int]:

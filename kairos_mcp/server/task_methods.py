@@ -73,7 +73,7 @@ class TaskMethods:
             asks = () if task.has_ended else await call.app.tasks.open_asks(task, responses)
             expected = {ask.key: _read_response(ask.key, responses[ask.key]) for ask in asks}
             await client_requests.take_task_responses(call, [ask.state for ask in asks], expected)
-            await call.app.tasks.skip(task, call.skipped)
+            await call.app.tasks.skip(task, call.skipped, call.on_page)
         return {}
 
     async def cancel(self, ctx: ServerRequestContext[Any], task_id: str) -> dict[str, Any]:

@@ -99,6 +99,8 @@ async def find_state(call: ServerCall, task: Task) -> TaskState:
             return TaskState(task, "input_required", waits, asked)
         if asked or not rests or app.runs.waits_for_worker(run):
             return TaskState(task, "working", await _describe_progress(call, task))
+        if row.on_page and await client_requests.waits_on_page(call, run, row.on_page):
+            return TaskState(task, "working", "A person decides on the page.")
     ended = await _end(call, await app.tasks.find(task.id, call.caller))
     return TaskState(ended, ended.row.ending or "working", _describe_end(ended))  # it may have gone on meanwhile
 

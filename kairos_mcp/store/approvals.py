@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -60,6 +60,25 @@ class ReusedApproval:
     approved_by: str
     origin: str
     through: Literal["before", "rule"] = "before"
+
+
+class Shown(NamedTuple):
+    """How much of a question its dialog showed before the choice. `screen`: the client that it was laid out for."""
+
+    way: Literal["whole", "walk", "page", "look"]
+    screen: str
+    lines: int  # of the changed lines, or of a call's; in a terminal of 80 columns and 24 lines
+    of: int
+    open_ms: int = 0  # how long the dialog was open
+
+    def describe(self) -> str:
+        """Describe it to a person, after "a dialog which showed"."""
+        return f"{self.lines} of {self.of} lines ({self.screen}, 80x24) for {self.open_ms / 1000:.1f} s"
+
+    @property
+    def decides(self) -> bool:
+        """Whether all of it was shown, so that it may be approved there."""
+        return self.way in ("whole", "walk")
 
 
 @dataclass(frozen=True, slots=True)

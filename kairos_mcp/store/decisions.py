@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kairos_mcp.core.decision_rights import Actor, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
 from kairos_mcp.store import approvals, rules, settlements
-from kairos_mcp.store.approvals import LAPSED, ApprovalRow, find_by_key
+from kairos_mcp.store.approvals import LAPSED, ApprovalRow, Shown, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_request, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.rows import Session, encode
@@ -26,7 +26,7 @@ NO_ACTOR = Actor("", "", "")
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What somebody decided about the approval with this key. `digest`: of what they were shown. `rule`: what they want
-    to be remembered of an approval."""
+    to be remembered of an approval. `shown`: how much of it a dialog showed; None where all of it can be seen."""
 
     key: str
     verdict: Verdict
@@ -34,6 +34,7 @@ class Decision:
     actor: Actor
     feedback: str | None = None
     rule: RuleRequest | None = None
+    shown: Shown | None = None
 
 
 def record_responses(
@@ -78,7 +79,9 @@ def check_decisions(session: Session, run: RunRow, decisions: Sequence[Decision]
 def write_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> None:
     """Write decisions that were checked in this transaction."""
     for decision in decisions:
-        _set_verdict(session, run.n, decision.key, decision.verdict, decision.actor, decision.feedback, at)
+        _set_verdict(
+            session, run.n, decision.key, decision.verdict, decision.actor, at, decision.feedback, decision.shown
+        )
         found = find_by_key(session, run.n, decision.key) if decision.rule is not None else None
         if decision.rule is not None and found is not None and found.shape is not None:
             rules.add_rule(session, run, decision.key, found.shape, decision.rule, decision.actor, at)
@@ -160,7 +163,7 @@ def expire_overdue(session: Session, at: int) -> int:
     """
     overdue = list(_list_overdue(session, at))
     for n, key in overdue:
-        _set_verdict(session, n, key, "expired", Actor("", "clock", ""), None, at)
+        _set_verdict(session, n, key, "expired", Actor("", "clock", ""), at)
         session.rows(_PAUSE_IF_ALL_LAPSED, (LAPSED, n))
     return len(overdue)
 
@@ -187,13 +190,15 @@ def _set_verdict(
     key: str,
     verdict: str,
     actor: Actor,
-    feedback: str | None,
     at: int,
+    feedback: str | None = None,
+    shown: Shown | None = None,
 ) -> None:
+    dialog = None if shown is None else encode(shown._asdict())
     first = session.rows(
-        "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, decided_at = ?"
+        "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, shown = ?, decided_at = ?"
         " where run = ? and key = ? and verdict is null returning step",
-        (verdict, *actor, feedback, at, n, key),
+        (verdict, *actor, feedback, dialog, at, n, key),
     )
     if first:
         insert_request(session, n, "verdict", key, actor, at)

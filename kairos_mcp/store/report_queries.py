@@ -16,8 +16,9 @@ from kairos_mcp.core.limits import UNITS, Units
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
+from kairos_mcp.store.approvals import Shown
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import LISTED_ID, Session, decode_asked, decode_units, json_or_null, placeholders
+from kairos_mcp.store.rows import LISTED_ID, Session, decode, decode_asked, decode_units, json_or_null, placeholders
 
 UNPRICED = """instr(sent, '"unpriced":true')"""
 """SQL for whether a model without a known price was asked: the words of the index of such rows."""
@@ -190,7 +191,8 @@ class DecisionRow(NamedTuple):
     """A decision about a step, in the words in which a trace shows it: its fields are the trace's keys.
 
     `kind`: approval or settlement. `said`: the decision. `by`: the principal, empty where nobody decided in time.
-    `through`: what it came through. `at`: milliseconds since 1970. `note`: the reviewer's comment.
+    `through`: what it came through. `at`: milliseconds since 1970. `note`: the reviewer's comment. `shown`: of one made
+    in a client's dialog, how much was shown there.
     """
 
     kind: str
@@ -200,15 +202,16 @@ class DecisionRow(NamedTuple):
     client: str
     at: int
     note: str | None
+    shown: str | None
 
 
 _LIST_DECISIONS = f"""
-    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
+    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback, shown
     from approval join step on step.id = approval.step where approval.run = ?1 and verdict is not null
     union all
     select json_extract({json_or_null("body")}, '$.path'), 'settlement',
         json_extract({json_or_null("body")}, '$.settlement'), principal, via, client, at,
-        json_extract({json_or_null("body")}, '$.note')
+        json_extract({json_or_null("body")}, '$.note'), null
     from inbox where run = ?1 and kind = 'settle' order by 7
 """
 
@@ -217,7 +220,10 @@ def list_decisions(session: Session, n: int) -> dict[str, list[DecisionRow]]:
     """Return the decisions about a run's steps by path, oldest first."""
     found: dict[str, list[DecisionRow]] = {}
     for path, *rest in session.rows(_LIST_DECISIONS, (n,)):
-        found.setdefault(path, []).append(DecisionRow(*rest))
+        decision = DecisionRow(*rest)
+        if decision.shown is not None:
+            decision = decision._replace(shown=decode(Shown, decision.shown).describe())
+        found.setdefault(path, []).append(decision)
     return found
 
 

@@ -20,9 +20,10 @@ class TaskRow(NamedTuple):
     """A task. Times in milliseconds since 1970.
 
     `n`: which task of its run. `client`: whose call it is. `answered`: the keys that the call answered. `attached`: it
-    found the run of an identical start. `skipped`: the keys about which its client is asked no more. `fetched_at`: when
-    its status was first asked for. `cancelled_at`: when its client asked for its end. `ending`: None while it is open.
-    `result`: what it ended with, as JSON: the call's result, or a JSON-RPC error where it `failed`.
+    found the run of an identical start. `skipped`: the keys about which its client is asked no more; `on_page`: of
+    these, what its user went to decide on the page. `fetched_at`: when its status was first asked for. `cancelled_at`:
+    when its client asked for its end. `ending`: None while it is open. `result`: what it ended with, as JSON: the
+    call's result, or a JSON-RPC error where it `failed`.
     """
 
     id: int
@@ -32,6 +33,7 @@ class TaskRow(NamedTuple):
     answered: tuple[str, ...]
     attached: bool
     skipped: tuple[str, ...]
+    on_page: tuple[str, ...]
     created_at: int
     fetched_at: int | None
     cancelled_at: int | None
@@ -48,8 +50,8 @@ class OpenAsk(NamedTuple):
 
 
 _SELECT = (
-    "select id, run, n, client, answered, attached, skipped, created_at, fetched_at, cancelled_at, ended_at, ending,"
-    " result from task where run = ?"
+    "select id, run, n, client, answered, attached, skipped, on_page, created_at, fetched_at, cancelled_at, ended_at,"
+    " ending, result from task where run = ?"
 )
 
 
@@ -76,10 +78,9 @@ def find_task(session: Session, run: RunRow, number: int) -> TaskRow | None:
 
 
 def _task_row(found: Row) -> TaskRow:
-    number, run, n, client, answered, attached, skipped, *rest = found
-    return TaskRow(
-        number, run, n, client, tuple(json.loads(answered)), bool(attached), tuple(json.loads(skipped)), *rest
-    )
+    number, run, n, client, answered, attached, skipped, on_page, *rest = found
+    keys = tuple(json.loads(skipped)), tuple(json.loads(on_page))
+    return TaskRow(number, run, n, client, tuple(json.loads(answered)), bool(attached), *keys, *rest)
 
 
 def mark_fetched(session: Session, task: TaskRow, at: int) -> None:
@@ -93,12 +94,13 @@ def mark_cancelled(session: Session, task: TaskRow, at: int) -> bool:
     return bool(session.rows(wanted, (at, task.id)))
 
 
-def skip_keys(session: Session, task: TaskRow, keys: Collection[str]) -> None:
-    """Ask the task's client about these keys no more."""
-    found = session.row("select skipped from task where id = ?", (task.id,))
+def skip_keys(session: Session, task: TaskRow, keys: Collection[str], on_page: Collection[str] = ()) -> None:
+    """Ask the task's client about these keys no more; its user decides about those `on_page` there."""
+    found = session.row("select skipped, on_page from task where id = ?", (task.id,))
     assert found is not None, "a task stays as long as its run"
-    skipped = json.dumps(sorted({*json.loads(found[0]), *keys}))
-    session.rows("update task set skipped = ? where id = ?", (skipped, task.id))
+    skipped, there = (sorted({*json.loads(old), *new}) for old, new in zip(found, (keys, on_page), strict=True))
+    both = json.dumps(skipped), json.dumps(there)
+    session.rows("update task set skipped = ?, on_page = ? where id = ?", (*both, task.id))
 
 
 def end_task(session: Session, run: RunRow, task: TaskRow, ending: TaskEnding, result: str | None, at: int) -> TaskRow:

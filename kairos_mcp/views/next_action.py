@@ -15,7 +15,6 @@ from kairos_mcp.views import mandate_view
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TaskView, TeamView
 from kairos_mcp.views.waiting import (
-    MAX_DIALOG_CHARS,
     answer_template,
     decision_command,
     is_named_only,
@@ -102,8 +101,7 @@ def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> Jso
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
     run, lost, key = facts.run, item["kind"] == "settle", item["key"]
     approval = facts.waits.approvals.get(key)
-    fits_dialog = approval is None or (approval.private_preview is None and len(approval.preview) <= MAX_DIALOG_CHARS)
-    if viewer.decides == "client" and fits_dialog:
+    if viewer.decides == "client" and (approval is None or approval.private_preview is None):
         asks = (
             "Your client asks its user what became of this call." if lost else "Your client asks its user for approval."
         )

@@ -18,9 +18,6 @@ from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, WaitingRow
 
-MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
-
-
 ABOUT_CHARS = 200
 _LABELS = ("key", "kind", "agent", "about")
 
@@ -230,6 +227,12 @@ def decision_command(run: RunRow, key: str) -> str:
     if settlements.is_settlement_key(key):
         return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
     return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
+
+
+def approve_command(run: RunRow) -> str:
+    """Return the command that shows what waits in a run, and asks about it; in canonical form."""
+    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
+    return shlex.join(["kairos-mcp", "approve", *whose, run.id])
 
 
 def resume_command(run: RunRow) -> str:

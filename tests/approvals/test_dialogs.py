@@ -7,14 +7,14 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import mcp_types as wire
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.app import ASK, ME, rests, says
+from support.app import ASK, ME, PERSON, rests, says
 from support.reviewers import (
     CANCELS,
     DECLINES,
-    DIFF,
     KEY,
     LEGACY,
     MODERN,
@@ -26,7 +26,9 @@ from support.reviewers import (
     accepts,
     asks_for,
     connect_person,
+    digest,
     open_asking_app,
+    shown_of,
     verdicts,
     waiting,
 )
@@ -36,7 +38,7 @@ from kairos_mcp.app.dialogs import TOO_SOON
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.store import approvals
-from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
+from kairos_mcp.store.page_files import find_pages, published_page
 
 UNDECIDED = [(None, None, None, None)]
 
@@ -50,9 +52,8 @@ async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era)
         assert verdicts(place) == [("approve", "local", "elicitation", "once")]
         assert place.rows("select client from approval") == [("a client 1",)]
     (shown,) = person.seen
-    assert f"\n\n{DIFF}\n\n" in shown.message
-    assert shown.message.index(DIFF) < shown.message.index(run_id)
-    assert run_id in shown.message
+    assert shown.message.splitlines() == ["edit a.txt  -1 +1", "- alpha", "+ omega"]
+    assert run_id in shown.requested_schema["properties"]["decision"]["description"]
     assert shown.requested_schema["properties"]["decision"]["enum"] == ["deny", "approve"]
     assert shown.requested_schema["required"] == ["decision"]
 
@@ -200,14 +201,101 @@ async def test_run_status_asks_nobody(place, era):
     assert (person.seen, asks_of(place)) == ([], [])
 
 
-@pytest.mark.parametrize("more", [0, 1])
-async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_cut(place, era, more):
-    preview = "x" * (MAX_DIALOG_CHARS + more)
+@pytest.mark.parametrize("reply", [accepts(decision="approve"), accepts(decision="leave"), accepts(settlement="x")])
+async def test_what_a_dialog_does_not_show_whole_is_not_approved_there(place, era, reply):
+    person = Person([reply])
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
+        run_id = await waiting(app, place, preview="x\n" * 3)
+        run = await client.ask("run_continue", {"run_id": run_id})
+        assert run["status"] == "input_required"
+    (shown,) = person.seen
+    assert verdicts(place) == UNDECIDED
+    assert shown.message.splitlines()[-1].endswith(f"kairos-mcp approve {run_id}")
+    assert shown.requested_schema["properties"]["decision"]["enum"] == ["leave", "deny"]
+
+
+async def test_what_a_dialog_does_not_show_whole_can_be_denied_there(place, era):
+    person = Person([accepts(decision="deny", feedback="too much")])
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
+        await client.ask("run_continue", {"run_id": await waiting(app, place, preview="x\n" * 3)})
+    assert verdicts(place) == [("deny", "local", "elicitation", "too much")]
+    assert shown_of(place) == [{"way": "look", "screen": "unknown", "lines": 1, "of": 3}]
+
+
+async def test_what_was_shown_is_stored_with_the_decision(place, era):
     person = Person([accepts(decision="approve")])
     async with open_asking_app(place) as app, connect_person(app, era, person) as client:
-        run = await client.ask("run_continue", {"run_id": await waiting(app, place, preview=preview)})
-        assert not more or run["next"]["tool"] == "run_status"
-    assert [f"\n\n{preview}\n\n" in shown.message for shown in person.seen] == [True] * (1 - more)
+        run_id = await waiting(app, place)
+        await client.ask("run_continue", {"run_id": run_id})
+        items = (await client.ask("run_trace", {"run_id": run_id}))["items"]
+        (step,) = [step for step in items if "decided" in step]
+        assert re.match(r"2 of 2 lines \(unknown, 80x24\) for \d", step["decided"][0]["shown"])
+    assert shown_of(place) == [{"way": "whole", "screen": "unknown", "lines": 2, "of": 2}]
+
+
+async def test_changes_are_walked_through_where_the_client_shows_fields(place, era):
+    person = Person([accepts(c01=True, zdecision="approve", zfeedback="good")])
+    edit = "edit a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-a\n-b\n+c\n+d"
+    async with (
+        open_asking_app(place) as app,
+        connect_person(app, era, person, name="claude-code", version="2.1.400") as client,
+    ):
+        await client.ask("run_continue", {"run_id": await waiting(app, place, preview=edit)})
+    (shown,) = person.seen
+    fields = shown.requested_schema["properties"]
+    assert list(fields) == ["c01", "c02", "c03", "zdecision", "zfeedback"]
+    assert [(field["title"], field["description"]) for field in list(fields.values())[:3]] == [
+        ("change 1", "- a"),
+        ("- b", "+ c"),
+        ("change 3", "+ d"),
+    ]
+    assert verdicts(place) == [("approve", "local", "elicitation", "good")]
+    assert shown_of(place) == [{"way": "walk", "screen": "claude-code 2.1.332", "lines": 4, "of": 4}]
+
+
+async def test_a_client_that_opens_links_is_sent_to_the_page_and_its_call_waits_for_the_decision_there(place, era):
+    asked = asyncio.Event()
+
+    async def open_link(_ctx: object, params: wire.ElicitRequestURLParams) -> wire.ElicitResult:
+        links.append(params.url)
+        asked.set()
+        return wire.ElicitResult(action="accept")
+
+    links: list[str] = []
+    async with (
+        open_asking_app(place) as app,
+        connect_person(app, era, open_link, name="claude-code", version="2.1.400") as client,
+    ):
+        run_id = await waiting(app, place, preview="x\n" * 20)
+        with published_page(app.settings.home, "http://127.0.0.1:1/"):
+            call = asyncio.create_task(client.ask("run_continue", {"run_id": run_id, "wait_s": 30}))
+            await asyncio.wait_for(asked.wait(), 20)
+            for _ in range(5):  # time enough for a call that would not wait
+                await client.ask("run_status", {"run_ids": [run_id]})
+            assert not call.done()
+        await app.answers.decide(run_id, KEY, "approve", None, PERSON, digest=digest(place, run_id))
+        run = await asyncio.wait_for(call, 20)
+        assert [item["kind"] for item in run["waiting"]] == ["tool_call"]
+    assert links == [f"http://127.0.0.1:1/#/runs/{run_id}"]
+    assert (verdicts(place)[0][:2], shown_of(place)) == (("approve", "local"), [])
+
+
+async def test_where_no_page_is_served_the_server_that_asks_serves_one(place, era):
+    seen: list[tuple[str, int]] = []
+
+    async def open_link(_ctx: object, params: wire.ElicitRequestURLParams) -> wire.ElicitResult:
+        async with httpx2.AsyncClient(trust_env=False) as browser:
+            seen.append((params.url, (await browser.get(params.url)).status_code))
+        return wire.ElicitResult(action="cancel")
+
+    async with (
+        open_asking_app(place) as app,
+        connect_person(app, era, open_link, name="claude-code", version="2.1.400") as client,
+    ):
+        run_id = await waiting(app, place, preview="x\n" * 20)
+        await client.ask("run_continue", {"run_id": run_id})
+        assert find_pages(app.settings.home) == [seen[0][0].partition("#")[0]]
+    assert (len(seen), seen[0][1], find_pages(app.settings.home)) == (1, 200, [])
 
 
 async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(place):
@@ -392,15 +480,12 @@ def test_a_key_tells_whether_it_is_an_approvals() -> None:
     assert [approvals.is_approval_key(key) for key in keys] == [True, True, False, False, False]
 
 
-async def test_the_change_comes_first_and_short_hashes_last(place, era):
+async def test_a_dialog_shows_what_changes_and_the_digest_beside_the_choice(place, era):
     person = Person([CANCELS])
     edit = {"tool_calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "omega\n"}}]}
     async with open_asking_app(place, edit, says("done")) as app, connect_person(app, era, person) as client:
         run = await client.ask("planner_run", {"goal": "change it", "tools": ["write_file"], "wait_s": 5})
     (shown,) = person.seen
-    lines = shown.message.splitlines()
-    assert lines[:2] == ["Permission for write_file (checked):", ""]
-    assert lines[2:8] == ["edit a.txt", "--- a/a.txt", "+++ b/a.txt", "@@ -1,1 +1,1 @@", "-alpha", "+omega"]
-    assert re.fullmatch("before [0-9a-f]{12}, after [0-9a-f]{12}", lines[8])
-    assert run["run_id"] in lines[10]
-    assert not re.search("[0-9a-f]{17}", shown.message)
+    assert shown.message.splitlines() == ["edit a.txt  -1 +1", "- alpha", "+ omega"]
+    about = shown.requested_schema["properties"]["decision"]["description"]
+    assert re.match(f"digest [0-9a-f]{{16}} · {run['run_id']}", about)

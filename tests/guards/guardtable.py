@@ -3253,6 +3253,7 @@ OWN_MACHINE = (
 
 GIVEN_UP = "sampling/test_given_up.py::test_"
 DIALOGS = "approvals/test_dialogs.py::test_"
+LAYOUT = "approvals/test_dialog_layout.py::test_"
 
 ASKED_OF_CLIENTS = (
     Guard(
@@ -3292,6 +3293,38 @@ ASKED_OF_CLIENTS = (
             "case ['decline', _] if took_s < instant_s: ...",
         ),
         DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
+    ),
+    Guard(
+        "read_decision",
+        always("choice == 'deny' or shown.decides"),
+        DIALOGS + "what_a_dialog_does_not_show_whole_is_not_approved_there",
+        quick=True,
+    ),
+    Guard(
+        "read_decision",
+        without("case ['accept', _] if shown.way == 'page': ..."),
+        DIALOGS + "a_client_that_opens_links_is_sent_to_the_page_and_its_call_waits_for_the_decision_there",
+    ),
+    Guard(
+        "report_when_at_rest",
+        without("if call.on_page and await client_requests.waits_on_page(call, run, call.on_page): ..."),
+        DIALOGS + "a_client_that_opens_links_is_sent_to_the_page_and_its_call_waits_for_the_decision_there",
+    ),
+    Guard(
+        "lay_out",
+        without("1 + len(body) <= screen.lines"),
+        LAYOUT + "every_changed_line_is_seen_where_it_can_be_approved",
+        quick=True,
+    ),
+    Guard(
+        "lay_out",
+        without("not notes"),
+        LAYOUT + "a_remark_is_shown_or_nothing_is_approved",
+    ),
+    Guard(
+        "_read_hunk",
+        always("old == new == 0"),
+        LAYOUT + "a_text_that_is_no_whole_diff_is_shown_line_by_line",
     ),
     Guard(
         "drop_impossible_usage",

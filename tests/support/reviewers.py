@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import approval_digest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.page_server import serve_beside
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
 from support.app import ASK, ME, Place, asks, rests, says
@@ -26,7 +28,7 @@ __all__ = ["ERAS", "LEGACY", "MODERN"]
 
 STEP = "round-1/call-1"
 KEY = f"{STEP}/approval"
-DIFF = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-alpha\n+omega"
+DIFF = "edit a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-alpha\n+omega"
 APPROVE, DENY = {"decision": "approve"}, {"decision": "deny"}
 UNHURRIED = replace(DEFAULT_WAIT_POLICY, instant_s=0.0)  # of a client in this process, which declines within no time
 LASTS_MS = 72 * 3_600_000
@@ -94,12 +96,13 @@ async def connect_person(
     patience: WaitPolicy = UNHURRIED,
     model: ClientModel | None = None,
     name: str = "a client",
+    version: str = "1",
 ) -> AsyncIterator[ConnectedClient]:
     """A client of this era with this person as its user; without one it declares no dialogs."""
     client = Client(
-        build_server(provide_app(app), app.settings, patience),
+        build_server(provide_app(app), app.settings, patience, serve_beside),
         mode=ERAS[era],
-        client_info=wire.Implementation(name=name, version="1"),
+        client_info=wire.Implementation(name=name, version=version),
         elicitation_callback=person,  # type: ignore[arg-type]  # it is shown forms alone
         sampling_callback=model,
         sampling_capabilities=capability(model),
@@ -157,6 +160,12 @@ def digest(place: Place, run_id: str, key: str = KEY) -> str:
     )
     ((found,),) = place.rows(statement, run_id, key)
     return str(found)
+
+
+def shown_of(place: Place) -> list[dict[str, Any]]:
+    """How much of each approval that was decided in a dialog was shown there, without the time that it was open."""
+    found = [json.loads(shown) for (shown,) in place.rows("select shown from approval where shown is not null")]
+    return [{name: value for name, value in shown.items() if name != "open_ms"} for shown in found]
 
 
 def verdicts(place: Place) -> list[tuple[Any, ...]]:

@@ -123,25 +123,26 @@ async def _nobody(*_: object) -> Any:
 
 @asynccontextmanager
 async def task_client(
-    transport: Any, *, samples: bool = False, elicits: bool = False, tasks: bool = True, name: str = "a client"
+    transport: Any, *, samples: bool = False, elicits: bool = False, tasks: bool = True, client: str = "a client 1"
 ) -> AsyncIterator[TaskClient]:
-    """A client of 2026-07-28 over this transport, or of this server."""
+    """A client of 2026-07-28 over this transport, or of this server. `client`: its name and version."""
     extension, others = TasksExtension(), asyncio.Queue[Any]()
 
     async def keep(message: object) -> None:
         others.put_nowait(message)
 
-    client = Client(
+    name, _, version = client.rpartition(" ")
+    connection = Client(
         transport,
         mode="auto",
-        client_info=wire.Implementation(name=name, version="1"),
+        client_info=wire.Implementation(name=name, version=version),
         sampling_callback=_nobody if samples else None,
         elicitation_callback=_nobody if elicits else None,
         extensions=[extension] if tasks else None,
         message_handler=keep,
     )
-    async with client:
-        yield TaskClient(client, extension, others)
+    async with connection:
+        yield TaskClient(connection, extension, others)
 
 
 @asynccontextmanager

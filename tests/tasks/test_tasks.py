@@ -20,6 +20,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
+from kairos_mcp.store.page_files import published_page
 
 GO = {"goal": "go"}
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
@@ -310,6 +311,23 @@ async def test_a_dialog_that_the_user_leaves_ends_the_task_and_run_continue_asks
         assert await client.wait_for_result(task) == report
 
 
+async def test_a_task_whose_user_went_to_the_page_waits_for_the_decision_there(place):
+    long = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n" * 50}}]}
+    claude = "claude-code 2.1.332"
+    async with open_task_client(place, long, says("written"), elicits=True, client=claude) as (app, client):
+        with published_page(app.settings.home, "http://127.0.0.1:1/"):
+            task = await client.begin_task("planner_run", **GO, tools=["write_file"])
+            ((key, request),) = (await client.until(task, "input_required"))["inputRequests"].items()
+            run_id = task.partition("/")[0]
+            assert request["params"]["url"] == f"http://127.0.0.1:1/#/runs/{run_id}"
+            await client.update(task, {key: {"action": "accept"}})
+            assert [(await client.get(task))["status"] for _ in range(3)] == ["working"] * 3
+        waiting = (await app.runs.report(run_id, PERSON)).waiting[0]
+        await app.answers.submit(run_id, {key: {"decision": "approve", "digest": waiting["digest"]}}, PERSON)
+        assert (await client.wait_for_result(task))["summary"] == "written"
+    assert place.rows("select verdict, through from approval") == [("approve", "command")]
+
+
 async def test_what_is_decided_elsewhere_is_asked_no_more(place):
     async with open_task_client(place, WRITES, says("written"), elicits=True) as (app, client):
         task = await client.begin_task("planner_run", **GO, tools=["write_file"])
@@ -364,8 +382,8 @@ async def test_two_clients_of_one_run_do_not_take_turns_at_asking(place):
     """The one that came last is asked; the other's polls ask for nothing, since each turn would be charged."""
     async with (
         App.open(place.settings(), via="mcp") as app,
-        task_client_of(app, AT_ONCE, samples=True, name="one") as one,
-        task_client_of(app, AT_ONCE, samples=True, name="two") as two,
+        task_client_of(app, AT_ONCE, samples=True, client="one 1") as one,
+        task_client_of(app, AT_ONCE, samples=True, client="two 1") as two,
     ):
         first, second = await one.begin_task("planner_run", **GO), await two.begin_task("planner_run", **GO)
         await one.until(first, "input_required")

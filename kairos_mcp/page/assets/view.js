@@ -112,8 +112,8 @@ function Details({ step, readAll }) {
     ["code", step.code],
     ["limit", step.limit && `${step.limit.name}: ${step.limit.used} of ${step.limit.allowed}`],
     ["began", formatMoment(step.at)],
-    ...(step.decided || []).map(({ verdict, by, through, feedback }) =>
-      ["decided", joinFacts(verdict, by, through && `through ${through}`, feedback && `“${feedback}”`)]),
+    ...(step.decided || []).map(({ said, by, through, note, shown }) =>
+      ["decided", joinFacts(said, by, through && `through ${through}`, shown && `which showed ${shown}`, note && `“${note}”`)]),
   ];
   return html`<div class="details">
     <dl>${facts.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${name}</dt><dd>

@@ -216,6 +216,7 @@ create table task(
     answered text not null,                       -- the keys that the call answered
     attached integer not null,                    -- 1: the call found the run, and did not start it
     skipped text not null,                        -- the keys that its client is asked about no more
+    on_page text not null default '[]',           -- of these, the ones that its user went to decide on the page
     created_at integer not null,
     fetched_at integer,
     cancelled_at integer,
@@ -268,6 +269,7 @@ create table approval(
     through text,
     client text,
     feedback text,
+    shown text,                                   -- how much of it the dialog showed in which it was decided
     decided_at integer,
     primary key(step, n),
     unique(run, key)

@@ -41,12 +41,16 @@ class ResolvedProgram:
     base_hashes: Mapping[str, str | None]
 
     def describe(self) -> str:
-        """Describe the call to a person: program, folder and command; one argument a line if any could be misread."""
+        """Describe the call to a person: the command, with one argument a line if any could be misread; then where it
+        runs. It is short, since a client's dialog shows few lines."""
         program, *rest = self.argv
-        lines = [f"program: {_quote(program)}", f"folder:  {_quote(self.cwd)}"]
-        if all(_is_plain(argument) for argument in self.argv):
-            return "\n".join([*lines, f"command: {shlex.join(self.argv)}"])
-        return "\n".join([*lines, *(f"argument {n}: {_quote(argument)}" for n, argument in enumerate(rest, 1))])
+        lines = [f"$ {shlex.join(self.argv)}"]
+        if not all(_is_plain(argument) for argument in self.argv):
+            lines = [
+                f"$ {_quote(program)}",
+                *(f"argument {n}: {_quote(argument)}" for n, argument in enumerate(rest, 1)),
+            ]
+        return "\n".join([*lines, "in the workspace" if self.cwd == "." else f"in {_quote(self.cwd)}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class _CommandRunner:
         protection = (
             "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         )
-        return Preview(f"{program.describe()}\nruns {protection}{self._describe_reads(sandbox)}", program.base_hashes)
+        return Preview(f"{program.describe()}, {protection}{self._describe_reads(sandbox)}", program.base_hashes)
 
     def _describe_reads(self, sandbox: Sandbox) -> str:
         if self._bare:

@@ -1,0 +1,291 @@
+"""How a question is laid out in a client's dialog, so that nobody approves what their screen does not show.
+
+Clients cut a dialog's message: some after three lines, some in the middle, some without a sign. So what a client is
+known to show decides the way, the first of these that fits:
+
+  whole  the message holds every changed line, or the whole call
+  walk   each change is a field of the form, and the decision is the last one
+  page   a link to the page, where all of it is seen and decided; to accept the link decides nothing
+  look   the beginning, and the command that shows all of it; it can be denied here, and not approved
+
+What was measured is in docs/clients.md; a client of another name or version is taken for the one that shows least.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kairos_mcp.store.approvals import Shown
+from kairos_mcp.tools.files.diff import NO_NEWLINE
+
+TITLE_CHARS = 48  # of a field's title that a client shows
+ABOUT_CHARS = 66  # of a field's description
+NAMES_NO_CHANGE = "reads also "  # begins a line of a command's preview that is the same for each command
+
+
+class Screen(NamedTuple):
+    """What a client shows of a dialog at least, in a terminal of 80 columns and 24 lines."""
+
+    name: str = "unknown"
+    lines: int = 3  # of the message
+    width: int = 70  # columns of a line: what is longer is cut there, not wrapped
+    fields: int = 0  # changed lines that it shows as fields; 0: it may show the decision before them
+    opens_links: bool = False  # its user can open a link and come back
+
+
+UNKNOWN = Screen()
+MEASURED = (  # the name, from this version on, before that one
+    ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
+    ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8, 76)),  # a link fails the whole call
+    ("codex-mcp-client", (0, 171), (0, 172), Screen("codex-mcp-client 0.171.0", 8, 74)),  # it declines links by itself
+)
+
+
+def find_screen(client: str) -> Screen:
+    """Return what the client of this name and version shows."""
+    name, _, version = client.rpartition(" ")
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return next((screen for each, low, high, screen in MEASURED if each == name and low <= numbers < high), UNKNOWN)
+
+
+class Question(NamedTuple):
+    """What a person is asked, before it is laid out."""
+
+    heading: str  # one line, of a call that is no edit of one file
+    text: str  # what they decide about
+    about: str  # what it is for, in one line
+    commands: Sequence[str]  # that show all of it and ask, the shortest last
+    name: str  # of the form's field
+    choices: Sequence[str]
+    unseen_choices: Sequence[str]  # of somebody who has not seen all of it
+    page: str | None = None  # a link that shows all of it
+
+
+class Layout(NamedTuple):
+    """A dialog: its message with the fields of a form, or with a link."""
+
+    message: str
+    fields: Mapping[str, Any]
+    link: str | None
+    shown: Shown
+
+
+class FileDiff(NamedTuple):
+    """What changes in one file: its heading (`edit PATH`), and the changed lines with their signs."""
+
+    heading: str
+    lines: list[str]
+
+    def totals(self) -> str:
+        removed = sum(line.startswith("-") for line in self.lines)
+        return f"-{removed} +{len(self.lines) - removed}"
+
+
+def lay_out(question: Question, screen: Screen) -> Layout:
+    """Lay a question out for a screen, so that what can be approved there was seen there."""
+    diffs, remarks = read_diffs(question.text) or ([], [])
+    heading, notes = question.heading, _wrap_lines(remarks, screen.width)
+    if diffs:
+        heading = _head_diffs(question.heading, diffs)
+        body = [*notes, *_show_changes(diffs, screen.width)]
+        beginning = [*notes, *_list_files(diffs), *(spaced(line) for diff in diffs for line in diff.lines)]
+    else:
+        lines = [line for line in question.text.rstrip("\n").split("\n") if not line.startswith(NAMES_NO_CHANGE)]
+        beginning = body = _wrap_lines(lines, screen.width)
+    has_room = columns(heading) <= screen.width
+    if has_room and 1 + len(body) <= screen.lines:
+        shown = Shown("whole", screen.name, len(body), len(body))
+        return Layout("\n".join([heading, *body]), _form(question, question.choices), None, shown)
+    fields = _make_fields(diffs[0], screen) if has_room and len(diffs) == 1 and not notes else None
+    if fields is not None:
+        hint = f"{len(fields)} changes below: go down (↓) through all; the decision is last."
+        shown = Shown("walk", screen.name, len(diffs[0].lines), len(diffs[0].lines))
+        return Layout(f"{heading}\n{hint}", fields | _form(question, question.choices, last=True), None, shown)
+    return _lay_out_beginning(question, screen, heading, beginning)
+
+
+def _lay_out_beginning(question: Question, screen: Screen, heading: str, lines: Sequence[str]) -> Layout:
+    """Show what has room, and say where all of it is seen and decided."""
+    first, rest = lines[: screen.lines - 2], lines[screen.lines - 2 :]
+    seen = sum(columns(line) <= screen.width for line in first)
+    more = f"… {len(rest)} more lines. " if rest else ""
+    if screen.opens_links and question.page is not None:
+        shown, link = Shown("page", screen.name, seen, len(lines)), question.page
+        fields, last = dict[str, Any](), f"{more}See it all and decide on the page:"
+    else:
+        shown, link = Shown("look", screen.name, seen, len(lines)), None
+        fields, says = _form(question, question.unseen_choices), "All of it, to approve it: "
+        fitting = (text for text in question.commands if columns(says + text) <= screen.width)
+        last = says + next(fitting, question.commands[-1])
+    message = "\n".join(cut(line, screen.width) for line in (heading, *first, last))
+    return Layout(message, fields, link, shown)
+
+
+def _form(question: Question, choices: Sequence[str], *, last: bool = False) -> dict[str, Any]:
+    """Return the field of the decision. `last`: behind all others, also where a client sorts them by name."""
+    choice = {
+        "type": "string",
+        "title": question.name.capitalize(),
+        "description": cut(question.about, ABOUT_CHARS),
+        "enum": list(choices),
+    }
+    return {f"z{question.name}" if last else question.name: choice}
+
+
+def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
+    """Return a field for each change, which a person walks through; None where one has no room. What is ticked there
+    does not count."""
+    if not 0 < len(diff.lines) <= screen.fields:
+        return None
+    fields: dict[str, Any] = {}
+    for n, change in enumerate(_pair_lines(diff.lines), 1):
+        title, about = map(spaced, change if len(change) == 2 else (f"change {n}", *change))
+        if columns(title) > TITLE_CHARS or columns(about) > ABOUT_CHARS:
+            return None
+        fields[f"c{n:02}"] = {"type": "boolean", "title": title, "description": about}
+    return fields
+
+
+def read_diffs(text: str) -> tuple[list[FileDiff], list[str]] | None:
+    """Read what changes from the diffs that an edit's preview consists of, and the remarks between them.
+
+    Each hunk has as many lines as its head says, so that no text of a file is taken for anything else. None for a text
+    that is not made of diffs alone.
+    """
+    diffs, remarks = list[FileDiff](), list[str]()
+    lines = iter(text.rstrip("\n").replace(f"\n{NO_NEWLINE}", " (no line end)").split("\n"))
+    for line in lines:
+        if re.match(r"(edit|create) ", line):
+            if not (next(lines, "").startswith("--- ") and next(lines, "").startswith("+++ ")):
+                return None
+            diffs.append(FileDiff(line, []))
+        elif (hunk := re.fullmatch(r"@@ -\d+,(\d+) \+\d+,(\d+) @@", line)) and diffs:
+            changed = _read_hunk(lines, int(hunk[1]), int(hunk[2]))
+            if changed is None:
+                return None
+            diffs[-1].lines.extend(changed)
+        elif line.startswith(("! ", "[", "touches ")):
+            remarks.append(line)
+        elif line and not re.fullmatch(r"before (no file|[0-9a-f]+), after [0-9a-f]*", line):
+            return None
+    return (diffs, remarks) if diffs else None
+
+
+def _read_hunk(lines: Iterator[str], old: int, new: int) -> list[str] | None:
+    """Read so many lines of the old text and of the new one; return those that change, None where lines are missing."""
+    changed = list[str]()
+    while old > 0 or new > 0:
+        line = next(lines, None)
+        match line[:1] if line else None:
+            case " ":
+                old, new = old - 1, new - 1
+            case "-" | "+" as sign:
+                old, new = (old - 1, new) if sign == "-" else (old, new - 1)
+                changed.append(line or "")
+            case _:
+                return None
+    return changed if old == new == 0 else None
+
+
+def _head_diffs(heading: str, diffs: Sequence[FileDiff]) -> str:
+    if len(diffs) == 1:
+        return f"{diffs[0].heading}  {diffs[0].totals()}"
+    every = FileDiff("", [line for diff in diffs for line in diff.lines])
+    return f"{heading}: {len(diffs)} files  {every.totals()}"
+
+
+def _list_files(diffs: Sequence[FileDiff]) -> list[str]:
+    return [", ".join(f"{diff.heading} {diff.totals()}" for diff in diffs)] if len(diffs) > 1 else []
+
+
+def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
+    """Return every changed line as a message of this width shows it."""
+    shown = list[str]()
+    for diff in diffs:
+        if len(diffs) > 1:
+            shown.append(f"{diff.heading}:")
+        for change in _pair_lines(diff.lines):
+            shown += _shorten_pair(*change, width) if len(change) == 2 else map(spaced, change)
+    return _wrap_lines(shown, width)
+
+
+def _pair_lines(lines: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each changed line; a removed one together with the added one that follows it."""
+    waiting: str | None = None
+    for line in lines:
+        if waiting is not None and line[0] == "+":
+            yield waiting, line
+            waiting = None
+            continue
+        if waiting is not None:
+            yield (waiting,)
+        waiting = line if line[0] == "-" else None
+        if waiting is None:
+            yield (line,)
+    if waiting is not None:
+        yield (waiting,)
+
+
+def _shorten_pair(removed: str, added: str, width: int) -> tuple[str, str]:
+    """Return a removed line and the one in its place, without so much of what both share that both fit this width.
+
+    They stay whole where their difference has no room.
+    """
+    old, new = removed[1:], added[1:]
+    room = width - len("- ……")
+    begin = _shared_length(old, new)
+    end = _shared_length(old[begin:][::-1], new[begin:][::-1])
+    span = max(columns(old[begin : len(old) - end]), columns(new[begin : len(new) - end]))
+    if max(columns(spaced(removed)), columns(spaced(added))) <= width or span > room:
+        return spaced(removed), spaced(added)
+    around = (room - span) // 4  # each character may take two columns
+    first, last = max(0, begin - around), max(0, end - around)
+
+    def shorten(sign: str, line: str) -> str:
+        return f"{sign} {'…' * (first > 0)}{line[first : len(line) - last]}{'…' * (last > 0)}"
+
+    return shorten("-", old), shorten("+", new)
+
+
+def _shared_length(one: str, other: str) -> int:
+    """Count the characters that both begin with."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _wrap_lines(lines: Sequence[str], width: int) -> list[str]:
+    """Break lines into pieces of this width, each but the first behind an arrow; nothing is left out."""
+    pieces = list[str]()
+    for line in lines:
+        rest, mark = line, ""
+        while columns(mark + rest) > width:
+            piece = cut(mark + rest, width, end="")
+            pieces.append(piece)
+            rest, mark = rest[len(piece) - len(mark) :], "↪ "
+        pieces.append(mark + rest)
+    return pieces
+
+
+def spaced(line: str) -> str:
+    """Set the sign of a changed line apart; a tab is shown as a space."""
+    return f"{line[:1]} {line[1:]}".replace("\t", " ") if line[:1] in "-+" else line
+
+
+def columns(text: str) -> int:
+    """Count the columns that a text takes in a terminal, with no character taken for less than one."""
+    return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def cut(text: str, width: int, end: str = "…") -> str:
+    """Cut a text to so many columns; `end` marks that something was cut."""
+    if columns(text) <= width:
+        return text
+    kept, room = "", width - len(end)
+    for character in text:
+        room -= columns(character)
+        if room < 0:
+            break
+        kept += character
+    return kept + end

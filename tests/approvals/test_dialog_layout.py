@@ -1,0 +1,169 @@
+"""How questions are laid out for the screens of clients: what can be approved in a dialog was on its screen before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kairos_mcp.core.masked_file import MaskedFile
+from kairos_mcp.server.dialog_layout import (
+    MEASURED,
+    UNKNOWN,
+    Layout,
+    Question,
+    Screen,
+    columns,
+    cut,
+    find_screen,
+    lay_out,
+    read_diffs,
+)
+from kairos_mcp.tools.files.diff import unified_diff
+
+PAGE = "http://127.0.0.1:8766/#/runs/run-0123456789ab"
+SCREENS = [UNKNOWN, *(screen for *_, screen in MEASURED)]
+HASHES = ("0" * 64, "1" * 64)
+
+
+def ask(text: str, *, page: str | None = PAGE) -> Question:
+    commands = (
+        "/a/path/to/the/program/kairos-mcp approve --home /a run-0123456789ab",
+        "kairos-mcp approve run-0123456789ab",
+    )
+    choices = ["deny", "approve"], ["leave", "deny"]
+    return Question("a_tool (write)", text, "digest 0123", commands, "decision", *choices, page)
+
+
+def diff(before: str, after: str, path: str = "src/app/settings.py") -> str:
+    return unified_diff(path, MaskedFile(before.encode()), MaskedFile(after.encode()), HASHES, hashes_last=True)
+
+
+def see(laid_out: Layout, screen: Screen) -> list[str]:
+    """What a client with this screen shows before its user can choose: so many lines, each cut at the width; then, if
+    it shows fields, their titles and descriptions."""
+    lines = laid_out.message.split("\n")
+    seen = [cut(line, screen.width) for line in (lines if len(lines) <= screen.lines else lines[: screen.lines - 1])]
+    if screen.fields:
+        seen += [
+            text for field in laid_out.fields.values() for text in (field["title"][:48], field["description"][:66])
+        ]
+    return seen
+
+
+def can_approve(laid_out: Layout) -> bool:
+    return any("approve" in field.get("enum", ()) for field in laid_out.fields.values())
+
+
+def make_edits() -> Iterator[Any]:
+    """Edits of one to 200 lines, with long lines, wide characters, and the end of a line that comes or goes."""
+    chance = random.Random(7)
+    for size in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 20, 40, 60, 100, 200):
+        old = "".join(f"value_{n} = old_{n:03}\n" for n in range(size))
+        yield pytest.param(old, old.replace("old", "new"), id=f"{size} lines")
+    words = " ".join(f"word{n}" for n in range(40))
+    yield pytest.param(f"{words}\n", f"{words.replace('word20', 'other')}\n", id="one word of a long line")
+    yield pytest.param(f"{words}\n", f"{words[::-1]}\n", id="all of a long line")
+    yield pytest.param("a\n" * 30, "a\n" * 15 + "漢字" * 30 + "\n" + "a\n" * 15, id="a wide line")
+    yield pytest.param("a", "a\n", id="the end of the last line")
+    yield pytest.param("a\nb\nc\n", "", id="all of it")
+    yield pytest.param("", "a\n", id="a first line")
+    yield pytest.param("--- a\n+++ b\n", "@@ -1,1 +1,1 @@\n-x\n", id="lines that look like a diff")
+    yield pytest.param("edit x\n", "edit y\nbefore 0, after 1\n", id="lines that look like a heading")
+    for n in range(20):
+        before = [f"{chance.choice('abc')}{chance.randrange(9)}" for _ in range(chance.randrange(1, 12))]
+        after = [line if chance.random() < 0.6 else f"{line}x" for line in before if chance.random() < 0.9]
+        yield pytest.param("\n".join(before), "\n".join(after), id=f"random {n}")
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+@pytest.mark.parametrize(("before", "after"), list(make_edits()))
+def test_every_changed_line_is_seen_where_it_can_be_approved(before, after, screen):
+    if before == after:
+        return
+    text = diff(before, after)
+    laid_out = lay_out(ask(text), screen)
+    ((read,), remarks) = read_diffs(text)  # type: ignore[misc]
+    assert remarks == []
+    assert can_approve(laid_out) == laid_out.shown.decides
+    assert can_approve(laid_out) or laid_out.shown.lines < laid_out.shown.of or screen.lines < 4
+    assert all(columns(line) <= screen.width for line in laid_out.message.split("\n"))
+    assert len(laid_out.message.split("\n")) <= screen.lines
+    if laid_out.shown.decides:
+        seen = see(laid_out, screen)
+        assert sum(line[:2] in ("- ", "+ ") for line in seen) == len(read.lines)
+        assert not any(line.endswith("…") and line not in laid_out.message for line in seen)
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+def test_a_line_in_place_of_another_shows_what_differs(screen):
+    words = " ".join(f"word{n}" for n in range(40))
+    laid_out = lay_out(ask(diff(f"{words}\n", f"{words.replace('word20', 'other')}\n")), screen)
+    removed, added = laid_out.message.split("\n")[1:3]
+    assert laid_out.shown.decides
+    assert "word20" in removed
+    assert "other" in added
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+@pytest.mark.parametrize("length", [1, 60, 130, 200, 400, 900])
+def test_a_call_is_shown_whole_or_can_not_be_approved(screen, length):
+    word = "".join(chr(97 + n % 26) for n in range(length))
+    laid_out = lay_out(ask(f"program: {word}"), screen)
+    body = "".join(line.removeprefix("↪ ") for line in laid_out.message.split("\n")[1:])
+    assert laid_out.shown.decides == (body == f"program: {word}") == can_approve(laid_out)
+
+
+def test_a_remark_is_shown_or_nothing_is_approved():
+    text = "! 1 secret is not shown\n" + diff("a\n", "b\n")
+    assert not lay_out(ask(text), UNKNOWN).shown.decides
+    longer = "! 1 secret is not shown\n" + diff("a\nb\n", "c\nd\n")
+    assert lay_out(ask(longer), find_screen("claude-code 2.1.332")).shown.way == "page"
+    assert "! 1 secret is not shown" in lay_out(ask(text), find_screen("copilot-cli 1.0.102")).message
+
+
+@pytest.mark.parametrize("lines", ["-a\n-b", "-a\n-b\n+c", "-a\n+b\n+c", "-a", " a\n b\n c"])
+def test_a_text_that_is_no_whole_diff_is_shown_line_by_line(lines):
+    """A hunk that has other lines than its head says: what is no line of a file could hide among them."""
+    text = f"edit a\n--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n{lines}"
+    assert read_diffs(text) is None
+    assert lay_out(ask(text), find_screen("copilot-cli 1.0.102")).message.split("\n")[1:] == text.split("\n")
+
+
+def test_an_edit_of_several_files_names_them():
+    text = "\n".join([diff("a\n", "b\n", "one.py"), diff("c\n", "d\n", "two.py")])
+    laid_out = lay_out(ask(text), find_screen("copilot-cli 1.0.102"))
+    assert laid_out.message.split("\n") == [
+        "a_tool (write): 2 files  -2 +2",
+        *("edit one.py:", "- a", "+ b"),
+        *("edit two.py:", "- c", "+ d"),
+    ]
+    beginning = lay_out(ask(text), UNKNOWN)
+    assert beginning.message.split("\n")[1] == "edit one.py -1 +1, edit two.py -1 +1"
+    assert (beginning.shown.way, beginning.shown.decides) == ("look", False)
+
+
+def test_a_link_is_for_clients_known_to_open_it_and_decides_nothing():
+    text = diff("a\n" * 50, "b\n" * 50)
+    known, other = find_screen("claude-code 2.1.332"), find_screen("claude-code 3.0")
+    assert (lay_out(ask(text), known).link, lay_out(ask(text), other).link) == (PAGE, None)
+    assert (lay_out(ask(text), known).fields, lay_out(ask(text, page=None), known).shown.way) == ({}, "look")
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        ("claude-code 2.1.332", "claude-code 2.1.332"),
+        ("claude-code 2.1.400", "claude-code 2.1.332"),
+        ("claude-code 2.1.331", "unknown"),
+        ("claude-code 2.2.0", "unknown"),
+        ("copilot-cli 1.0.102", "copilot-cli 1.0.102"),
+        ("codex-mcp-client 0.172.0", "unknown"),
+        ("claude-code", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_a_client_of_another_version_shows_what_every_client_shows(client, name):
+    assert find_screen(client).name == name
