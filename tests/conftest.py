@@ -2,12 +2,14 @@
 
 And every run that a test makes is built again from its rows when the test is over, whoever drove it: an app here, a
 server or a command in a process of its own. What a test damages on purpose, and runs of a flow of its own, are left out
-by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sandbox` are skipped with its reason.
+by the marker `unreplayed`. Each call that a result names as the next is held against its tool. Where the kernel allows
+no sandbox, tests marked `sandbox` are skipped with its reason.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from support.environment import STORE
 if TYPE_CHECKING:
     from support.app import Place
 
+SERVER = "kairos_mcp.server.mcp_server"  # imported by each module that has a server in its own process
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
 
 
@@ -51,6 +54,21 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
             _assert_replays(file)
         for database in databases:
             _assert_replays_in_database(database)
+
+
+@pytest.fixture(autouse=True)
+def every_next_call_is_valid() -> Iterator[None]:
+    """Each result that names the next call, in this process, names one that the listed schema of its tool admits."""
+    if SERVER not in sys.modules:  # no test of this process has a server so far
+        yield
+        return
+    from support.next_calls import watch_results
+
+    found: list[str] = []
+    end = watch_results(found)
+    yield
+    end()
+    assert found == []
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.saved_mandates import SavedMandates, with_id
 from kairos_mcp.app.start import NewRunPlan, note_idle_rules
@@ -11,12 +13,13 @@ from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest
+from kairos_mcp.core.routes import AUTO
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, Spec
 from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
 from kairos_mcp.specs import ooda
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSettings, PhaseInput
-from kairos_mcp.store import mandates
+from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSettings, PhaseInput, read_mandate
+from kairos_mcp.store import mandates, queries, rows
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
 
@@ -38,21 +41,54 @@ async def plan_cycles(context: AppContext, request: CyclesRequest, caller: Calle
 
 async def plan_phase(context: AppContext, request: PhaseRequest, caller: Caller) -> NewRunPlan:
     """Plan one phase alone. Raises what `Runs.start` raises."""
-    mandate, workspace = await SavedMandates(context).find_named(request.mandate, caller)
+    before = await _find_run_before(context, request, caller)
+    mandate, workspace = await _find_mandate(context, request.mandate, before, caller)
     if request.mandate.mandate is not None and mandate.day != UNLIMITED:
         raise BadArguments(
             "mandate: day is counted for mandates that are saved.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
-    given = await _find_phase_input(context, request, workspace, caller)
+    if before is not None and request.route == AUTO:
+        spec: Spec = decode(Spec, before.spec)
+        request = replace(request, route=spec.route_after(before.route))
+    given = await _find_phase_input(context, request, before, workspace, caller)
     sources = await _read_sources(context, mandate, workspace, caller)
     built = ooda.build_phase_spec(request, given, sources)
     about = {"mandate": mandate.as_json(), "given": given.value}
     return NewRunPlan(built, workspace, _digest_start(PHASES[request.phase].tool, request, about, caller))
 
 
+async def _find_run_before(context: AppContext, request: PhaseRequest, caller: Caller) -> RunRow | None:
+    """Return the run of the phase before, where the request names it. Raises UnknownRun; BadArguments for a run of
+    anything else."""
+    kind, before = PHASES[request.phase], phase_before(request.phase)
+    if before is None or not isinstance(request.given, str):
+        return None
+    run = await context.find_run(request.given, caller)
+    if kind_of(run.flow).phase != before.name:
+        raise BadArguments(
+            f"{kind.input_name}: {run.id} is a run of {run.flow}.", f"Give a run of {before.tool}, or its output."
+        )
+    return run
+
+
+async def _find_mandate(
+    context: AppContext, mandate_ref: MandateRef, before: RunRow | None, caller: Caller
+) -> tuple[Mandate, str | None]:
+    """Return the mandate that a request names, else that of the run of the phase before, and its workspace."""
+    if before is None or not mandate_ref.names_none:
+        return await SavedMandates(context).find_named(mandate_ref, caller)
+    context.check_served(before, caller)
+    with queries.name_run_in_errors(before):
+        spec: Spec = decode(Spec, before.spec)
+        text = await context.store.read(lambda session: rows.read_text(session, spec.mandate_text or ""))
+        mandate = read_mandate(text or "")
+    named = mandate_ref.workspace
+    return mandate, before.workspace if named is None else context.factory.find_workspace(named)
+
+
 async def _find_phase_input(
-    context: AppContext, request: PhaseRequest, workspace: str | None, caller: Caller
+    context: AppContext, request: PhaseRequest, run: RunRow | None, workspace: str | None, caller: Caller
 ) -> PhaseInput:
     kind, before = PHASES[request.phase], phase_before(request.phase)
     match request.given:
@@ -60,8 +96,7 @@ async def _find_phase_input(
             return PhaseInput()
         case _ if before is None:
             raise BadArguments(f"{kind.tool} takes no output of another phase.", "Leave it out.")
-        case str() as run_id:
-            run = await context.find_run(run_id, caller)
+        case _ if run is not None:
             return PhaseInput(_read_phase_output(run, kind, before, workspace), run.id)
         case value:
             flow = PHASE_KINDS[before.name].name
@@ -74,8 +109,6 @@ async def _find_phase_input(
 def _read_phase_output(run: RunRow, kind: PhaseKind, before: PhaseKind, workspace: str | None) -> JsonObject:
     """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
     name = kind.input_name
-    if kind_of(run.flow).phase != before.name:
-        raise BadArguments(f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {before.tool}, or its output.")
     if run.workspace != workspace:
         raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
     if run.outcome is None:

@@ -241,8 +241,7 @@ class Placeholder:
     DECISION = "<approve or deny>"
     DIGEST = "<its digest>"
     SETTLEMENT = "<already_done or reattempt>"
-    MANDATE = "<the mandate of this call, unchanged>"
-    ALL = frozenset((ANSWER, TEXT, RESULT, DECISION, DIGEST, SETTLEMENT, MANDATE))
+    ALL = frozenset((ANSWER, TEXT, RESULT, DECISION, DIGEST, SETTLEMENT))
 
 
 def refuse_placeholders(arguments: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import field
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import AUTO, RouteName
+from kairos_mcp.core.routes import AUTO, ROUTES, RouteName
 from kairos_mcp.core.steps import DialectName
 
 GIVEN = "given"
@@ -132,6 +132,11 @@ class MandateRef:
     goal: str | None = None
     workspace: str | None = None
 
+    @property
+    def names_none(self) -> bool:
+        """Whether the call leaves it to the run of the phase before."""
+        return self.mandate_id is None and self.mandate is None and self.goal is None
+
 
 AS_WRITTEN: Mapping[str, bool] = {"as_written": True}
 """Of a field of a request: a model wrote it, so that it is rid of known secrets alone."""
@@ -139,8 +144,8 @@ AS_WRITTEN: Mapping[str, bool] = {"as_written": True}
 
 @dataclass(frozen=True, slots=True)
 class PhaseRequest(RunRequest):
-    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged, or the id of its
-    run."""
+    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged; or the id of its
+    run, which stands for its mandate, workspace and route too, as far as the request names none."""
 
     phase: Phase
     mandate: MandateRef
@@ -235,3 +240,9 @@ class Spec:
     reads: tuple[str, ...] | None = None  # tools that observe and decide may call, within `tools_text`
     may: tuple[str, ...] | None = None  # tools that act may run, within `tools_text`
     unattended_allowance: UnattendedAllowance | None = None
+
+    def route_after(self, route: str) -> RouteName:
+        """Return the route to ask for in a run that goes on from one with this spec, which is on `route` by now: `auto`
+        where auto chose it."""
+        named = ROUTES.get(route)
+        return AUTO if named is None or (self.asked_route, route) == (AUTO, self.route) else named.name

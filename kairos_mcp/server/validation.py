@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.input_checks import TOO_MANY_VALUES, find_unfit_value, refuse_placeholders
+from kairos_mcp.core.input_checks import (
+    TOO_MANY_VALUES,
+    Undecodable,
+    find_unfit_value,
+    parse_strict_json,
+    refuse_placeholders,
+)
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.server.arguments.base import IN_LISTING
 
 if TYPE_CHECKING:
@@ -28,13 +35,16 @@ MAX_DEPTH = 64  # more than any schema or answer needs; JSON deeper than 200 nev
 MAX_PROBLEMS = 5
 KEY_CHARS = 40
 
+JSON_TEXTS = frozenset(kind.input_name for kind in PHASES.values() if kind.input_name is not None)
+"""Arguments that are objects, and may be given as JSON texts of them."""
+
 Place = tuple[int | str, ...]
 
 
 def validate_arguments(argument_class: type[A], given: JsonObject | None) -> A:
     """Return the arguments as a value of their class. Raises BadArguments, which names each problem and quotes no
     value."""
-    arguments = given or {}
+    arguments = _decode_texts(given or {})
     unfit = find_unfit_value(arguments)
     if unfit == TOO_MANY_VALUES:
         raise BadArguments(f"The call is refused: {unfit}.", "Send less at once, or long lists as a text.")
@@ -48,6 +58,19 @@ def validate_arguments(argument_class: type[A], given: JsonObject | None) -> A:
     text = "; ".join(_word_problem(problem) for problem in problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
     raise BadArguments(f"{text}{more}.", _valid_names(argument_class, problems))
+
+
+def _decode_texts(arguments: JsonObject) -> JsonObject:
+    """Return the arguments with the objects that stand there as JSON texts. Raises BadArguments."""
+    texts = {name: text.strip() for name, text in arguments.items() if name in JSON_TEXTS and isinstance(text, str)}
+    decoded: JsonObject = {}
+    for name, text in texts.items():
+        if text.startswith("{"):
+            try:
+                decoded[name] = parse_strict_json(text)
+            except Undecodable as error:
+                raise BadArguments(f"`{name}` is a text: {error.reason}.", "Give the object itself.") from None
+    return {**arguments, **decoded}
 
 
 def _find_bad_json(arguments: JsonObject) -> tuple[str, str] | None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kairos_mcp.core.input_checks import Placeholder
-from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.schedule import Schedule, describe_schedule
 from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
@@ -18,8 +15,8 @@ from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phase_kinds import phase_after
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import CYCLES, read_mandate
-from kairos_mcp.store import mandates, rows
+from kairos_mcp.specs.ooda import CYCLES
+from kairos_mcp.store import mandates
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode
@@ -68,23 +65,25 @@ def _describe_cycles(steps: Mapping[str, OpenStep] | None) -> str:
     return "; ".join(texts) or "`output` has it"
 
 
+def call_after_phase(run: RunRow, outcome: Outcome) -> tuple[str, JsonObject, str] | None:
+    """Return the call of the phase that takes this one's output: its tool, arguments and reason; None where there is no
+    such phase, or no output."""
+    phase = kind_of(run.flow).phase
+    following = None if phase is None else phase_after(phase)
+    if following is None or following.input_name is None or outcome.stop_reason != "assistant_stop":
+        return None
+    return following.tool, {following.input_name: run.id}, f"It takes what {phase} gave, for the same mandate."
+
+
 def goes_on(kind: FlowKind, outcome: Outcome) -> bool:
-    """Whether a phase's output can be taken by the next, or a new run go on with a mandate whose run ended early."""
-    if kind.phase is not None:
-        return phase_after(kind.phase) is not None and outcome.stop_reason == "assistant_stop"
-    return kind.has_mandate and STOP_REASONS[outcome.stop_reason].because in _CONTINUABLE
+    """Whether a new run goes on with the mandate of cycles that ended with something left to do."""
+    return kind.has_cycles and STOP_REASONS[outcome.stop_reason].because in _CONTINUABLE
 
 
-def call_after_end(run: RunRow, outcome: Outcome, mandate: JsonObject) -> tuple[str, JsonObject, str]:
-    """Return the call after the end of a run that `goes_on`: its tool, arguments and reason. `mandate`: the arguments
+def call_after_cycles(outcome: Outcome, mandate: JsonObject) -> tuple[str, JsonObject, str]:
+    """Return the call after the end of cycles that `goes_on`: its tool, arguments and reason. `mandate`: the arguments
     that name its mandate."""
-    phase, reason = kind_of(run.flow).phase, STOP_REASONS[outcome.stop_reason]
-    if phase is not None:
-        following = phase_after(phase)
-        assert following is not None
-        assert following.input_name is not None
-        why = f"It takes what {phase} gave; name the same mandate as before."
-        return following.tool, {**mandate, following.input_name: run.id}, why
+    reason = STOP_REASONS[outcome.stop_reason]
     ended = "The cycles that were asked for are done"
     if outcome.status != "completed":
         ended = f"{_CONTINUABLE[reason.because]} ({reason.words})"
@@ -95,15 +94,13 @@ _CONTINUABLE: Mapping[str, str] = {"limit": "A limit ended it", "model": "The mo
 """What to say of a run that ended early, by what its stop reason is because of."""
 
 
-def read_reference(session: Session, run: RunRow, spec: Spec) -> JsonObject:
-    """Return the arguments that name this run's mandate: its id only where exactly this mandate is saved under it."""
-    mandate = _mandate(session, spec)
-    if mandate == Mandate(mandate.goal):
-        return {"goal": mandate.goal}
-    saved = mandates.find(session, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
-    if saved is not None and saved.digest == mandate.digest:
-        return {"mandate_id": mandate.id}
-    return {"mandate": Placeholder.MANDATE}
+def read_reference(session: Session, run: RunRow) -> JsonObject | None:
+    """Return the arguments that name the mandate of a run of cycles, with its folder only where another one has its id
+    too; None where it is not saved any more."""
+    named = mandates.find_by_id(session, run.principal, run.mandate or "")
+    if all(each.workspace != (run.workspace or "") for each in named):
+        return None
+    return {"mandate_id": run.mandate} | ({} if len(named) == 1 else {"workspace": run.workspace})
 
 
 def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:
@@ -146,10 +143,6 @@ def mandate_output(
 
 def _output_so_far(steps: Mapping[str, OpenStep]) -> JsonObject:
     return next((each.step.progress for each in steps.values() if isinstance(each.step, Pause)), {})
-
-
-def _mandate(session: Session, spec: Spec) -> Mandate:
-    return read_mandate(rows.read_text(session, spec.mandate_text or "") or "")
 
 
 def _awaited_act(waits: WaitingItems) -> JsonObject | None:

@@ -8,7 +8,7 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
-from kairos_mcp.core.routes import is_answered_by
+from kairos_mcp.core.routes import AUTO, is_answered_by
 from kairos_mcp.store.approvals import LAPSED
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views import mandate_view
@@ -24,13 +24,15 @@ from kairos_mcp.views.waiting import (
 
 def next_call(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
     run, trouble = facts.run, viewer.trouble
+    if not viewer.may_move:
+        return None if facts.has_ended else _wait_for_news(run, "A server of its workspace goes on with it.")
     match facts.status(viewer):
         case "input_required":
             return _next_for_waiting(facts, viewer)
         case "working":
             return _wait_for_news(run, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
-            return _call("planner_run", {"goal": "Go on.", "continues": run.id}, "This run can't go on; a new one can.")
+            return _continue(facts, "This run can't go on; a new one can.")
         case "paused" if trouble is not None and trouble.code == "busy":
             return _call("run_status", {"run_ids": [run.id]}, f"A person has to act first. {trouble.hint}")
         case "paused" if trouble is not None and trouble.code == "store_corrupt" and trouble.run_id == run.id:
@@ -48,14 +50,27 @@ def next_call(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
 
 def _next_after_end(facts: RunFacts, outcome: Outcome) -> JsonObject | None:
     run, status, reason = facts.run, outcome.status, STOP_REASONS[outcome.stop_reason]
-    go_on = {"goal": "Go on.", "continues": run.id}
     if status == "stopped" and facts.kind.has_conversation:
-        return _call("planner_run", go_on, f"It was stopped ({reason.words}); a new run can go on.")
+        return _continue(facts, f"It was stopped ({reason.words}); a new run can go on.")
     if status == "failed" and facts.kind.has_conversation and reason.because == "model":
-        return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
+        return _continue(facts, "The model failed it; once that is mended, a new run goes on from it.")
     if status in ("stopped", "failed") and facts.team is not None and (task := _unfinished_try(facts.team)) is not None:
-        return _go_on_with_task(run, *task)
-    return None if facts.mandate is None else _call(*mandate_view.call_after_end(run, outcome, facts.mandate))
+        return _go_on_with_task(facts, *task)
+    if facts.mandate is not None:
+        return _call(*mandate_view.call_after_cycles(outcome, facts.mandate | _route_after(facts)))
+    after_phase = mandate_view.call_after_phase(run, outcome)
+    return None if after_phase is None else _call(*after_phase)
+
+
+def _continue(facts: RunFacts, why: str, **more: str) -> JsonObject:
+    """Return the call of a new run that goes on from this one's conversation."""
+    return _call("planner_run", {"goal": "Go on.", "continues": facts.run.id, **more, **_route_after(facts)}, why)
+
+
+def _route_after(facts: RunFacts) -> JsonObject:
+    """Return the argument `route` of a run that goes on from this one; none where it is `auto`."""
+    route = AUTO if facts.spec is None else facts.spec.route_after(facts.run.route)
+    return {} if route == AUTO else {"route": route}
 
 
 def _next_for_waiting(facts: RunFacts, viewer: Viewer) -> JsonObject:
@@ -92,9 +107,9 @@ def _unfinished_try(team: TeamView) -> tuple[TaskView, str] | None:
     return None
 
 
-def _go_on_with_task(run: RunRow, task: TaskView, path: str) -> JsonObject:
-    go_on = {"goal": "Go on.", "continues": run.id, "from": path, "agent": task.agent}
-    return _call("planner_run", go_on, f"Task {task.id} {task.status}: a new run can go on from its newest round.")
+def _go_on_with_task(facts: RunFacts, task: TaskView, path: str) -> JsonObject:
+    why = f"Task {task.id} {task.status}: a new run can go on from its newest round."
+    return _continue(facts, why, **{"from": path, "agent": task.agent})
 
 
 def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> JsonObject:

@@ -62,7 +62,8 @@ class Viewer:
     this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
     `changed_file`: the settings file, if it was changed after this server began.
     `answered`: the keys that this call answered, word for word as they are recorded. `page`: where a person can decide
-    in a browser. `commands`: how the caller calls this program; None for one who is told no command to paste.
+    in a browser. `may_move`: the caller may answer and drive the run here. `commands`: how the caller calls this
+    program; None for one who is told no command to paste.
     """
 
     owner_lives: bool
@@ -76,6 +77,7 @@ class Viewer:
     caller: Caller = LOCAL_CALLER
     answered: Collection[str] = ()
     page: str | None = None
+    may_move: bool = True
     commands: CommandLine | None = None
 
     def complete(self, text: str) -> str:
@@ -136,7 +138,7 @@ class RunFacts(Standing):
     the step `since`, whose answer this call brought. `model`: the one in use. `unanswered`: the steps without an answer
     of a run that goes on. `team`: what its team or its plan has come to, where that is shown. `queue`: the approvals
     that have to be decided before a run is asked about its own, as (run id, key), oldest first. `mandate`: the
-    arguments that name its mandate, where another call goes on with that.
+    arguments that name its mandate, where another run goes on with that.
     """
 
     spec: Spec | None
@@ -199,7 +201,7 @@ def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mappin
         calls=calls,
         unanswered=unanswered,
         queue=approvals.list_pending(session, run.n, 0) if is_queued else (),
-        mandate=mandate_view.read_reference(session, run, spec) if goes_on else None,
+        mandate=mandate_view.read_reference(session, run) if goes_on else None,
     )
 
 

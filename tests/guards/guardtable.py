@@ -4385,6 +4385,31 @@ IN_A_DATABASE = (
     ),
 )
 
+NEXT_CALLS = "server/test_next_calls.py::"
+PHASE_TOOLS = "ooda/test_phase_tools.py::"
+CALLED_NEXT = (
+    Guard(
+        "RunReports._viewer",
+        always("caller.is_person or self._factory.has_folder(stands.run)"),
+        NEXT_CALLS + "test_whatever_a_caller_did_the_next_call_is_taken",
+    ),
+    Guard(
+        "_find_mandate",
+        always("named is None"),
+        PHASE_TOOLS + "test_the_next_call_of_a_phase_goes_on_with_its_mandate_workspace_and_route[2026-07-28]",
+    ),
+    Guard(
+        "plan_phase",
+        never("before is not None and request.route == AUTO"),
+        PHASE_TOOLS + "test_the_next_call_of_a_phase_goes_on_with_its_mandate_workspace_and_route[2026-07-28]",
+    ),
+    Guard(
+        "_read_phase_output",
+        never("run.workspace != workspace"),
+        PHASE_TOOLS + "test_the_next_call_of_a_phase_goes_on_with_its_mandate_workspace_and_route[2026-07-28]",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -4422,4 +4447,5 @@ GUARDS = (
     *READS_AND_PLANS,
     *SIDE_BY_SIDE,
     *IN_A_DATABASE,
+    *CALLED_NEXT,
 )

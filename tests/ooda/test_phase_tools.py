@@ -64,21 +64,46 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
     ]
 
 
-async def test_the_next_call_of_a_phase_names_a_mandate_that_it_can_name(place, era):
-    """Ready to copy: by its id only where it is saved as it was given."""
-    async with open_scripted_client(place, era) as client:
-        observed = await client.ask("ooda_observe", {"mandate": MANDATE})
-        assert observed["next"]["arguments"]["mandate"] == "<the mandate of this call, unchanged>"
+async def test_the_next_call_of_a_phase_goes_on_with_its_mandate_workspace_and_route(place, era):
+    """It names the run alone, which stands for all of them, however they were named."""
+    other = place.root / "other"
+    other.mkdir()
+    folders = (place.workspace, other)
+    async with open_scripted_client(place, era, orientation_line(), workspaces=folders) as client:
         await client.ask("mandate_save", {"mandate": MANDATE})
-        observed = await client.ask("ooda_observe", {"mandate_id": "links"})
-        assert observed["next"]["arguments"]["mandate_id"] == "links"
-        observed = await client.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
-        assert "mandate_id" not in observed["next"]["arguments"]
-        observed = await client.ask("ooda_observe", {"goal": "Mend the links."})
-        following = {**observed["next"]["arguments"], "route": "caller"}
-        assert following["goal"] == "Mend the links."
-        oriented_next = await client.ask(observed["next"]["tool"], following)
-        assert oriented_next["status"] == "input_required"
+        for named in (
+            {"mandate_id": "links"},
+            {"mandate": {**MANDATE, "goal": "Something else."}, "route": "caller"},
+            {"goal": "Mend the links.", "workspace": "other", "route": "caller"},
+        ):
+            observed = await client.ask("ooda_observe", named)
+            assert observed["next"]["tool"] == "ooda_orient"
+            assert observed["next"]["arguments"] == {"observation": observed["run_id"]}
+            await client.ask("ooda_orient", observed["next"]["arguments"])
+        refused = await client.sdk_client.call_tool("ooda_orient", {"observation": observed["output"]})
+        assert refused.structured_content["code"] == "bad_arguments"
+        elsewhere = {"observation": observed["run_id"], "workspace": "workspace"}
+        refused = await client.sdk_client.call_tool("ooda_orient", elsewhere)
+        assert refused.structured_content["code"] == "bad_arguments"
+    what = "workspace, route, json_extract(spec, '$.asked_route'), json_extract(spec, '$.mandate_text')"
+    rows = place.rows(f"select {what} from run order by n")
+    assert rows[1::2] == rows[::2], "each orientation is of what its observation was of"
+    assert [(folder, route) for folder, route, _, _ in rows[::2]] == [
+        (str(place.workspace), "scripted"),
+        (str(place.workspace), "caller"),
+        (str(other), "caller"),
+    ]
+
+
+async def test_the_output_of_a_phase_may_be_given_as_its_json(place, era):
+    async with open_scripted_client(place, era) as client:
+        observed = await client.ask("ooda_observe", {"goal": "Mend.", "route": "caller"})
+        plain = {"goal": "Mend.", "observation": observed["output"], "route": "caller"}
+        given = await client.ask("ooda_orient", plain)
+        same = await client.ask("ooda_orient", plain | {"observation": json.dumps(observed["output"])})
+        assert same["run_id"] == given["run_id"]
+        broken = plain | {"observation": '{"observations": ['}
+        assert (await client.sdk_client.call_tool("ooda_orient", broken)).is_error
 
 
 async def test_a_phase_takes_the_run_of_the_phase_before_in_place_of_its_output(place, era):
@@ -87,7 +112,7 @@ async def test_a_phase_takes_the_run_of_the_phase_before_in_place_of_its_output(
         observed = await client.ask("ooda_observe", {"goal": "Mend."})
         oriented = await client.ask("ooda_orient", observed["next"]["arguments"])
         named = observed["next"]["arguments"]
-        assert named == {"goal": "Mend.", "observation": observed["run_id"]}
+        assert named == {"observation": observed["run_id"]}
         again = await client.ask("ooda_orient", {"goal": "Mend.", "observation": observed["output"], "route": "caller"})
         by_run = await client.ask("ooda_orient", {**named, "route": "caller"})
         assert again["run_id"] == by_run["run_id"], "the same start, however its input is named"

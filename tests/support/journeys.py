@@ -49,12 +49,16 @@ class Journey:
         return place.settings(*self.lines, **changes)
 
 
-async def gone_through(app: App, place: Place, journey: Journey) -> None:
-    """Start the run, or find it, and bring it to its end as a person would."""
+async def gone_through(
+    app: App, place: Place, journey: Journey, look: Callable[[str], Awaitable[None]] | None = None
+) -> None:
+    """Start the run, or find it, and bring it to its end as a person would. `look`: called wherever it rests."""
     known = await app.runs.newest_ids(ME)
     run_id = known[0] if known else await journey.start(app)
     for _ in range(TURNS):
         report = await rests(app, run_id)
+        if look is not None:
+            await look(run_id)
         if report.status in ("completed", "stopped", "failed", "cancelled"):
             return
         if report.status == "paused":

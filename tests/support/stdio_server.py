@@ -85,7 +85,12 @@ class StdioClient:
         except AssertionError as silent:
             silent.add_note(f"asked: {method} {params.get('name', '')}")
             raise
-        return message["result"]
+        result = message["result"]
+        if method == "tools/call":
+            from support.next_calls import find_problems  # at first use: the zygote imports no server
+
+            assert find_problems(result.get("structuredContent") or {}) == []
+        return result
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The structured result of a tool."""

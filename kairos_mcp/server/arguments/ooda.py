@@ -26,7 +26,7 @@ from kairos_mcp.server.arguments.base import (
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
 
-PhaseInput = JsonObject | RunId
+PhaseInput = RunId | JsonObject  # the listing says the first, which is short: a text may be the JSON of the second
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -106,7 +106,7 @@ def phase_arguments(kind: PhaseKind) -> type[OodaPhase]:
     """Return the class of the arguments of the tool that runs a phase alone."""
     before, fields = phase_before(kind.name), dict[str, Any]()
     if before is not None and kind.input_name is not None:
-        about = f"The whole output of {before.tool}, or the id of its run as a string."
+        about = f"The id of the run of {before.tool}, which stands for its mandate too; or its whole output."
         fields[kind.input_name] = PhaseInput, Field(description=about)
     made = create_model(f"Ooda{kind.title}", __base__=OodaPhase, **fields)
     made.kind = kind
