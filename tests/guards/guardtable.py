@@ -4385,9 +4385,15 @@ IN_A_DATABASE = (
     ),
 )
 
+ROOTS = "server/test_roots.py::"
 NEXT_CALLS = "server/test_next_calls.py::"
 PHASE_TOOLS = "ooda/test_phase_tools.py::"
 CALLED_NEXT = (
+    Guard(
+        "_plan_by_record",
+        replaced("find_workspace(request.workspace)", "find_workspace(None)"),
+        ROOTS + "test_a_single_call_works_in_the_folder_that_it_names",
+    ),
     Guard(
         "RunReports._viewer",
         always("caller.is_person or self._factory.has_folder(stands.run)"),

@@ -13,6 +13,7 @@ from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
     WAIT_TEXT,
+    WORKSPACE_TEXT,
     Arguments,
     Name,
     RunId,
@@ -207,6 +208,9 @@ class RegistrySearch(Arguments):
 class RegistryCall(Arguments):
     name: Name = Field(description="The name of the tool, as registry_search shows it.")
     arguments: JsonObject = Field(description="The tool's arguments, by its schema.")
+    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
+        None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("")
+    )
     wait_s: Wait | None = Field(None, description=WAIT_TEXT)
 
     @property
@@ -217,7 +221,7 @@ class RegistryCall(Arguments):
         """The request for a call."""
         from kairos_mcp.specs.call import CallRequest
 
-        return CallRequest(self.name, self.arguments)
+        return CallRequest(self.name, self.arguments, workspace=self.workspace)
 
 
 class RegistryRegister(Arguments):
