@@ -35,6 +35,7 @@ from kairos_mcp.server.call import (
     WaitPolicy,
     serve_sessions,
 )
+from kairos_mcp.server.claude_code import is_claude_code, without_meta
 from kairos_mcp.server.features import Features, cursor_of
 from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.telemetry import start_telemetry
@@ -80,7 +81,9 @@ def build_server(
     """Build a server on an app that is opened at the first call: a client that only lists the tools does not wait for
     it. One server may serve many connections, in every protocol era. `serve_page`: for a question that needs it."""
     chosen = list_tools(settings.tools)
-    listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
+    annotated = [annotate_tool(tool, settings) for tool in chosen.tools]
+    for_claude_code = wire.ListToolsResult(tools=annotated, cache_scope="private")
+    listing = without_meta(for_claude_code)
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
     async def on_list_tools(
@@ -88,7 +91,8 @@ def build_server(
     ) -> wire.ListToolsResult:
         if cursor_of(params) is not None:
             raise MCPError(wire.INVALID_PARAMS, "The list of tools has one page. List again without a cursor.")
-        return with_app(listing) if shows_apps(ctx) else listing
+        sent = for_claude_code if is_claude_code(ctx) else listing
+        return with_app(sent) if shows_apps(ctx) else sent
 
     async def on_call_tool(ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams) -> HandlerResult:
         from kairos_mcp.server.dispatch import dispatch
@@ -243,8 +247,8 @@ async def _find_redactor(get_app: Callable[[], Awaitable[App]]) -> Redactor:
 
 
 def list_tools(choice: str) -> wire.ListToolsResult:
-    """The tools of `--tools`: lean, core, all, or names separated by commas; always in the table's order. Raises
-    ConfigError."""
+    """The tools of `--tools`: lean, core, all, or names separated by commas; always in the table's order, and with the
+    `_meta` for Claude Code. Raises ConfigError."""
     listing = wire.ListToolsResult.model_validate_json(LISTING.read_bytes())
     known = tuple(tool.name for tool in listing.tools)
     names = {"lean": LEAN, "core": CORE, "all": known}.get(choice)

@@ -21,22 +21,18 @@ from kairos_mcp.server.annotations import hints
 from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.arguments.run_control import RUN_CONTROL_ARGUMENTS, summarize_actions
+from kairos_mcp.server.claude_code import claude_code_meta
 from kairos_mcp.server.validation import listed_schema
 
 if TYPE_CHECKING:
     from kairos_mcp.server.call import ServerCall
 
 TEXT: JsonObject = {"type": "string"}
-ERROR: JsonObject = {"required": ["code"]}
-
-RUN_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["run_id", "status"]}, ERROR]}
-"""Open, and errors fit it too: some clients check those as well. Without a `type` at its root the listing would break
-legacy clients. What its keys hold is said by the resource kairos://schema/result."""
 
 OBJECT: JsonObject = {"type": "object"}
-"""Of a result without a run: the listing has no room for its keys, which every host would read in every session."""
-
-RUNS_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["runs"]}, ERROR]}
+"""The schema of a result. It is open, and errors fit it too: some clients check those as well. Without a `type` at its
+root the listing would break legacy clients. What the keys of a run's result hold is said by kairos://schema/result: the
+listing's room is for what models read."""
 
 
 MANDATE_SHAPE = (
@@ -55,6 +51,9 @@ class ServerTool:
 
     `effect`: its effect class, from which its hints follow; those of tools that move runs also depend on the settings
     (`annotate_tool` in annotations.py).
+
+    `search_hint`: words of users that the description has no room for. `is_always_loaded`: its schema is worth the room
+    from a session's first request on. Both are for Claude Code (claude_code.py).
     """
 
     name: str
@@ -64,6 +63,8 @@ class ServerTool:
     arguments: type[Arguments]
     handle: Callable[[ServerCall, Any], Awaitable[handlers.Result]]
     output_schema: JsonObject
+    search_hint: str
+    is_always_loaded: bool = False
 
     def as_tool(self) -> wire.Tool:
         return wire.Tool(
@@ -73,6 +74,7 @@ class ServerTool:
             input_schema=self._input_schema(),
             output_schema=self.output_schema,
             annotations=hints(self.effect),
+            _meta=claude_code_meta(self.search_hint, is_always_loaded=self.is_always_loaded),
         )
 
     def _input_schema(self) -> JsonObject:
@@ -105,7 +107,8 @@ def _phase_tool(kind: PhaseKind) -> ServerTool:
         "irreversible" if kind.calls is None else "idempotent",
         ooda.phase_arguments(kind),
         handlers.start_run,
-        {**RUN_RESULT, "properties": {"output": output}},
+        {**OBJECT, "properties": {"output": output}},
+        "OODA phase",
     )
 
 
@@ -113,12 +116,16 @@ TOOLS = (
     ServerTool(
         "planner_run",
         "Run a loop",
-        "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
-        "answer by run_continue. An identical call returns the open run.",
+        "Work on a goal with tools, round by round: fix, change, find out. Use it when a change needs the user's "
+        "approval, must survive a restart, has a budget, or outlasts this chat. Returns the outcome, or "
+        "input_required: answer by run_continue. An identical call returns the open run.",
         "idempotent",
         planner.PlannerRun,
         handlers.start_run,
-        RUN_RESULT,
+        OBJECT,
+        "ask me before you change, edit or refactor anything; keep working overnight, in the background, go on after I "
+        "close this; spend at most",
+        is_always_loaded=True,
     ),
     ServerTool(
         "planner_plan",
@@ -127,46 +134,50 @@ TOOLS = (
         "idempotent",
         planner.PlannerPlan,
         handlers.start_run,
-        RUN_RESULT,
+        OBJECT,
+        "plan this first, break it down into steps, do nothing yet",
     ),
     ServerTool(
         "team_run",
         "Run a team",
-        "Several agents work on a goal: plan, tasks side by side, one answer. For goals of several parts; else "
-        "planner_run.",
+        "Several agents in parallel on a goal of several parts: plan, tasks side by side, one answer.",
         "idempotent",
         planner.TeamRun,
         handlers.start_run,
-        RUN_RESULT,
+        OBJECT,
+        "team of agents at the same time, split the work, divide, delegate, subagents",
     ),
     ServerTool(
         "ooda_run",
         "Run a mandate",
-        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person, unless a rule "
-        "allows them. A second call returns the open run.",
+        "Work on a mandate (a standing goal) in cycles until it holds: observe, orient, decide, act, reflect. Changes "
+        "ask a person, unless a rule allows them. A second call returns the open run.",
         "idempotent",
         ooda.OodaRun,
         handlers.start_run,
-        RUN_RESULT,
+        OBJECT,
+        "keep going until it passes; start the mandate now",
     ),
     *map(_phase_tool, PHASES.values()),
     ServerTool(
         "mandate_save",
         "Save a mandate",
-        f"Save a mandate (a standing goal) under its id.\n{MANDATE_SHAPE}",
+        f'Save a mandate: a standing goal under an id, for "every day", "whenever", "make sure that".\n{MANDATE_SHAPE}',
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,
         OBJECT,
+        "check every morning, each week, weekly, hourly, nightly, on schedule; watch, repair what fails",
     ),
     ServerTool(
         "mandate_list",
         "List mandates",
-        "List the saved mandates, each with its status and newest run.",
+        "List the saved mandates with their status and newest run.",
         "read",
         ooda.MandateList,
         handlers.mandate_list,
         OBJECT,
+        "which schedules and standing goals do I have",
     ),
     ServerTool(
         "run_status",
@@ -175,7 +186,9 @@ TOOLS = (
         "read",
         runs.RunStatus,
         handlers.run_status,
-        RUNS_RESULT,
+        OBJECT,
+        "is it done yet, is it finished, progress, how far",
+        is_always_loaded=True,
     ),
     ServerTool(
         "run_continue",
@@ -184,7 +197,9 @@ TOOLS = (
         "idempotent",
         runs.RunContinue,
         handlers.run_continue,
-        RUN_RESULT,
+        OBJECT,
+        "approve or deny it, reply to its question",
+        is_always_loaded=True,
     ),
     ServerTool(
         "run_control",
@@ -193,16 +208,18 @@ TOOLS = (
         "idempotent",
         RUN_CONTROL_ARGUMENTS,
         handlers.run_control,
-        RUN_RESULT,
+        OBJECT,
+        "stop, kill or abort it; give it more rounds, budget or time",
     ),
     ServerTool(
         "run_trace",
         "Look into a run",
-        "Show what happened in a run, or a ref's text.",
+        "Show what happened in a run: calls, diff, plan; or a ref's text.",
         "read",
         runs.RunTrace,
         handlers.run_trace,
         OBJECT,
+        "why did it fail, what did it do or change, history",
     ),
     ServerTool(
         "registry_search",
@@ -212,6 +229,7 @@ TOOLS = (
         runs.RegistrySearch,
         handlers.registry_search,
         OBJECT,
+        "which tools are available, list the tools",
     ),
     ServerTool(
         "registry_call",
@@ -220,7 +238,8 @@ TOOLS = (
         "irreversible",
         runs.RegistryCall,
         handlers.start_run,
-        RUN_RESULT,
+        OBJECT,
+        "use just this one tool once",
     ),
     ServerTool(
         "registry_register",
@@ -230,6 +249,7 @@ TOOLS = (
         runs.RegistryRegister,
         handlers.registry_register,
         OBJECT,
+        "add or connect an API or MCP server",
     ),
     ServerTool(
         "budget_status",
@@ -239,6 +259,7 @@ TOOLS = (
         runs.BudgetStatus,
         handlers.budget_status,
         OBJECT,
+        "how much did it cost, spending, tokens, usd, money",
     ),
 )
 

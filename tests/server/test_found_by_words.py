@@ -1,0 +1,122 @@
+"""What users say finds the right tool: hosts that load few tools search the others by the words of the listing.
+
+The ranking is BM25 over the words of name, description and search hint, as searches of tools have it. It knows nothing
+of meaning, so a phrase leads to a tool by words that stand in its texts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from mcp.client.client import Client
+from support.app import Place
+from support.sampling_clients import ERAS, provide_app
+
+from kairos_mcp.app.app import App
+from kairos_mcp.server.mcp_server import build_server, list_tools
+
+PHRASES = {
+    "planner_run": (
+        "fix this overnight",
+        "ask me before you change anything",
+        "keep working on this in the background",
+        "go on after I close this chat",
+        "it must survive a restart",
+        "spend at most two dollars on this",
+        "refactor the parser, with my approval for each edit",
+    ),
+    "planner_plan": ("plan this first", "break this down into tasks"),
+    "team_run": (
+        "three agents in parallel",
+        "split the work among several agents",
+        "have a team look at every module at the same time",
+    ),
+    "mandate_save": (
+        "check every morning that the build is green",
+        "every day, look for broken links",
+        "make sure that the docs match the code",
+        "watch the log and repair whatever fails",
+        "do this each week on Monday",
+    ),
+    "ooda_run": ("keep going until all tests pass", "start the mandate now"),
+    "mandate_list": ("which standing goals do I have",),
+    "run_status": ("is it done yet", "how far is that run"),
+    "run_continue": ("yes, I approve it",),
+    "run_control": ("stop that run", "give it ten more rounds"),
+    "run_trace": ("show me the diff", "why did it fail"),
+    "registry_search": ("which tools are available",),
+    "registry_register": ("connect the MCP server of our tracker",),
+    "budget_status": ("how much did that cost today",),
+}
+"""What users say, by the tool that is to come first."""
+
+EMPTY = frozenset(
+    re.findall(
+        r"\w+",
+        "a am an and are at be by do does for from have i in is it its me my of on or our that the them then this to "
+        "was we what which with you your",
+    )
+)
+K, B = 1.2, 0.75  # the usual constants of BM25
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text without those that say nothing, each without a plural's ending."""
+    found = re.findall(r"[a-z0-9]+", text.lower())
+    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in found if word not in EMPTY]
+
+
+def rank(tools: Sequence[wire.Tool], query: str) -> list[str]:
+    """The tools' names, best first; those without a word of the query are left out."""
+    texts = {
+        tool.name: words_of(f"{tool.name} {tool.description} {(tool.meta or {}).get('anthropic/searchHint', '')}")
+        for tool in tools
+    }
+    average = sum(map(len, texts.values())) / len(texts)
+    scores = Counter[str]()
+    for word in set(words_of(query)):
+        holding = [name for name, words in texts.items() if word in words]
+        rarity = math.log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
+        for name in holding:
+            count = texts[name].count(word)
+            scores[name] += rarity * count * (K + 1) / (count + K * (1 - B + B * len(texts[name]) / average))
+    return [name for name, _ in scores.most_common()]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "tool"), [(phrase, tool) for tool, phrases in PHRASES.items() for phrase in phrases]
+)
+def test_what_a_user_says_finds_the_tool(phrase: str, tool: str) -> None:
+    assert rank(list_tools("all").tools, phrase)[:1] == [tool]
+
+
+def test_thirty_phrases_are_tried_and_the_ranking_can_tell_tools_apart() -> None:
+    assert sum(map(len, PHRASES.values())) == 30
+    assert rank(list_tools("all").tools, "zebra telescope") == []
+    mute = [tool.model_copy(update={"description": "", "meta": None}) for tool in list_tools("all").tools]
+    found = [rank(mute, phrase)[:1] == [tool] for tool, phrases in PHRASES.items() for phrase in phrases]
+    assert sum(found) < len(found) / 2
+
+
+async def listed_for(app: App, era: str, client: str) -> wire.ListToolsResult:
+    info = wire.Implementation(name=client, version="2.1.332")
+    async with Client(build_server(provide_app(app), app.settings), mode=ERAS[era], client_info=info) as connected:
+        return await connected.list_tools()
+
+
+async def test_claude_code_is_told_what_to_load_and_to_search_for_and_others_are_not(place: Place, era: str) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        told, plain = await listed_for(app, era, "claude-code"), await listed_for(app, era, "claude-code-fork")
+    meta: dict[str, dict[str, Any]] = {tool.name: tool.meta or {} for tool in told.tools}
+    always = {name for name, each in meta.items() if each.get("anthropic/alwaysLoad")}
+    assert always == {"planner_run", "run_continue", "run_status"}
+    assert all(each["anthropic/searchHint"] for each in meta.values())
+    assert {each["anthropic/maxResultSizeChars"] for each in meta.values()} == {500_000}
+    assert [tool for tool in plain.tools if tool.meta] == []
+    assert [tool.model_copy(update={"meta": None}) for tool in told.tools] == plain.tools
