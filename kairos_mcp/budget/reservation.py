@@ -1,9 +1,9 @@
-"""Accounts: what is capped, held and spent, what a step reserves before it starts; the line that shows what is left.
+"""Accounts: caps, held and spent amounts; what a step reserves before it begins; the status line.
 
-Integers alone, no I/O. A branch that starts gets caps of its own, a function of the accounts as they are then; they
-rise where its siblings have left more. Whatever order branches begin, spend and end in, those that run may together
-spend no more than the enclosing account has left, less what is set aside there. Even if this calculation were wrong,
-the enclosing accounts would refuse.
+Integers alone, no I/O. A branch that begins gets caps of its own, computed from the accounts of that moment; they rise
+once its siblings have left more. In whatever order branches begin, spend and end, the running ones may together spend
+no more than the enclosing account has left, less what is set aside there. Even if this calculation were wrong, the
+enclosing accounts would refuse.
 
 `reserve` is called with the accounts as they are in the transaction that records the start of the step: read there, or
 in memory, with amounts that this transaction then compares. So two steps can never reserve the same token.
@@ -19,13 +19,13 @@ from kairos_mcp.core.limits import FREE, NOTHING, UNITS, UNLIMITED, Amount, Bran
 from kairos_mcp.core.steps import Refused
 
 Remaining: TypeAlias = Amount["int | None"]
-"""What is left of an account by unit: neither spent nor held, never below zero; None where there is no limit."""
+"""What an account has left of each unit: neither spent nor held, never below zero; None if the unit is not limited."""
 
 _remaining: Callable[[list[int | None]], Remaining] = partial(tuple.__new__, Amount)
 
 
 class Account(NamedTuple):
-    """What may be used (`caps`, None: no limit), what open and started steps hold, and what is spent.
+    """The amounts that may be used (`caps`; None: no limit), that steps without an answer hold, and that are spent.
 
     `scope`: `run`, `branch` and its path, or, for an account that several runs share, `day` or `mandate`.
     """
@@ -58,11 +58,11 @@ class Account(NamedTuple):
         return _account((self.id, self.caps, self.held.plus(held), self.spent, self.scope))
 
     def remaining_with_overtime(self, more_ms: int) -> int:
-        """Return the milliseconds left, with `more_ms` beyond the cap. All attempts share that overtime."""
+        """Return the milliseconds left, with `more_ms` beyond the cap. All attempts share this overtime."""
         return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds
 
     def refuse(self, unit: str) -> Refused:
-        """Return the refusal for a unit of which too little is left."""
+        """Return the refusal of a step for which too little of this unit is left."""
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return Refused(unit, used, getattr(self.caps, unit), self.scope)
 
@@ -74,7 +74,7 @@ _NOT_SHARED = {field: 0 for field, unit in UNITS.items() if not unit.shared}
 
 
 def shared_part(amount: Units) -> Units:
-    """Return what of an amount counts in an account that runs share: model calls, their tokens and their price."""
+    """Return the part of an amount that counts in shared accounts: model calls, their tokens and their price."""
     return amount._replace(**_NOT_SHARED)
 
 
@@ -91,12 +91,13 @@ def open_branch(
     siblings: Sequence[Account] = (),
     first: ReservationRequest | None = None,
 ) -> BranchOpening:
-    """Divide what is free around a branch that starts: in each unit it gets what was asked for it, within its part.
+    """Return the caps of a branch that begins: in each unit what was asked for it, at most its part of what is free.
 
-    Free is what is neither spent, nor held, nor set aside, nor left to the `siblings` that run of their own caps. As
-    many as may begin now divide it with one reserve; fewer, down to this one, where a part of so many would not buy its
-    `first` step. One that runs alone has the reserve too, rather than that nobody has it. What a branch leaves when it
-    ends is free again.
+    Free is what the enclosing account has neither spent, nor held, nor set aside, nor left in the caps of the running
+    `siblings`. It is divided into a part for each branch that may begin now, and one as a reserve. If such a part would
+    not buy the `first` step, it is divided into fewer, at last into this branch's part and the reserve. If even that
+    part is too small, the caps are all that is free, and `is_enough` is False: the branch waits while a sibling runs.
+    When a branch ends, what it has left is free again.
     """
     free = _free_by_unit(share, enclosing, siblings)
     parts = share.count_parts(len(siblings))
@@ -112,11 +113,11 @@ def open_branch(
 def raise_caps(
     share: BranchShare, branch: Account, enclosing: Account, siblings: Sequence[Account], step: ReservationRequest
 ) -> Limits | None:
-    """Return higher caps for a branch that needs more for a step; None where its part of what is free buys too little.
+    """Return higher caps for a branch that needs more for a step; None if its part of what is free buys too little.
 
-    What siblings that have ended left belongs to those that have not begun; only once all have begun do those that run
-    get more. What a branch may still use of its own caps is free for it. It is divided among all that have not ended,
-    or among fewer where so small a part would not buy the step.
+    What ended siblings have left is for those that have not begun, so caps rise only once all have begun. The unused
+    part of the branch's own caps counts as free. What is free is divided among all branches that have not ended, or
+    among fewer if so small a part would not buy the step.
     """
     if share.unended > len(siblings) + 1:
         return None
@@ -144,13 +145,13 @@ def _add_part(branch: Account, part: Limits) -> Limits:
 
 
 def is_final(share: BranchShare, branch: Account, unit: str) -> bool:
-    """Whether a branch has in this unit all that was asked for it, so that its cap never rises."""
+    """Whether the cap of a branch in this unit never rises: it is all that was asked for the branch."""
     asked, cap = getattr(share.limits, unit), getattr(branch.caps, unit)
     return asked is not None and cap is not None and cap >= asked
 
 
 def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Account] = ()) -> Limits:
-    """Return the caps of a branch of which as many begin as may."""
+    """Return the caps of a branch, whatever its first step needs."""
     return open_branch(share, enclosing, siblings).caps
 
 
@@ -173,13 +174,13 @@ def _divide(share: BranchShare, free: Sequence[int | None], parts: int) -> Limit
 
 
 def _binding_caps(share: BranchShare, caps: Limits) -> Limits:
-    """Return the caps less those that a branch has asked for: they never are more, and so are no reason to wait."""
+    """Return the caps without those that are all that was asked: to wait would not raise them."""
     asked = share.limits
     return Limits(*(None if cap == most else cap for cap, most in zip(caps, asked, strict=True)))
 
 
 def _buys_closing(account: Account, step: ReservationRequest, closing_tokens: int) -> bool:
-    """Whether an account buys the step and, if it is a round, a closing call that may write so much."""
+    """Whether an account buys the step and, if it is a round, a closing call that may write `closing_tokens`."""
     remaining = account.remaining
     if step.purpose == "round" and remaining.model_calls == 1:
         return False
@@ -191,11 +192,11 @@ def _buys_closing(account: Account, step: ReservationRequest, closing_tokens: in
 
 
 def format_status_line(account: Account, *, closing: bool = False) -> str | None:
-    """Format what is used of a run's limits: `[round 3 of 12, 38k of 100k tokens]`; None where nothing is limited.
+    """Return the status line: `[round 3 of 12, 38k of 100k tokens]`; None if nothing is limited.
 
-    The closing call is no further round, and its prompt already says that it is the last.
+    The closing call is no further round, and its prompt already says that it is the last one.
     """
-    caps = _in_order_of_line(account.caps.caps)
+    caps = _in_line_order(account.caps.caps)
     if not caps:
         return None
     parts = ", ".join([_format_cap(account, cap, closing=closing) for cap in caps])
@@ -203,8 +204,8 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
 
 @lru_cache(maxsize=256)  # most runs have the same limits, and their status is formatted every round
-def _in_order_of_line(caps: tuple[Cap, ...]) -> tuple[Cap, ...]:
-    return tuple(sorted(caps, key=lambda cap: UNITS[cap.unit].place))
+def _in_line_order(caps: tuple[Cap, ...]) -> tuple[Cap, ...]:
+    return tuple(sorted(caps, key=lambda cap: UNITS[cap.unit].order))
 
 
 def _format_cap(account: Account, cap: Cap, *, closing: bool) -> str:
@@ -253,12 +254,12 @@ USEFUL_MS = 1
 
 
 class ReservationRequest(NamedTuple):
-    """What a step would use. `counts` are exact; the other fields bound a completion that this server makes.
+    """The most that a step may use. `counts` are exact; the other fields bound a completion that this server makes.
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
-    it may take. `time_shares`: how many steps of this commit divide the time that is left. `counts_only`: it holds no
-    tokens and no time, since somebody outside completes or decides, or nothing begins now. `price`: None where this
-    server pays and does not know how much.
+    that the step may take. `time_shares`: how many steps of this commit divide the time that is left.
+    `counts_only`: it holds no tokens and no time, since somebody outside completes or decides, or since it does not
+    begin now. `price`: of a token; None if this server pays an unknown price.
     """
 
     counts: Units
@@ -272,23 +273,23 @@ class ReservationRequest(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """Permission to start: what the step holds of the account, the tokens it may write, the time it may take."""
+    """Permission to begin: the amounts that the step holds, the tokens that it may write, the time that it may take."""
 
     held: Units
     max_tokens: int
     timeout_ms: int
 
 
-NO_DAY = "no day"  # the scope of a refusal where it can't be said which day a model call belongs to
+NO_DAY = "no day"  # the scope of a refusal if the clock does not tell which day a model call belongs to
 # Scopes of the accounts that runs share: when one of these is exhausted, the run pauses.
 SHARED_SCOPES = ("day", "mandate", NO_DAY)
-WHOLE_PREFIX = "whole "  # before such a scope: not even an empty account of this kind has room for what was asked
+WHOLE_PREFIX = "whole "  # before such a scope: not even an unused account of this kind has room for the step
 
 
 def reserve(
     account: Account, request: ReservationRequest, shared: Sequence[Account] = (), enclosing: Sequence[Account] = ()
 ) -> Reservation | Refused:
-    """Reserve what the step needs, or return the first limit that forbids it.
+    """Return a reservation that every account of the step has room for, or the first refusal.
 
     `account` is the nearest: the run's own, or that of the branch in which the step is. `enclosing` are the accounts
     around a branch, up to the run's; `shared` are those that the run shares with others (a day, a mandate).
@@ -306,7 +307,7 @@ def reserve(
 
 
 def minimum_hold(request: ReservationRequest) -> Units:
-    """Return what a completion needs at least: its whole input, and the fewest output tokens worth their price."""
+    """Return the least that a completion needs: its whole input, and the fewest output tokens worth their price."""
     return _make_reservation(request, min(USEFUL_TOKENS, request.wanted_tokens), 0).held
 
 
@@ -318,7 +319,7 @@ def _reserve_in_enclosing(
     if (unit := _exhausted_unit(remaining, request.counts)) is not None:
         return account.refuse(unit)
     if request.counts_only:
-        return _reserve_external(account, remaining, request)
+        return _reserve_outside(account, remaining, request)
     timeout = _grant_time(account, remaining, request._replace(timeout_ms=reservation.timeout_ms, time_shares=1))
     if isinstance(timeout, Refused):
         return timeout
@@ -331,23 +332,21 @@ def _reserve_in_shared(
     account: Account, request: ReservationRequest, reservation: Reservation
 ) -> Reservation | Refused:
     """Fit the reservation into a shared account. An exhausted one pauses the run, so nothing is kept free."""
-    refused = _reserve_in_account(account, request, reservation)
+    refused = _fit_into_shared(account, request, reservation)
     if isinstance(refused, Refused):
         empty = Account(account.id, account.caps, NOTHING, NOTHING, account.scope)
         # Where even an unused account would refuse, so would that of the next day: waiting for it is no use.
-        if isinstance(_reserve_in_account(empty, request, reservation), Refused):
+        if isinstance(_fit_into_shared(empty, request, reservation), Refused):
             return Refused(refused.limit, refused.used, refused.allowed, f"{WHOLE_PREFIX}{account.scope}")
     return refused
 
 
-def _reserve_in_account(
-    account: Account, request: ReservationRequest, reservation: Reservation
-) -> Reservation | Refused:
+def _fit_into_shared(account: Account, request: ReservationRequest, reservation: Reservation) -> Reservation | Refused:
     remaining = account.remaining
     if remaining.model_calls is not None and request.counts.model_calls > remaining.model_calls:
         return account.refuse("model_calls")
     if request.counts_only:
-        return _reserve_external(account, remaining, request)
+        return _reserve_outside(account, remaining, request)
     return _limit_tokens(account, remaining, request, reservation)
 
 
@@ -364,8 +363,8 @@ def _limit_tokens(
 
 
 def _exhausted_unit(remaining: Remaining, counts: Units) -> str | None:
-    """Return the first unit of which less is left than the step counts, or of which nothing is left for a call whose
-    use only its answer tells; None where there is none."""
+    """Return the first unit that forbids the step, or None: less is left of it than the step counts; or nothing is
+    left of it, and only the answer of this call tells how much was used."""
     for place, unit in _COUNTED:
         left = remaining[place]
         if left is not None and counts[place] > left:
@@ -383,7 +382,7 @@ def _reserve_in_nearest(account: Account, request: ReservationRequest) -> Reserv
     if counts.rounds and remaining.model_calls == 1 and account.spent.rounds:
         return account.refuse("model_calls")  # the last call is kept for the closing
     if request.counts_only:
-        return _reserve_external(account, remaining, request)
+        return _reserve_outside(account, remaining, request)
     timeout = _grant_time(account, remaining, request)
     if isinstance(timeout, Refused):
         return timeout
@@ -410,8 +409,8 @@ def _make_reservation(request: ReservationRequest, tokens: int, timeout: int) ->
     return Reservation(_units(held), tokens, timeout)
 
 
-def _reserve_external(account: Account, remaining: Remaining, request: ReservationRequest) -> Reservation | Refused:
-    """Reserve for a completion that somebody else makes: it holds no tokens, but needs that some are left."""
+def _reserve_outside(account: Account, remaining: Remaining, request: ReservationRequest) -> Reservation | Refused:
+    """Reserve for a step that somebody else performs: it holds no tokens, but a completion needs that some are left."""
     if request.wanted_tokens:
         for place, unit, weight in _WEIGHED:
             if weight is not None and remaining[place] == 0:
@@ -434,12 +433,11 @@ def _grant_time(account: Account, remaining: Remaining, request: ReservationRequ
 
 
 def _grant_tokens(account: Account, remaining: Remaining, request: ReservationRequest) -> int | Refused:
-    """Return the tokens a completion may write: what is wanted, within what keeps room for a closing call, a short one
-    where little is left.
+    """Return the tokens that a completion may write: those wanted, as far as room is left for a closing call.
 
-    The first round may take what would be kept for the closing; its summary then comes from the record. A phase is no
-    round, and no closing call follows it: it may take what there is.
-    Money that can't be counted can't be kept within a limit, so an unknown price is refused.
+    If little is left, the room is for a short closing call. The first round may use that room too; the outcome then has
+    a record in place of a summary. No closing call follows a phase, so a phase may use all that is left. An unknown
+    price is refused under a limit on money.
     """
     if request.price is None and remaining.nano_usd is not None:
         return account.refuse("nano_usd")
@@ -452,7 +450,7 @@ def _grant_tokens(account: Account, remaining: Remaining, request: ReservationRe
 
 
 def _closings_to_keep(account: Account, request: ReservationRequest) -> tuple[int | None, ...]:
-    """Return how many tokens a closing call after this completion may write, the most first; None: it is not kept."""
+    """Return, most first, for how many tokens of a closing call to keep room after this completion; None: for none."""
     if request.purpose == "round":
         return (
             (CLOSING_TOKENS, SHORT_CLOSING_TOKENS)
@@ -467,8 +465,8 @@ def _affordable_tokens(
 ) -> tuple[int, str]:
     """Return how many tokens may be written, and the unit that sets this bound.
 
-    Each unit weighs a token that is read and one that is written: 1 or 0, or its price. A closing call reads at most
-    what this completion reads and writes, so with one to come a token written now is read once more.
+    Each unit weighs a token that is read and one that is written: by 1, by 0 or by its price. A closing call reads at
+    most what this completion reads and writes. So if room is kept for one, a token written now counts as read, too.
     """
     room = (request.wanted_tokens, "total_tokens")
     for place, unit, fixed in _WEIGHED:

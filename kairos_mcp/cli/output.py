@@ -185,7 +185,7 @@ def purpose_line(report: RunReport, where: str) -> str:
 def usage_line(report: RunReport) -> str:
     usage = report.usage
     used = {**usage, "rounds": report.rounds, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
-    units = [unit for unit in sorted(UNITS.values(), key=lambda unit: unit.place) if unit.in_line]
+    units = [unit for unit in sorted(UNITS.values(), key=lambda unit: unit.order) if unit.in_line]
     if not report.rounds and kind_of(report.flow).counts != "rounds":
         units = [unit for unit in units if unit.name != "rounds"]
     return " · ".join(_format_used(unit, used[unit.name], usage) for unit in units)

@@ -34,34 +34,35 @@ class Unit(NamedTuple):
     name: str
     """Its name for users: in limits, settings and results."""
     words: str
-    """What stands with its figures in the status line that a model sees."""
+    """Its word or sign beside the figures in the status line that a model sees."""
     noun: str
     """What a refusal calls it."""
     held: Literal["count", "tokens", "time", "after"]
-    """How a step holds it before it begins: as often as it counts, by the most tokens that it may take, or for as long
-    as it may take. "after": not at all, since only its answer tells; a tool is not called once nothing is left."""
-    place: int
-    """Its place in the status line."""
+    """How a step reserves it before it begins. "count": one for each round or call. "tokens": by the bound of its
+    tokens. "time": its timeout. "after": not at all, since only the answer tells how much was used; once nothing is
+    left, no tool is called."""
+    order: int
+    """Its rank in the status line."""
     scale: int = 1
     """How many of the unit that is stored make one of the users'; 1 for counts."""
     shared: bool = False
     """It counts in accounts that runs share, so a day can be limited in it: what model calls cost."""
     weighs: Price | None = None
-    """How much of it a token is, if it is held by tokens; None: the price of the model."""
+    """How much of it one token takes, if it is reserved by tokens; None: the price of the model."""
     ends: Literal["max_rounds", "budget", "timeout"] = "budget"
-    """The reason with which a loop ends that was refused some."""
+    """The stop reason of a loop that this limit refused a step."""
     in_usage: bool = True
     """It is a field of `usage` in results."""
     in_line: bool = True
-    """It stands in the line about what a run has used."""
+    """The line about what a run has used names it."""
     on_page: bool = False
     """The page shows it even if it is not limited."""
     label: str | None = None
     """What the page calls it, if not `noun`."""
     about: str | None = None
-    """What the schema of limits says of it."""
+    """Its description in the schema of limits."""
     explained: str = ""
-    """What the settings file says of a limit in it."""
+    """The comment of its limit in the settings file."""
     example: float = 0
     """An example of one for a run; for a day it is ten times as much."""
 
@@ -72,7 +73,7 @@ _ROUNDS = Unit(
     "round",
     "rounds",
     held="count",
-    place=0,
+    order=0,
     ends="max_rounds",
     in_usage=False,
     on_page=True,
@@ -84,7 +85,7 @@ _MODEL_CALLS = Unit(
     "model calls",
     "model calls",
     held="count",
-    place=1,
+    order=1,
     shared=True,
     explained="Model calls of every kind: rounds, repairs, compaction, closing.",
     example=200,
@@ -95,7 +96,7 @@ _INPUT_TOKENS = Unit(
     "input tokens",
     held="tokens",
     weighs=_IN,
-    place=4,
+    order=4,
     shared=True,
     in_line=False,
     explained="Tokens sent to a model, summed over its calls.",
@@ -107,7 +108,7 @@ _OUTPUT_TOKENS = Unit(
     "output tokens",
     held="tokens",
     weighs=_OUT,
-    place=5,
+    order=5,
     shared=True,
     in_line=False,
     explained="Tokens that a model wrote, summed over its calls.",
@@ -119,7 +120,7 @@ _TOTAL_TOKENS = Unit(
     "tokens",
     held="tokens",
     weighs=_BOTH,
-    place=3,
+    order=3,
     shared=True,
     in_usage=False,
     on_page=True,
@@ -131,7 +132,7 @@ _DOLLARS = Unit(
     "$",
     "money",
     held="tokens",
-    place=6,
+    order=6,
     scale=10**9,
     shared=True,
     on_page=True,
@@ -144,7 +145,7 @@ _TOOL_CALLS = Unit(
     "tool calls",
     "tool calls",
     held="count",
-    place=2,
+    order=2,
     on_page=True,
     explained="Calls of tools.",
     example=500,
@@ -154,7 +155,7 @@ _SECONDS = Unit(
     "s",
     "time",
     held="time",
-    place=7,
+    order=7,
     scale=1000,
     ends="timeout",
     about="Model and tool time, not waiting",
@@ -184,7 +185,7 @@ UNITS: Mapping[str, Unit] = {
     field: hint.__metadata__[0] for field, hint in get_type_hints(Amount, include_extras=True).items()
 }
 """Each unit by its field in an amount, in the order of the fields."""
-UNITS_OF_FIRST_VERSION = 8  # amounts are stored by position: of an older version they may be shorter, down to these
+UNITS_OF_FIRST_VERSION = 8  # amounts are stored by position: those of older versions may be shorter, down to this
 
 DAY_UNITS = tuple(unit for unit in UNITS.values() if unit.shared)
 CAPS = tuple(unit.name for unit in UNITS.values())
@@ -211,12 +212,13 @@ _COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1),
 
 
 def counts_of(kind: str) -> Units:
-    """Return what a step of this kind counts. A round counts a model call too, other completions count that alone."""
+    """Return the rounds and calls that a step of this kind counts: a round is a model call too, every other completion
+    is a model call alone."""
     return _COUNTS.get(kind, _MODEL_CALL)
 
 
 class Cap(NamedTuple):
-    """A limit that is set: of the unit with this name, which stands at `place` in an amount."""
+    """A limit that is set: its unit, that unit's index in an amount (`place`), and the limit (`most`)."""
 
     place: int
     unit: str
@@ -224,7 +226,7 @@ class Cap(NamedTuple):
 
 
 class Limits(Amount["int | None"]):
-    """What a run or a branch may use at most; None is no limit, and so is what is not given.
+    """What a run or a branch may use at most; None, the default of each unit, is no limit.
 
     Money in nano-dollars and time in milliseconds: integers alone, so that sums are exact.
     """
@@ -286,10 +288,10 @@ class BranchShare(NamedTuple):
     siblings: tuple[str, ...] = ()
 
     def count_parts(self, running: int) -> range:
-        """Return into how many equal parts what is free may be divided while so many siblings run, the most first.
+        """Return into how many equal parts the free amounts may be divided, most parts first.
 
-        It is one for each that may begin now, and one as a reserve for those that begin later; or for fewer, down to
-        this one and the reserve.
+        `running`: how many siblings run. The most are one part for each branch that may begin now, and one as a reserve
+        for branches that begin later. The fewest are one part for this branch, and the reserve.
         """
         unbegun = max(1, self.unended - running)
         beginning = max(1, min(unbegun, self.side_by_side - running))
@@ -300,7 +302,7 @@ class BranchShare(NamedTuple):
 def limits_to_json(
     amounts: Amount[int] | Amount[int | None], names: Collection[str] = CAPS
 ) -> dict[str, int | float | None]:
-    """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: of which units."""
+    """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: which units."""
     return {
         unit.name: amount if amount is None or unit.scale == 1 else amount / unit.scale
         for unit, amount in zip(UNITS.values(), amounts, strict=True)

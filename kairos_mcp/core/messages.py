@@ -28,7 +28,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 def canonical_json(value: Any) -> str:
     """Encode a JSON value with sorted keys and no spaces: equal values give equal texts."""
-    return _CANONICAL.encode(value)  # made once: `json.dumps` makes an encoder a call
+    return _CANONICAL.encode(value)  # one encoder: `json.dumps` makes a new one for each call
 
 
 DIGEST_BYTES = 32  # of SHA-256
@@ -43,7 +43,7 @@ def digest_of(*parts: bytes | bytearray) -> bytes:
 
 
 class _Digested:
-    """Room beside a value's fields for its digest, which is asked for more than once."""
+    """Base of values that keep their digest once it is computed."""
 
     __slots__ = ("_digest",)
     _digest: bytes
@@ -51,10 +51,10 @@ class _Digested:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall(_Digested):
-    """A tool call that a model asks for. `id` is the ordinal path of its step (`round-3/call-2`).
+    """A tool call that a model asks for. `id` is the path of its step (`round-3/call-2`).
 
-    `unreadable` is set, and `arguments` empty, where the model's arguments were no JSON object: such a call
-    is answered with an error and never executed.
+    If the model's arguments were not a JSON object, `unreadable` says so and `arguments` is empty. Such a call is
+    answered with an error and never executed.
     """
 
     id: str
@@ -74,12 +74,12 @@ class ToolCall(_Digested):
             return digest
 
     def as_json(self) -> JsonObject:
-        """Return it as callers and people are shown it."""
+        """Return the call as callers and people see it."""
         return {"id": self.id, "name": self.name, "arguments": self.arguments}
 
 
 def make_tool_call(call_id: str, name: str, arguments: object) -> ToolCall:
-    """Return the call with the arguments that a model gave: where they are no JSON object, it is unreadable."""
+    """Return the call with the arguments that a model gave. It is unreadable if they are not a JSON object."""
     # The same reasons on every route, since they become part of the flow's next request.
     match arguments:
         case dict():
@@ -95,8 +95,8 @@ class ToolResult:
     """The result of a call. `content` is what the model is shown; `code` one of the error codes in core/errors.py.
 
     A content that was too long for a conversation is kept whole in the store: `kept` is its hash, `chars` its
-    full length in characters, and `content` its head and tail. `remark` is what the person who approved the call
-    said about it: a sentence of ours around their words, no part of what the tool gave.
+    full length in characters, and `content` its head and tail. `remark`
+    quotes, in a sentence of ours, what the person said who approved the call; it is no part of the tool's output.
     """
 
     content: str
@@ -129,7 +129,7 @@ class Message:
         return to_json((self.role, self.content, calls, self.tool_call_id))
 
     def as_json(self) -> JsonObject:
-        """Return it as callers and people are shown it, without what it has not."""
+        """Return the message as callers and people see it, without absent fields."""
         shown: JsonObject = {"role": self.role, "content": self.content}
         if self.tool_calls:
             shown["tool_calls"] = [call.as_json() for call in self.tool_calls]
@@ -194,7 +194,7 @@ class Conversation(Sequence[Message]):
         return self.size_at(self._length)
 
     def size_at(self, length: int) -> int:
-        """Return the bytes of the first `length` messages, of as many as there are at least, encoded."""
+        """Return the bytes of the first `length` messages, encoded. There must be that many."""
         return self._history.sizes[length - 1] if length else 0
 
     def __len__(self) -> int:
@@ -215,7 +215,7 @@ class Conversation(Sequence[Message]):
         return iter(self._history.messages[: self._length])
 
 
-CALLER_SOURCE = "caller"  # of tools that whoever starts a run brings along
+CALLER_SOURCE = "caller"  # the source of tools that a start brings along: its caller runs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Completion:
     """A model's answer. `finish` is None where the route states none; `usage` is None where it reports none.
 
     `context_tokens` is the context of the route that answered, where known. `unreadable` says why a reply could
-    not be taken apart; its raw text is then the content. `model`: as a host names the one that answered.
+    not be parsed; its raw text is then the content. `model`: the host's name of the model that answered.
     """
 
     content: str = ""
@@ -302,7 +302,7 @@ class Completion:
     kind: Literal["completion"] = "completion"
 
     def with_turn(self, content: str, calls: tuple[ToolCall, ...], finish: Finish | None) -> Completion:
-        """Return the answer with this turn in place of its own; at a third of what `replace` takes."""
+        """Return the answer with this turn in place of its own. It takes a third of the time of `replace`."""
         rest = self.usage, self.context_tokens, self.unreadable, self.private, self.model
         return Completion(content, calls, finish, *rest)
 

@@ -1,6 +1,6 @@
 """How a run ends: its status, its stop reason, and what it returns.
 
-One row of the table is all that the program knows of a stop reason. The names are stored: they stay.
+One row of the table is all that the program knows of a stop reason. Runs store the names, so a name never changes.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class StopReason(NamedTuple):
     an answer that another try may do better; `declined`, a model that did not want to; `flow`, anything else that kept
     it from going on; `person`, somebody outside."""
     of: Literal["any", "cycles", "team"] = "any"
-    """The runs that end so: all that have a loop, or those of a mandate, or teams alone."""
+    """The runs that can end so: any run, runs of cycles, or teams."""
     may_complete: bool = False
     """A run that did all that it was asked for ends as `completed` with this reason as well: nothing cut it short."""
     is_plain: bool = False
-    """Its status says it all, where there is room for little: on the page the words are left out."""
+    """The page shows the status alone: the words would add nothing."""
 
 
 _ROWS = (
@@ -87,7 +87,7 @@ _ROWS = (
     StopReason("context_full", "failed", "context full", "flow"),
     StopReason("team_done", "completed", "tasks done", "done", "team", is_plain=True),
     StopReason("tasks_failed", "failed", "no task done", "flow", "team"),
-    # Written by the executor: no flow knows of it.
+    # Written by the worker that cancels a run (execution/cancellation.py): no flow returns it.
     StopReason("cancelled", "cancelled", "by request", "person", is_plain=True),
 )
 STOP_REASONS = MappingProxyType({reason.name: reason for reason in _ROWS})
@@ -104,12 +104,12 @@ class Outcome:
     stop_reason: StopName
     status: EndStatus
     summary: str | None = None
-    """A model's last words on the run; None where no model said any."""
+    """The model's closing words about the run; None if no model said any."""
     output: Any = None
     notes: tuple[str, ...] = ()
-    """For the result's `degraded`: whatever was done differently from the request."""
+    """What was done otherwise than requested; a result shows it as `degraded`."""
     record: str | None = None
-    """What was done, made from the record, where there is no summary; at most `RECORD_CHARS` characters."""
+    """What the run did, made from its recorded steps if there is no summary; at most `RECORD_CHARS` characters."""
 
     @property
     def text(self) -> str:

@@ -20,8 +20,8 @@ from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather
 class _ActiveFlow:
     """A generator that has been started.
 
-    `prefix` stands before the names of its steps; `parent` is the gather that gets its outcome (None for the
-    run's own flow); `agent` is whose steps these are, `about` what they are for.
+    `prefix` precedes the names of its steps; `parent` is the gather that gets its outcome (None for the run's own
+    flow); `agent` is the agent whose steps these are; `about` is their purpose.
     """
 
     flow: Generator[Any, Any, Any]
@@ -34,10 +34,11 @@ class _ActiveFlow:
 
 @dataclass(slots=True)
 class _ActiveGather:
-    """A gather that has been started: the flow that waits for it, and what became of its branches.
+    """A gather that has been started: the flow that waits for it, and the outcomes of its ended branches, by name.
 
-    `unstarted`: those that wait for others. `begun`: those of which a step was begun, and which have not ended.
-    `reserved`: what is set aside by now; None: it is to be asked for again, since a branch has ended.
+    `unstarted`: branches that wait for others to end. `begun`: branches that have begun a step and have not ended.
+    `reserved`: the amounts that `gather.reserved` sets aside; None: they must be computed again, since a branch has
+    ended.
     """
 
     gather: Gather[Any]
@@ -76,7 +77,7 @@ class _ActiveGather:
 
 
 class Runner:
-    """Advances a flow through the answers it has. `agent`: the owner of steps that no branch claims.
+    """Advances a flow through the answers it has. `agent`: the agent of steps whose branches name none.
 
     `waiting` maps paths to steps, in the order in which the flow yielded them. `take` says which of them may begin.
     Every branch whose dependencies have ended is started, so what waits depends on the answers alone; a gather's
@@ -128,7 +129,7 @@ class Runner:
         return True
 
     def _enclosing_branches(self, path: str) -> list[tuple[_ActiveGather, str]]:
-        """Return the branches around a waiting step, the innermost first; a bare step of a gather is one itself."""
+        """Return the branches around a waiting step, the innermost first. A bare step of a gather is its own branch."""
         around: list[tuple[_ActiveGather, str]] = []
         waiting_flow, gathering = self._receivers[path]
         if gathering is not None:
@@ -140,14 +141,14 @@ class Runner:
         return around
 
     def branch_of(self, path: str) -> str:
-        """Return the path of the nearest branch around a step that has limits of its own; empty where there is none."""
+        """Return the path of the nearest branch around a step that has limits of its own; "" if there is none."""
         while self.branches and (path := path.rpartition("/")[0]):
             if path in self.branches:
                 return path
         return ""
 
     def agent_of(self, path: str) -> str | None:
-        """Return whose step waits here: the agent of the nearest branch around it that has one, else the run's."""
+        """Return the agent of the waiting step: that of the nearest branch around it that has one, else the run's."""
         owner = self._owner_of(path)
         return owner.agent if owner is not None else None
 
@@ -219,7 +220,7 @@ class Runner:
                         None,
                     )
         if len(gathering.unstarted) == len(gathering.gather.branches) - len(gathering.outcomes) > 0:
-            raise RuntimeError(f"{gathering.unstarted[0]} can't start: what it waits for waits for it")
+            raise RuntimeError(f"{gathering.unstarted[0]} can't start: its dependencies depend on it")
 
     def _collect_outcome(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome

@@ -1,10 +1,11 @@
-"""What a flow yields, is answered and returns: steps with their paths, answers, and the outcome of a run.
+"""What a flow yields, what it is sent, and the paths of its steps.
 
 A flow is a generator: it yields a Step or a Gather and is sent the answer. `yield from step` gives the answer typed. It
 knows no route, no limit, no clock.
 
-A step's name is its path, unique in its flow; it is the key of the recorded answer. Only this file knows the grammar of
-paths: a list of parts between slashes, from the outermost, each a name, and for most an ordinal from 1.
+A step has a name that is unique in its flow. Its path, that name behind the names of the branches around it, is the key
+of the recorded answer. Only this file knows the grammar of paths: parts between slashes, the outermost first, each a
+name, and mostly an ordinal from 1.
 
     round-3             the third turn of a planner
     round-3/call-2      its second call
@@ -57,10 +58,10 @@ CONTEXT_FULL = "context_full"  # the code of a Failure: the conversation is long
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No completion could be had: the route failed, or a script ended too soon.
+    """The model gave no completion: its route failed, or a script ended too soon.
 
     `retry_after_s`: how long the provider asks to wait. `unknown_end`: the request was sent and its outcome is unknown,
-    so that the attempt stays charged with everything that it held.
+    so the attempt stays charged with all that it held.
     """
 
     code: str
@@ -101,13 +102,12 @@ CallAnswer = ToolResult | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How an attempt is made, as the executor decides it: never digested, stored with the attempt.
+    """What the server adds to a step to make an attempt: never digested, stored with the attempt.
 
-    `max_tokens` are the tokens that were granted, of those that the step wants; `tail` is the status line shown to the
-    model; `line` the line of a script that answers this step; `temperature` what the caller asked for. `dialect` is
-    how the request was worded: None for a script, in older rows, and for a client's model until it has answered, since
-    another client may be asked in another dialect. `agent`: whose step it is, for the spending report. `unpriced`:
-    this server pays for the model, and its price is not known.
+    `max_tokens`: how many of the wanted tokens were granted. `tail`: the status line shown to the model. `line`: which
+    line of a script answers this step. `temperature`: as the caller asked for. `dialect`: how the request was worded;
+    None for a script, and for a client's model until it has answered, since the next client may be asked in another
+    dialect. `agent`: the agent of the step, for the spending report. `unpriced`: this server pays an unknown price.
     """
 
     route: str | None = None
@@ -162,20 +162,20 @@ class RequestCompletion:
 
 @dataclass(frozen=True, slots=True)
 class AskedCall:
-    """A call that no turn of a model holds, as the row of its step does."""
+    """A call that no turn of a model contains; the row of its step contains it."""
 
     tool: str
     arguments: JsonObject
 
     def at(self, path: str) -> ToolCall:
-        """Return it as the call of the step at this path."""
+        """Return the call, with the step's path as its id."""
         return ToolCall(path, self.tool, self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call one tool once. `declared`: the risk that the model itself sees in the call; the gate lets it raise ours.
-    `is_of_turn`: the completion at the path of its turn (`turn_of`) holds the call, so that its own row need not."""
+    """Call one tool once. `declared`: the risk that the model itself states; it can only raise the gate's own estimate.
+    `is_of_turn`: the completion at the path of its turn (`turn_of`) contains the call, so its row need not."""
 
     name: str
     call: ToolCall
@@ -185,7 +185,7 @@ class CallTool:
 
     @property
     def asked(self) -> AskedCall | None:
-        """What its row holds of the call; None where a turn holds it."""
+        """What the row of the step stores of the call; None if a turn contains it."""
         return None if self.is_of_turn else AskedCall(self.call.name, self.call.arguments)
 
     @property
@@ -200,8 +200,8 @@ class CallTool:
 class Pause:
     """Wait until somebody who may do so resumes the flow.
 
-    `progress`: what the flow has come to, for whoever looks at the run while it waits. It follows from the answers
-    before it, so it is no part of the request: neither digested nor compared.
+    `progress`: the result of the flow so far, shown while the run waits. It follows from the earlier answers, so it is
+    neither digested nor compared.
     """
 
     name: str
@@ -231,14 +231,15 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class Branch(Generic[R_co]):
-    """A flow that may run beside others: a generator, or, where it waits for others (`Gather.depends_on`), a
-    function that is given their outcomes by name and returns one.
+    """A flow that may run beside others.
 
-    With `limits` it has an account of its own: it may use that much, and no more than its share of what is left where
-    the Gather stands (UNLIMITED: that share), which it divides with those that run beside it and a reserve. A limit
-    that it meets is answered `Refused` to its steps alone.
-    `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are.
-    `about`: what its steps are for, as whoever may answer them is told; without it, what those around it are for.
+    `flow`: a generator. If the branch depends on others (`Gather.depends_on`), a function that takes their outcomes by
+    name and returns a generator.
+    With `limits` the branch has an account of its own, and a limit of it refuses steps of this branch alone. Its caps
+    are these limits, but at most its share of what the enclosing account has left (`open_branch` in
+    budget/reservation.py); UNLIMITED: that share.
+    `agent`: the agent of its steps, for rules of the gate and for reports; None: that of the flow around it.
+    `about`: the purpose of its steps, for whoever answers them; None: that of the flow around it.
     """
 
     flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
@@ -249,7 +250,7 @@ class Branch(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The outcome of a branch that gave up, in the place where its result would stand."""
+    """The outcome of a branch that gave up, in place of its result."""
 
     reason: str
 
@@ -263,11 +264,11 @@ class Gather(Generic[R]):
     """Branches that may run side by side. Answered with {name: outcome or Failed}, in declared order.
 
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
-    `depends_on[name]` names the branches that must have ended before; `max_parallel` is how many run at once. Which of
-    those that could begin do is seen from what was begun, not from the answers: it changes no path and no outcome.
-    `reserved` is kept from branches with limits, for what the flow asks after them; a function is called again once a
-    branch has ended. With `keeps_share` as much is kept as each of them gets, in the units
-    that `reserved` does not name.
+    `depends_on[name]`: the branches that must have ended before that branch starts. `max_parallel`: how many branches
+    run at once; it changes no path and no outcome.
+    `reserved`: amounts that branches with limits can't use, set aside for the steps after them. A function is called
+    again once a branch has ended. `keeps_share`: in units that `reserved` does not name, the share of one branch is set
+    aside.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]
@@ -285,16 +286,16 @@ Flow = Generator[Step | Gather[Any], Any, R]
 
 
 def gather_calls(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
-    """Gather calls that only read; results come back in source order."""
+    """Gather calls that only read; results come back in the order of the calls."""
     return Gather({step.name: step for step in calls}, max_parallel=limit)
 
 
-MAX_DIGITS = 9  # of an ordinal; in a path from outside more are no ordinal
-_ORDER = {"round": 1, "output": 2, "closing": 3}  # of a planner's parts; all others stand beside rounds
+MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is none
+_ORDER = {"round": 1, "output": 2, "closing": 3}  # of a planner's parts; all other parts sort as rounds do
 
 
 class PathPart(NamedTuple):
-    """`round-3`: name and ordinal; 0 for a part that has none, whose name is all of it."""
+    """`round-3`: name and ordinal. A part without an ordinal has 0, and all of it is its name."""
 
     name: str
     ordinal: int
@@ -346,8 +347,8 @@ def round_of(path: str) -> int:
 
 
 def loop_of(path: str) -> str:
-    """Return the path of the branch whose planner loop a step belongs to, as `task-2/try-1` of
-    `task-2/try-1/round-3/call-1`; empty for a run's own loop, and for a step of none."""
+    """Return the path of the branch whose planner loop a step belongs to: `task-2/try-1` of
+    `task-2/try-1/round-3/call-1`; empty for the run's own loop, and for a step outside any loop."""
     parts = path.split("/")
     return next(("/".join(parts[:at]) for at, part in enumerate(parts) if _split_part(part).name in _ORDER), "")
 

@@ -1,7 +1,7 @@
 """Give an approval its one verdict: a person's, or `expired` once its time is over.
 
-The verdict is set by a conditional update, so that one of several decisions is first. Together with it a request of
-kind `verdict` is inserted, by which the run's owner, or whoever takes the run over, learns of it.
+The verdict is set by a conditional update, so that the first of several decisions counts. A control request of kind
+`verdict` is inserted with it: from that the run's owner, or the server that takes the run over, learns of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Write answers that somebody brings for a parked run together with the commit that follows from them.
+"""Write answers for a parked run, and the commit that follows from them, in one transaction.
 
-Otherwise that takes two transactions: the answers are recorded and the run is taken (inbox.py), then its owner commits
-what comes next. Where the server that is brought the answers still has the parked run in memory, both are one. Its
-state is right as long as the run's fence is the same and nobody owns it: whoever writes anything for a parked run takes
-it in the same transaction, or pauses it.
+In general these are two transactions: one records the answers and takes the run (inbox.py), the next is the owner's
+commit. They are one if the server that gets the answers still has the parked run in memory. That state is current as
+long as nobody owns the run and its fence is the same, since all that writes for a parked run also takes it, or pauses
+it, in the same transaction.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _CHANGE_SENT_AGAIN = "update attempt set sent = ? where id = (select max(id) fro
 
 
 class ParkedRun(NamedTuple):
-    """A run that this server has parked, as `run` says, and the answers that are brought for its open steps.
+    """A run that this server has parked, and what the answers for its open steps bring. `run`: its row as it was read.
 
-    `requests`: by the ids of the steps' rows, the requests to a client's model that are answered. `sent`: likewise what
-    a step was asked with, where that is known only now. `nonce`: of the ask that is answered.
+    `requests`: the answered requests to a client's model, by the ids of their steps' rows; None for a step without one.
+    `sent`: how a step was asked, if only its answer tells, by the same ids. `nonce`: of the answered client question.
     """
 
     run: RunRow
@@ -45,8 +45,8 @@ class ParkedRun(NamedTuple):
 
     @property
     def condition(self) -> tuple[str, Row]:
-        """SQL that finds the run as long as it is as `run` says, the ask was not answered before, and no other request
-        about one of the steps has to be charged first; with its bindings."""
+        """SQL, with its bindings, that finds the run only if it is unchanged and parked, its client question was not
+        answered before, and no other request about one of the steps has to be charged first."""
         run = self.run
         text, bindings = _IS_PARKED, [run.n, run.fence, run.route, self.nonce]
         for step_id, request in self.requests.items():

@@ -1,4 +1,4 @@
-"""Who owns runs. What tells that a server is alive differs from store to store (`Owners`)."""
+"""Which server owns a run, and which servers are alive. Each kind of store finds that out in its own way (`Owners`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ServedRuns:
     place: str | None = None
 
     def has_folder(self, workspace: str | None, place: str | None) -> bool:
-        """Whether it serves a folder, of the machines at this place (None: of any); everybody serves no folder."""
+        """Whether the server can work in this folder at this place (None: any place). All servers can work in none."""
         return not workspace or (workspace in self.workspaces and place in (None, self.place))
 
 
@@ -52,7 +52,7 @@ class Ownership(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Be no longer alive: others take this server's runs."""
+        """Stop being alive, so that other servers take this server's runs."""
 
 
 class Owners(Protocol):
@@ -63,7 +63,7 @@ class Owners(Protocol):
         ...
 
     def is_stopped(self, pid: int) -> bool:
-        """Whether a living server was stopped by a signal, and keeps its runs all the same."""
+        """Whether a living server was stopped by a signal; it keeps its runs."""
         ...
 
 
@@ -107,7 +107,7 @@ _SERVERS = (
 
 
 def list_living(session: Session, owners: Owners) -> list[LivingServer]:
-    """List the living servers that own runs, or owned some."""
+    """List the living servers that own runs now, or did before."""
     return _only_living(session, owners, session.rows(f"{_SERVERS} order by id"))
 
 
@@ -123,7 +123,7 @@ def find_serving(
 ) -> tuple[ServedRuns | None, bool]:
     """Return what the server of this folder, at this place, serves, and whether that server is alive.
 
-    One that is alive and not stopped, else the newest that there was. A command is no server.
+    It is one that is alive and not stopped, else the newest. Commands don't count as servers.
     """
     found = session.rows("select lock, pid, serves from owner where serves is not null order by id desc")
     living = owners.find_living(session, [lock for lock, *_ in found])

@@ -44,12 +44,12 @@ WAITED = "waited"  # how an attempt ended that was never begun: the step waited 
 class RunRow(NamedTuple):
     """A run. Times are milliseconds since 1970.
 
-    `n` is its number in the file, `id` what everybody else calls it by. `owner` None: no server drives it. `paused`:
-    why; `resume_at`: when it goes on by itself. `outcome`: set once it has ended. `mandate`: the id of the mandate
-    whose cycles it runs. `seq` rises with each commit of the run; `news_seq` is its value at the newest commit that is
-    news to whoever waits for the run. `cached`: the input tokens of its completions that came from a cache;
-    `exactness`: how well their tokens are known, each way with a comma behind it. `place`: of the machines that have
-    its workspace; None: any.
+    `n` is its number in the store, which other tables refer to; `id` is for everybody else. `owner` None: no server
+    drives it. `paused`: why; `resume_at`: when it goes on by itself. `outcome`: set once it has ended. `mandate`: the
+    id of the mandate whose cycles it runs. `seq` rises with each commit of the run; `news_seq` is its value at the
+    newest commit that is news to somebody who waits for the run. `cached`: the input tokens of its completions that
+    came from a cache; `exactness`: the kinds of their token counts, each followed by a comma. `place`: of the machines
+    that have its workspace; None: any.
     """
 
     n: int
@@ -79,8 +79,8 @@ class RunRow(NamedTuple):
 
 
 class NewestAttempt(NamedTuple):
-    """The newest attempt at a step after its first. `open`: it was handed out or waits. `ended`: how the one before it
-    did. `at`: when it was begun."""
+    """The newest attempt at a step after its first. `open`: it was handed out or waits. `ended`: how the attempt before
+    it ended. `at`: when it was begun."""
 
     held_text: str
     open: int
@@ -207,7 +207,7 @@ def runs_by_ids(session: Session, run_ids: Sequence[str], principal: str) -> lis
 
 
 def run_by_number(session: Session, n: int) -> RunRow:
-    """Return the run with this number in the file, which has to exist."""
+    """Return the run with this number in the store, which has to exist."""
     found = session.row(f"select {_RUN} from run where n = ?", (n,))
     assert found is not None
     return RunRow._make(found)
@@ -337,8 +337,9 @@ def _add_newest(session: Session, step: StepRow) -> StepRow:
 class WaitingRow:
     """An open step: its row and kind, and what the server added to it (`sent`).
 
-    `ended`: how the attempt before it did. `attempt`: the id of its newest attempt after the first. `digest`: of what
-    was asked. `has_approval`: a person is or was asked about it. `opened_at`: since when it waits, in milliseconds.
+    `attempt`: the id of its newest attempt after the first. `ended`: how the attempt before that one ended. `digest`:
+    of what was asked. `has_approval`: a person is or was asked about it. `opened_at`: since when it waits, in
+    milliseconds.
     """
 
     step_id: int
@@ -412,7 +413,7 @@ def read_answers(session: Session, step_ids: list[int]) -> list[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """A further attempt at a step. `ended`: how the one before it did, and what that stays charged with (`lost`)."""
+    """A further attempt at a step. `ended`: how the attempt before it ended; `lost`: what that stays charged with."""
 
     step_id: int
     at: int

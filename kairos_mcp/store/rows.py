@@ -1,10 +1,10 @@
-"""Rows: the sessions in which functions of the store read and write them, and how values stand in them.
+"""Rows: the sessions in which functions of the store read and write them, and the encoding of values in them.
 
-Statements go in and rows come out, no driver is named. They use the SQL that SQLite and PostgreSQL share, but for
-taking JSON apart and for the tables that each keeps about itself.
+A session takes statements and returns rows; it names no driver. Statements use the SQL that SQLite and PostgreSQL
+share, except to take JSON apart and to read each database's own tables about itself.
 
-Values are encoded as JSON and decoded again; long texts stand once each, under the SHA-256 of their content. What is
-read is validated: a damaged row raises, never half a value, and a text is compared with its hash.
+Values are stored as JSON. Each long text is stored once, under the SHA-256 of its content. All that is read is
+validated: a damaged row raises an error and gives no half of a value, and a text is compared with its hash.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:nam
 
 
 class Session(Protocol):
-    """A connection to the store, within the transaction of whoever hands it out.
+    """A connection to the store, inside a transaction.
 
-    `last_writes`: takes what the transaction has to write last; None: it is written at once.
+    `last_writes`: collects the writes that the transaction makes last; None: they are made at once.
     """
 
     last_writes: LastWrites | None
@@ -81,11 +81,12 @@ class Session(Protocol):
         ...
 
     def together(self, reads: Sequence[Callable[[Session], T]]) -> list[T]:
-        """Return what these functions read, each for itself: where a driver waits for a network, it waits for all of
-        them at once, as often as the one waits whose statements depend on each other most often.
+        """Return what each of these independent functions reads.
 
-        A function may be called more than once, so it does nothing but read, by `rows`, `row`, `finds` and `together`.
-        Of what several raise, any is raised. See `read_together` and `read_each`.
+        A driver over a network sends their statements together: all of them take as many round trips as the function
+        with the longest chain of dependent statements. A function may be called more than once, so it only reads, by
+        `rows`, `row`, `finds` and `together`. If several functions raise, any of their errors is raised. See
+        `read_together` and `read_each`.
         """
         ...
 
@@ -128,10 +129,10 @@ def read_each(session: Session, read: Callable[[Session, A], B], of: Iterable[A]
 
 
 class LastWrite(Protocol):
-    """What is to become of a row that runs share."""
+    """A pending change of a row that runs share."""
 
     def plus(self, other: Self) -> Self:
-        """Return what becomes of it by this and then the other."""
+        """Return the change that is this one followed by the other."""
         ...
 
     def write(self, session: Session) -> object:
@@ -140,11 +141,11 @@ class LastWrite(Protocol):
 
 
 class LastWrites:
-    """What a transaction writes last: rows that runs share, which others would wait for from then on.
+    """The writes that a transaction makes last: of rows that runs share, which other transactions then wait for.
 
-    Where several servers write side by side, each under the locks of its own runs, two of them could wait for each
-    other over such rows. So these are collected, summed for each row, and written in one order by all. `count`: how
-    many were collected.
+    If several servers write side by side, each under the locks of its own runs, two of them could wait for each other
+    over shared rows. So these writes are collected, summed for each row, and made in the same order by all servers.
+    `count`: how many were collected.
     """
 
     def __init__(self) -> None:
@@ -152,19 +153,19 @@ class LastWrites:
         self._writes: dict[tuple[str, int | str], LastWrite] = {}
 
     def add(self, table: str, key: int | str, write: LastWrite) -> None:
-        """Leave what is to become of the row with this key."""
+        """Add a change of the row with this key."""
         self.count += 1
         before = self._writes.get((table, key))
         self._writes[table, key] = write if before is None else before.plus(write)
 
     def write(self, session: Session) -> None:
-        """Write all of it, with a session that collects nothing."""
+        """Write all changes, with a session that collects none."""
         for _, write in sorted(self._writes.items(), key=itemgetter(0)):
             write.write(session)
 
 
 class NotAlone(Exception):
-    """A job of one run turned out to concern others as well: it is run again while nobody else writes."""
+    """A job of one run turned out to concern other runs: it is run again while no other server writes."""
 
 
 class CorruptRows(Exception):
@@ -175,13 +176,13 @@ class CorruptRows(Exception):
 
 
 def placeholders(values: Collection[object]) -> str:
-    """Return the places of so many bindings, for `in (…)`. For none it is null, which nothing equals: PostgreSQL knows
-    no empty list."""
+    """Return a `?` for each value, for `in (…)`. It is null for no values, which nothing equals: PostgreSQL has no
+    empty list."""
     return ", ".join("?" * len(values)) or "null"
 
 
 LISTED_ID = "case when item.type = 'integer' then cast(item.value as bigint) end"
-"""SQL for an id in a list of ids that `json_each(…) as item` takes apart; null for whatever else stands there."""
+"""SQL for an id in a list of ids that `json_each(…) as item` takes apart; null for anything else in the list."""
 
 
 def json_or_null(column: str) -> str:
@@ -226,7 +227,7 @@ def decode(kind: Any, text: str) -> Any:
 
 
 def unreadable(what: str) -> Unreadable:
-    """Return the error for a row that does not hold what it should; `name_run_in_errors` adds which run's row it is."""
+    """Return the error for a row that does not contain what it should; `name_run_in_errors` adds the run's id."""
     return Unreadable(f"A row holds no {what}.", "Run `kairos-mcp doctor`.")
 
 
@@ -237,7 +238,7 @@ def decode_fields(text: str) -> JsonObject:
 
 
 def decode_texts(text: str) -> dict[str, str | None]:
-    """Return encoded texts by name: the file hashes of an approval, the keys of an ask. Raises Unreadable."""
+    """Return encoded texts by name: of an approval's file hashes, of a client question's keys. Raises Unreadable."""
     found: dict[str, str | None] = decode(dict[str, str | None], text)
     return found
 
@@ -259,7 +260,7 @@ def decode_answer(text: str) -> Answer:
 
 
 def decode_asked(path: str, text: str | None) -> ToolCall | None:
-    """Return the call that the row of the step at this path holds, None where it holds none. Raises Unreadable."""
+    """Return the call that the row of the step at this path stores; None if it stores none. Raises Unreadable."""
     if text is None:
         return None
     asked: AskedCall = decode(AskedCall, text)
@@ -286,7 +287,7 @@ def encode_units(units: Units) -> str:
 
 @lru_cache(maxsize=256)  # most calls cost the same
 def decode_units(text: str) -> Units:
-    """Return the amount in a JSON array. Units that came after it was stored are 0. Raises Unreadable."""
+    """Return the amount in a JSON array; a unit that is newer than the row is 0. Raises Unreadable."""
     found = _decode_strictly(list[int], text, "amounts")
     missing = len(UNITS) - len(found)
     if missing < 0:

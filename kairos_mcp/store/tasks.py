@@ -1,7 +1,7 @@
 """Write the table `task`: calls that were answered with an MCP task, and the result that each of them ended with.
 
 A task is one call about a run, not the run: it may end while its run waits for somebody, and a run may have several.
-What it asks of its client are rows of `ask`, one for each request, so that one can be answered before the others.
+What it asks its client is in `client_question`, a row for each request, so that one can be answered before the others.
 """
 
 from __future__ import annotations

@@ -910,12 +910,12 @@ SPENDING = (
         BUDGET + "the_steps_of_a_commit_share_the_time_that_is_left",
     ),
     Guard(
-        "_reserve_external",
+        "_reserve_outside",
         never("weight is not None and remaining[place] == 0"),
         BUDGET + "a_completion_is_not_handed_out_where_a_token_limit_is_used_up",
     ),
     Guard(
-        "_reserve_in_account",
+        "_fit_into_shared",
         never("... and request.counts.model_calls > remaining.model_calls"),
         RESERVE + "what_runs_share_is_never_passed_either",
     ),

@@ -30,7 +30,7 @@ def _make_registers() -> str:
     routes |= {route.name: {"about": route.about, "answeredBy": route.answered_by} for route in ROUTES.values()}
     units = [
         {"name": unit.name, "label": unit.label or unit.noun, "words": unit.words, "isMain": unit.on_page}
-        for unit in sorted(UNITS.values(), key=lambda unit: unit.place)
+        for unit in sorted(UNITS.values(), key=lambda unit: unit.order)
     ]
     listed = [
         _as_const("ROUTES", "{}", [f"{json.dumps(name)}: {json.dumps(route)}" for name, route in routes.items()]),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 NAME = "kairos_mcp.core.limits"
 AFTER_THE_LAST_FIELD = "\n\n\nUNITS: Mapping"
-UNIT = 'Unit("checks", "checks", "checks", held="count", place=99)'
+UNIT = 'Unit("checks", "checks", "checks", held="count", order=99)'
 MIGRATION = "; ".join(
     f"alter table account add column {kind}_checks integer {default} check({kind}_checks >= 0)"
     for kind, default in (("cap", ""), ("held", "not null default 0"), ("spent", "not null default 0"))
