@@ -3765,7 +3765,7 @@ AS_TASKS = (
     ),
     Guard(
         "skip_keys",
-        replaced("json.dumps(sorted({*json.loads(found[0]), *keys}))", "found[0]"),
+        replaced("sorted({*json.loads(old), *new})", "json.loads(old)"),
         TASKS + "a_dialog_that_the_user_leaves_ends_the_task_and_run_continue_asks_again",
     ),
 )
