@@ -28,8 +28,8 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.rows import Session, decode_fields, read_each, read_together, unreadable
 
-MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
-TAIL_TOKENS = 320  # of the status line, which is at most so many bytes
+MARGIN_TOKENS = 1_024  # the most that a route adds around a conversation whose tokens were never reported
+TAIL_TOKENS = 320  # of the status line: it has at most so many bytes
 MESSAGE_TOKENS = 16  # around each message
 
 
@@ -37,8 +37,11 @@ MESSAGE_TOKENS = 16  # around each message
 class InputEstimator:
     """Bounds the input tokens of completions of one conversation on one route.
 
-    The bound is the last usage that the route reported, plus what was added since: a token is at least one byte. Each
-    route has its own, since routes count tokens differently.
+    The bound is the last usage that the route reported, plus a token for each byte that was added since. Each route has
+    its own, since routes count tokens differently.
+
+    `tokens`: the input of the newest completion whose usage was reported. `length`, `digest`, `size`: the messages of
+    its conversation, their digest and their bytes. `tools`: the bytes of its tools.
     """
 
     length: int = 0
@@ -55,27 +58,27 @@ class InputEstimator:
         return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + reminder + MARGIN_TOKENS
 
     def fits(self, step: RequestCompletion) -> bool:
-        """Whether a usage was reported of which this step's conversation is a continuation."""
+        """Whether this step's conversation continues the one whose usage was reported."""
         return self.length > 0 and step.conversation.digest_at(self.length) == self.digest
 
     def learn(self, step: RequestCompletion, answer: Completion) -> None:
-        """Remember a usage that was reported."""
+        """Remember the usage of this answer, if it was reported."""
         usage = answer.usage
         if usage is not None and usage.exactness == "reported":
             self.length, self.digest = len(step.conversation), step.conversation.digest
             self.size, self.tools = step.conversation.size, step.tools.size
-            # What a provider is given back beside the conversation (its thinking) are tokens that it has just written.
+            # A provider gets its thinking back beside the conversation: tokens that it has just written.
             self.tokens = usage.input_tokens + (usage.output_tokens if answer.private is not None else 0)
 
 
-PREFIX_REPORTS = 20  # of one prefix: the newest are remembered
-KNOWN_PRINCIPALS = 64  # whose reports are kept in memory
+PREFIX_REPORTS = 20  # of one prefix: the newest are kept
+KNOWN_PRINCIPALS = 64  # whose costs are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What the requests of several conversations begin with: the system text, the tools and the schema of the answer,
-    as one model counts them. `length`, `size`: of its messages."""
+    """What requests of several conversations have in common: the system text, the tools and the schema of the answer,
+    for one way of counting tokens. `length`, `size`: of its messages."""
 
     digest: bytes
     length: int
@@ -83,8 +86,8 @@ class Prefix:
 
 
 def prefix_of(step: RequestCompletion, route: str | None, model: str | None, form: str = "") -> Prefix | None:
-    """Return the prefix of a request; None where it begins with no system text. `form`: whatever else decides what a
-    model is sent, and who counts it."""
+    """Return the prefix of a request; None if it begins with no system text. `form`: what else decides how a request is
+    sent and counted."""
     conversation = step.conversation
     if not conversation or conversation[0].role != "system":
         return None
@@ -96,10 +99,10 @@ def prefix_of(step: RequestCompletion, route: str | None, model: str | None, for
 
 @dataclass(slots=True)
 class PrefixReports:
-    """What the first requests of conversations cost, by their prefix: any of them cost no less than its prefix did.
+    """The reported costs of the first requests of conversations, by prefix. Each is at least the cost of its prefix.
 
-    So a conversation of which nothing is reported yet is bounded by those beside it. The most that was reported counts,
-    for a model may be one of several that count differently. `learned`: how many reports came.
+    So they bound the prefix of a conversation that has no report yet. The highest counts, since several models that
+    count differently may go by one name. `learned`: how many reports came.
     """
 
     reports: defaultdict[bytes, deque[int]] = field(
@@ -108,7 +111,7 @@ class PrefixReports:
     learned: int = 0
 
     def bound(self, step: RequestCompletion, prefix: Prefix | None) -> int | None:
-        """Bound the input tokens of the first request of a conversation; None where nothing is known of its prefix."""
+        """Bound the input tokens of the first request of a conversation; None if its prefix was never reported."""
         known = self.reports.get(prefix.digest) if prefix is not None else None
         if prefix is None or not known:
             return None
@@ -117,7 +120,7 @@ class PrefixReports:
         return max(known) + added + reminder + TAIL_TOKENS
 
     def learn(self, prefix: Prefix | None, answer: Completion) -> None:
-        """Remember a usage that was reported of the first request of a conversation."""
+        """Remember the usage of a conversation's first request, if it was reported."""
         if prefix is not None and answer.usage is not None and answer.usage.exactness == "reported":
             self.remember(PrefixCost(prefix.digest, answer.usage.input_tokens))
 
@@ -128,8 +131,8 @@ class PrefixReports:
 
 
 class KnownCosts:
-    """The costs that providers reported in earlier runs, as rows have them and as runs of this process bring more, for
-    each principal apart."""
+    """The costs that providers reported in a principal's runs: read from rows once, then added to by runs of this
+    process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -148,14 +151,14 @@ class KnownCosts:
         self._by_principal[principal] = known
 
     def of(self, principal: str) -> PrefixReports:
-        """Return what is known of a principal's runs; nothing before it was read."""
+        """Return the known costs of a principal's runs; none before `read`."""
         return self._by_principal.get(principal) or PrefixReports()
 
 
 def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:
     """Return the completion without its usage if that is impossible, and a note about it.
 
-    On every route an impossible report counts as none, so that the bound or the estimate is charged.
+    An impossible report counts as none on every route: the bound or the estimate is charged instead.
     """
     reason = None if completion.usage is None else _why_impossible(completion.usage, completion)
     if reason is None:
@@ -217,8 +220,8 @@ def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:
 
 
 def _overshoot_notes(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
-    """Return a note about a usage above what was reserved. It is charged in full: the only way past a
-    limit for a completion that this server makes."""
+    """Return a note about a usage above the reservation. It is charged in full: only so can a completion that this
+    server makes exceed a limit."""
     if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
         return ()
     return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
@@ -265,7 +268,9 @@ def day_to_charge(session: Session, principal: str, at: int, time_zone: str) -> 
     try:
         later = parse_day(newest, time_zone)
     except ValueError:
-        raise StoreCorrupt("The account of a day is of none that there is.", "Run `kairos-mcp doctor`.") from None
+        raise StoreCorrupt(
+            "The store has an account for a day that does not exist.", "Run `kairos-mcp doctor`."
+        ) from None
     return DayToCharge(later, is_ahead=True, is_barred=later.begins - at > MAX_AHEAD_MS)
 
 
@@ -287,7 +292,7 @@ class DailyAccounts:
         self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def known_accounts(self, run: RunRow, mandate: str | None, at: int) -> AccountsToCharge | None:
-        """Return what `find_accounts` would, where no row has to be read for it; else None."""
+        """Return what `find_accounts` would return, if it is known without reading a row; else None."""
         known = self._known.get((run.principal, run.workspace or "", mandate))
         return known[1] if known is not None and known[0].begins <= at < known[0].ends else None
 

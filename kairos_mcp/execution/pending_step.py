@@ -90,7 +90,7 @@ class PendingStep:
                 raise AssertionError("only a failed completion is begun again")
 
     def copy_failure(self, failed: PendingStep) -> None:
-        """Take over how this attempt failed, which its rows don't say yet."""
+        """Take over the failure of this attempt, which its rows don't contain yet."""
         self.ended_attempt, self.failed_result = failed.ended_attempt, failed.failed_result
         self.is_backing_off, self.retry_at, self.attempts = failed.is_backing_off, failed.retry_at, failed.attempts
 
@@ -125,7 +125,7 @@ class PendingStep:
                 return result
 
     def with_result(self, path: str, result: StepResult, by_route: str, cost: PrefixCost | None = None) -> AnsweredStep:
-        """Return the step, which stands at this path, with its result, as a commit writes it."""
+        """Return the step at this path with its result, as a commit writes it."""
         return AnsweredStep(self.id, path, result, self.held, by_route, self.shared, cost)
 
     def take_reservation(self) -> Reservation:
@@ -137,7 +137,7 @@ class PendingStep:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it is being performed here, so that nothing has to be seen to before its answer comes."""
+        """Whether this server performs it now, so that nothing is to be done for it until its answer comes."""
         return self.reservation is None and not self.is_open and self.ended_attempt is None
 
     @property

@@ -18,7 +18,7 @@ from kairos_mcp.store import tool_intents
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 
-MEMORY_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
+MEMORY_TIMEOUT_S = 30  # a note takes milliseconds to commit; so no tool waits for ever for a loop that has ended
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class RunningSteps:
     def interrupt(self) -> None:
         """Stop the step that is performed in the worker's task."""
         if self._is_inline and self._worker is not None and not self._is_interrupted:
-            # Once: a tool that is finishing a change of files after the first interrupt must not be cut short.
+            # Only once: a tool that finishes a change of files after the first interrupt must not be cut short.
             self._is_interrupted = True
             self._worker.cancel()
 
@@ -141,10 +141,10 @@ class RunningSteps:
 
 
 def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> ToolMemory:
-    """Return a memory in a run's rows for its tools: what a change of files keeps before it begins, for after a crash.
+    """Return the memory of a run's tools, which is kept in rows. A change of files stores there what a recovery needs.
 
-    They use it from their threads, through the loop that owns the writer. Once this server does not own the run, `keep`
-    and `check_owner` raise FenceLost.
+    Tools use it from their threads, through the event loop that owns the writer. Once this server does not own the run,
+    `keep` and `check_owner` raise FenceLost.
     """
     loop, run, run_id = asyncio.get_running_loop(), state.run.n, state.run.id
 

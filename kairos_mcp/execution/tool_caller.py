@@ -30,12 +30,12 @@ from kairos_mcp.tools.results import server_failures, shorten
 from kairos_mcp.tools.tool import call_redacted, call_redacted_at_once, probe_call
 
 PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
-RESULT_GRACE_S = 0.5  # after its deadline, a call is waited for so long: it knows best how it ended
+RESULT_GRACE_S = 0.5  # how long after its deadline a call may still say itself how it ended
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a server performs steps with.
+    """What a server uses to call tools.
 
     `shown_chars`: how much of a result a model is shown. `approval_ms`: how long a person has to decide about a call.
     `has_sandbox`: programs run in one.
@@ -61,7 +61,7 @@ ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
 def _call_shortened(
     redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext, shown_chars: int
 ) -> ShortenedResult:
-    """Call the tool, and shorten its result in the same thread: to look through a long one takes time."""
+    """Call the tool, and shorten its result in the same thread, since a long one takes time to look through."""
     return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)
 
 
@@ -69,9 +69,9 @@ def _call_shortened(
 class ToolCaller:
     """Calls the tools of one run.
 
-    `read_text` reads a stored text by its reference. `find_approval`: an approval that was given before, if it holds
-    for what would be asked at this path. `memory`: that of the run while it moves. `late_results`: of calls that were
-    cancelled in the middle of a change of files.
+    `read_text` reads a stored text by its reference. `find_approval` finds an earlier approval that covers a question
+    at this path. `memory`: the run's, while a worker drives the run. `late_results`: results, by path, of calls that
+    were cancelled while they changed files.
     """
 
     run_id: str
@@ -124,8 +124,10 @@ class ToolCaller:
         return tool is not None and tool.probe is not None
 
     async def probe(self, path: str, step: CallTool, base: BaseHashes | None) -> ProbeResult:
-        """Have the tool find out whether a call of unknown outcome was carried out; it finishes what was half done, or
-        undoes it. `unclear` is for a person."""
+        """Have the tool find out whether a call of unknown outcome was carried out, and finish or undo its change.
+
+        `unclear`: a person has to decide.
+        """
         tool = self.tool_access.find_tool(step.call.name)
         assert tool is not None
         deadline = time.monotonic() + PREVIEW_TIMEOUT_S
@@ -163,8 +165,11 @@ class ToolCaller:
         base: BaseHashes | None,
         is_alone: bool,
     ) -> StepResult:
-        """Call the tool for a task: once other tasks have ended what they change in the same files, and not if this
-        one has not seen it. They may have changed them while the call waited for a person."""
+        """Call the tool for a task, once no other task is changing the same files.
+
+        The call is refused if another task has changed them and this one has not seen that: it may have happened while
+        the call waited for a person.
+        """
         self.sibling_changes.begin(path, step.call)
         async with self.sibling_changes.changing(path, step.call):
             if (refused := self.sibling_changes.refusal(path, step.call)) is not None:

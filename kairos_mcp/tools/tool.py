@@ -1,7 +1,6 @@
 """The one way to call a tool, which returns every failure as a result, and how a function is declared to be one.
 
-Whether a call may run is decided by gate.py, from its arguments: what the gate takes for a path is told at the head of
-touched_paths.py.
+gate.py decides whether a call may run, by its arguments; touched_paths.py says which of them the gate takes for paths.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import Hashes
 from kairos_mcp.tools.files.workspace import Workspace
 
-ReadContent = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
+ReadContent = Callable[[str], bytes | None]  # the content of the file at a plain path; None if there is none
 
 
 class UnclearState(Exception):
@@ -38,8 +38,8 @@ class UnclearState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file and what it holds before and after; `before` is None for one that is created. `hashes`: of both, keyed.
-    `kept`: where the secrets of before stand in it after, in order; none if its whole text was given anew."""
+    """A file and its content before and after; `before` is None for a file that is created. `hashes`: of both, keyed.
+    `kept`: where in `after` the secrets of `before` are, in order; empty if the whole text was given anew."""
 
     path: str
     before: bytes | None
@@ -56,12 +56,12 @@ class FileChange:
         return adds_hidden_characters(before, self.after.decode("utf-8", "surrogateescape"))
 
     def line(self) -> dict[str, str | int | None]:
-        """Return the change without its texts, as the intent and the result have it."""
+        """Return the change without its texts, as intent and result contain it."""
         return {"path": self.path, "before": self.hashes[0], "after": self.hashes[1]}
 
 
 def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:
-    """Apply every change; or none, and raise the cause. Returns False if a file could only be renamed, not exchanged.
+    """Apply all changes, or none and raise the cause. Returns False if a file could only be renamed, not exchanged.
 
     Raises FenceLost if another server has taken over the run between two files. That server completes the call, so
     nothing more is changed here, not even to revert.
@@ -85,7 +85,7 @@ def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: Tool
 
 
 def read_originals(ctx: ToolContext) -> ReadContent | None:
-    """Return a reader of what this call's files held when it began to change them; None if it never did."""
+    """Return a reader of the files' content from before this call changed any; None if it never began to."""
     text = ctx.memory.recall(_intent_name(ctx))
     if text is None:
         return None
@@ -105,7 +105,7 @@ def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContex
     run; both before the next write. If this crashes too, it can be called again.
     """
     if _format_intent(changes) != ctx.memory.recall(_intent_name(ctx)):
-        raise UnclearState("What was to be changed can't be told any more.")
+        raise UnclearState("What was to be changed is not known any more.")
     _check_recovery(ctx)  # a staging file may be the one that the run's new owner writes through
     _clear_staging(workspace, changes, ctx)
     states = {change.path: _file_state(workspace, change) for change in changes}
