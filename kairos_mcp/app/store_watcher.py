@@ -1,4 +1,4 @@
-"""Notice what other processes write, and take over the runs that they left behind."""
+"""Notice what other processes commit, and take over the runs of servers that have died."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PAGE_RUNS = 256  # runs that were left behind, looked at in one read
 
 
 class RunsToTake(NamedTuple):
-    """What a server may take over: paused runs that are due, and those of the owners in `dead`: servers that ended, and
-    0 (`ANY_SERVER`). `has_overdue`: approvals were not decided in time, and have to be marked so first."""
+    """What a server may take over: `due`, paused runs whose pause is over; and the runs of the owners in `dead`, which
+    are servers that have ended, and 0 (`ANY_SERVER`). `has_overdue`: approvals have expired and are not marked yet."""
 
     has_overdue: bool
     dead: list[int]
@@ -37,10 +37,10 @@ NOTHING_TO_TAKE = RunsToTake(False, [], ())
 
 
 class StoreWatcher:
-    """Looks at what others commit, while a run moves here or somebody waits, and tells the workers that it concerns.
+    """Looks for commits of other processes, and wakes the workers and waiters of their runs.
 
-    Once `wake` was called it also takes over the runs whose server has ended or that are left to any, and those whose
-    pause is over.
+    Once `wake` was called, it also takes over runs whose server has ended, runs of `ANY_SERVER`, and runs whose pause
+    is over.
     """
 
     def __init__(

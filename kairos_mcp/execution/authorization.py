@@ -228,7 +228,7 @@ class ToolAccess:
     def __post_init__(self) -> None:
         self._initially_offered = self.offered
 
-    def name_agents(self, agent_of: Callable[[str], str | None]) -> None:
+    def set_agent_lookup(self, agent_of: Callable[[str], str | None]) -> None:
         self.agent_of = agent_of
 
     def find_spec(self, name: str) -> ToolSpec | None:

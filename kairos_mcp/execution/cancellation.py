@@ -1,4 +1,4 @@
-"""The last commit of a cancelled run: what was begun is recorded as stopped, what waits is released."""
+"""The last commit of a cancelled run: begun steps are answered as stopped, open steps release what they hold."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class RunState:
         self.kept_waiting.clear()
         self.room_seen = None
         self.executor.reset()
-        self.executor.tool_access.name_agents(self.runner.agent_of)
+        self.executor.tool_access.set_agent_lookup(self.runner.agent_of)
         calls_of_tasks: list[tuple[StepRow, CallTool]] = []
         with _without_garbage_collector():
             for row in stored.record:

@@ -1,6 +1,6 @@
-"""What the steps of a run need of its tools: may a call be made, make it, what does the model learn of a decision.
+"""What the steps of a run need of its tools: who decides about a call, who makes it, and the results of decisions.
 
-`authorization.py` has the one who decides, `tool_caller.py` the one who calls.
+`authorization.py` implements `CallRights`, `tool_caller.py` implements `CallMaker`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Authorization = Allowed | ToolResult | ApprovalRequest
 
 
 class CallRights(Protocol):
-    """Says which tools a run may call, and when. `mandate`: the id of the run's."""
+    """Says which tools a run may call, and when. `mandate`: the id of the run's mandate."""
 
     mandate: str | None
 
     def agent_of(self, path: str, /) -> str | None:
         """The agent that a step's call is made for."""
 
-    def name_agents(self, agent_of: Callable[[str], str | None]) -> None:
-        """Have `agent_of` answered by this function from now on."""
+    def set_agent_lookup(self, agent_of: Callable[[str], str | None]) -> None:
+        """Let `agent_of` ask this function from now on."""
 
     def find_spec(self, name: str) -> ToolSpec | None:
         """The tool as a model was shown it; None if none of this name was offered to any agent."""
@@ -80,8 +80,8 @@ class CallRights(Protocol):
 class CallMaker(Protocol):
     """Makes the calls of a run.
 
-    `memory`: that of the run while it moves. `late_results`: of calls that were cancelled in the middle of a change of
-    files.
+    `memory`: the run's, while a worker drives the run. `late_results`: results, by path, of calls that were cancelled
+    while they changed files.
     """
 
     memory: ToolMemory
