@@ -35,7 +35,7 @@ from kairos_mcp.models.model import ModelOptions, SpokenText, let_hear, redact_m
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
-from kairos_mcp.settings.folders import skill_folders
+from kairos_mcp.settings.folders import run_skill_folders, skill_folders
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
@@ -436,7 +436,7 @@ class RunFactory:
             read_bytes=self.settings.read_bytes,
             scopes=scopes,
             commands=commands,
-            skill_folders=self.skill_folders,
+            skill_folders=self._run_skill_folders,
             redactor=self.redactor,
             hash_content=keyed_hash(lambda: self._content_key),
         )
@@ -463,8 +463,12 @@ class RunFactory:
 
     @cached_property
     def skill_folders(self) -> SkillFolders:
-        """The skills, the same for every workspace."""
+        """The skills for clients, the same for every workspace."""
         return self._exit_stack.enter_context(closing(SkillFolders(skill_folders(self.settings))))
+
+    @cached_property
+    def _run_skill_folders(self) -> SkillFolders:
+        return self._exit_stack.enter_context(closing(SkillFolders(run_skill_folders(self.settings))))
 
     def _network_tools(self) -> tuple[list[Tool], Mapping[str, Default]]:
         """Return the tools that use the network, and how the gate judges those whose effect depends on arguments."""

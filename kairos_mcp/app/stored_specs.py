@@ -176,9 +176,10 @@ def rebuild_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
 def _tool_texts(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
     """Yield candidate tool lists: the default offer, each tool alone, and the tools named in `rest`."""
     for several in (registry.select(None), ToolSet(registry.specs)):
-        offer = offer_tools(several)
-        yield encode(tuple(offer.shown))
-        yield encode(tuple(offer.searchable))
+        for is_default in (True, False):
+            offer = offer_tools(several, is_default=is_default)
+            yield encode(tuple(offer.shown))
+            yield encode(tuple(offer.searchable))
     for spec in registry.specs:
         yield encode((spec,))
     named = [registry.find(name) for name in _NAMED_TOOL.findall(rest.decode("utf-8", "replace"))]

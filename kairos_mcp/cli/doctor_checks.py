@@ -15,7 +15,7 @@ from typing import Literal
 from kairos_mcp.cli.own_start import takes_modules_here
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.settings.file_ownership import list_readable_secrets
-from kairos_mcp.settings.folders import current_folder, skill_folders
+from kairos_mcp.settings.folders import current_folder, run_skill_folders
 from kairos_mcp.settings.settings import Settings, unknown_variables
 
 _NETWORK_FILE_SYSTEMS = (
@@ -352,7 +352,7 @@ def _check_skills(settings: Settings) -> Iterator[Finding]:
     for folder in settings.skills:
         if not folder.is_dir():
             yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
-    with closing(SkillFolders(skill_folders(settings))) as folders:
+    with closing(SkillFolders(run_skill_folders(settings))) as folders:
         listing = folders.list_skills()
     yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
     for reason in listing.left_out:

@@ -47,8 +47,16 @@ def packaged_skills() -> Path:
 
 
 def skill_folders(settings: Settings) -> tuple[Path, ...]:
-    """Return the folders of skills: ours, the user's, those in the settings; a later one wins over an earlier one."""
-    return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
+    """Return the folders of skills for clients: ours, and those of `run_skill_folders`; a later one wins."""
+    return (packaged_skills(), *run_skill_folders(settings))
+
+
+def run_skill_folders(settings: Settings) -> tuple[Path, ...]:
+    """Return the folders of skills for runs: the user's, and those in the settings; a later one wins.
+
+    Ours say how to use this server's tools, which a run does not have.
+    """
+    return (*(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
 
 
 def has_own_agents(settings: Settings) -> bool:

@@ -291,8 +291,8 @@ class Settings:
     )
     skills: tuple[Path, ...] = key(
         (),
-        "Folders of skills that a run may read (each a folder with a SKILL.md), beside those that come with Kairos and "
-        "your own in config/skills of the state folder; of two with the same name the later one counts; relative to "
+        "Folders of skills that a run may read (each a folder with a SKILL.md), beside your own "
+        "in config/skills of the state folder; of two with the same name the later one counts; relative to "
         "this file. What a run writes there is always asked about. (KAIROS_SKILLS, separated as in PATH.)",
         example=["~/.claude/skills"],
     )

@@ -90,7 +90,8 @@ def build_planner_spec(
     if is_short and globs is None:
         selected = select_few_tools(selected, files)
     working = withhold_more_rounds(selected)
-    offer, asks_rounds = offer_tools(working, coming), len(working) < len(selected)
+    offer = offer_tools(working, coming, is_default=globs is None)
+    asks_rounds = len(working) < len(selected)
     grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
     shown = offer_more_rounds(offer.shown) if grants_rounds else offer.shown
     if request.output_schema is not None:

@@ -1,7 +1,7 @@
 """Chooses which tools a loop is shown, lets it find the others, and shows the one by which it asks for more rounds.
 
 A few tools are all shown. Of many, those that only read are shown, and a search finds the rest. So a thousand tools
-cost a round as little as forty.
+cost a round as little as forty, or as twenty where a run names none.
 
 More rounds are granted by the run's own limits, in the commit of the step: what is granted is in store/more_rounds.py,
 and by what in budget/more_rounds.py.
@@ -13,11 +13,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
-from kairos_mcp.core.messages import SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.messages import CALLER_SOURCE, SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.text import count_different_words, count_of, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 
@@ -161,7 +162,23 @@ def _summarize_tool(spec: ToolSpec) -> JsonObject:
 
 MAX_SHOWN_TOOLS = 40  # each is part of every request
 MAX_SPEC_CHARS = 24_000
+MAX_DEFAULT_TOOLS = 20  # of a run that names none, so that every server's don't cost every run
+MAX_DEFAULT_CHARS = 10_000
 MAX_FOUND = 8  # of one search: each stays in every later request
+
+
+class _Bounds(NamedTuple):
+    """How many tools are shown at most, and how many characters their specs may have."""
+
+    tools: int
+    chars: int
+
+    def are_exceeded_by(self, specs: ToolSet) -> bool:
+        return len(specs) > self.tools or specs.size > self.chars
+
+
+_BOUNDS = _Bounds(MAX_SHOWN_TOOLS, MAX_SPEC_CHARS)
+_DEFAULT_BOUNDS = _Bounds(MAX_DEFAULT_TOOLS, MAX_DEFAULT_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +199,17 @@ class ToolOffer:
         return self.shown.find(SEARCH) if self.searchable or self.finds_late_tools else None
 
 
-def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
+def offer_tools(granted: ToolSet, starting: Sequence[str] = (), *, is_default: bool = False) -> ToolOffer:
     """Choose what to show to a loop that may use the `granted` tools. The caller's own are shown if there is room.
 
-    `starting`: servers whose tools it might use, but that are still starting. Raises BadArguments if many tools are
-    granted and one has the name of the search.
+    `starting`: servers whose tools it might use, but that are still starting. `is_default`: the run named no tools, so
+    fewer are shown. Raises BadArguments if many tools are granted and one has the name of the search.
     """
-    many, is_name_taken = _are_too_many(granted), granted.find(SEARCH) is not None
+    bounds = _DEFAULT_BOUNDS if is_default else _BOUNDS
+    many, is_name_taken = bounds.are_exceeded_by(granted), granted.find(SEARCH) is not None
     if many and is_name_taken:
         raise BadArguments(
-            f"With over {MAX_SHOWN_TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name."
+            f"With over {bounds.tools} tools {SEARCH} is the search for them.", "Give that tool another name."
         )
     finds_late_tools = bool(starting) and not is_name_taken
     absent = [_note_absent_servers(starting, finds_late_tools=finds_late_tools)] if starting else []
@@ -201,7 +219,7 @@ def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
     if starting:
         later = f"Those of {', '.join(starting)} were not there yet when this began: look for them here."
         search = replace(search, description=f"{search.description} {later}")
-    shown = ToolSet((*(_choose_shown(granted) if many else granted), search))
+    shown = ToolSet((*(_choose_shown(granted, bounds) if many else granted), search))
     searchable = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
     if many:
         found = f"the run begins with {len(shown)} and finds {len(searchable)} more"
@@ -265,20 +283,22 @@ def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = 
     return Tool(SEARCH_SPEC, run, timeout_s=10, examples=({"query": "read issue"},))
 
 
-def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
-    """Choose what is shown of many tools: all that only read and the caller's; if these are too many, the built-in ones
-    that only read and the caller's; else the former alone."""
-    builtin_reads = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
-    caller_tools = [spec for spec in granted if spec.is_caller_tool]
-    reads = [spec for spec in granted if spec.effect == "read" and not spec.is_caller_tool]
-    for candidates in ([*reads, *caller_tools], [*builtin_reads, *caller_tools]):
-        if not _are_too_many(ToolSet(candidates)):
-            return candidates
-    return builtin_reads
+def _choose_shown(granted: ToolSet, bounds: _Bounds) -> list[ToolSpec]:
+    """Choose what is shown of many tools: the built-in ones that only read, in any case; then, of each source that has
+    room, all that only read, the caller's tools first."""
+    shown = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
+    sources = dict.fromkeys(_source_name(spec) for spec in granted if spec.source != "builtin")
+    for source in sorted(sources, key=lambda source: source != CALLER_SOURCE):
+        of_source = [spec for spec in granted if _source_name(spec) == source]
+        joining = [spec for spec in of_source if spec.effect == "read" or spec.is_caller_tool]
+        if not bounds.are_exceeded_by(ToolSet([*shown, *joining])):
+            shown += joining
+    chosen = {spec.name for spec in shown}
+    return [spec for spec in granted if spec.name in chosen]
 
 
-def _are_too_many(tools: ToolSet) -> bool:
-    return len(tools) > MAX_SHOWN_TOOLS or tools.size > MAX_SPEC_CHARS
+def _source_name(spec: ToolSpec) -> str:
+    return spec.source.partition("#")[0]  # without the pin of the one tool
 
 
 SEARCH_SPEC = BUILTIN[SEARCH].spec(

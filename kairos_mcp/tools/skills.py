@@ -169,7 +169,11 @@ class SkillFolders:
 def skill_tool(
     skill_folders: SkillFolders, read_bytes: int, redactor: Redactor, hash_content: HashContent = plain_hash
 ) -> Tool:
-    """Make the tool read_skill; `read_bytes` is how much of one file a call shows."""
+    """Make the tool read_skill; `read_bytes` is how much of one file a call shows.
+
+    Where there is no skill, a run is offered it only by name.
+    """
+    skills = skill_folders.list_skills().skills
 
     def read_skill(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         name: str = arguments["name"]
@@ -182,7 +186,7 @@ def skill_tool(
             raise BadArguments("The path names the skill itself.", "Leave path out to read its SKILL.md.")
         return _with_skill_paths(read({"path": f"{name}/{inside}"}, ctx), name)
 
-    return Tool(_skill_spec(skill_folders.list_skills().skills), read_skill)
+    return Tool(_skill_spec(skills), read_skill, named_only=not skills)
 
 
 def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:

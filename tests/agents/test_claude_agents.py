@@ -15,7 +15,7 @@ from kairos_mcp.settings.agents import AGENT_BYTES, MAX_AGENTS, OURS
 from kairos_mcp.settings.settings import GateRule
 
 Put = Callable[..., None]
-READING = ["list_files", "file_tree", "read_file", "search_files", "read_result", "read_skill"]
+READING = ["list_files", "file_tree", "read_file", "search_files", "read_result"]
 
 
 @pytest.fixture

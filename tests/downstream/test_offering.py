@@ -12,7 +12,16 @@ from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import SEARCH, ToolResult, ToolSet, ToolSpec, discovered_tools
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import MAX_FOUND, MAX_SHOWN_TOOLS, MAX_SPEC_CHARS, LateTools, offer_tools, search_tool
+from kairos_mcp.tools.selection import (
+    MAX_DEFAULT_CHARS,
+    MAX_DEFAULT_TOOLS,
+    MAX_FOUND,
+    MAX_SHOWN_TOOLS,
+    MAX_SPEC_CHARS,
+    LateTools,
+    offer_tools,
+    search_tool,
+)
 from kairos_mcp.tools.tool import call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 600, lambda _ref: None)
@@ -57,6 +66,19 @@ def test_beyond_the_characters_too_and_reads_of_others_are_not_kept_where_they_a
     reads = offer_tools(ToolSet([*OURS, *crowd(1000, effect="read")]))
     assert names(reads.shown) == ["read_file", "read_result", SEARCH]
     assert len(reads.searchable) == 1001
+
+
+def test_of_a_run_that_names_no_tools_a_server_s_join_while_there_is_room() -> None:
+    ours = [each for each in OURS if each.effect == "read"]
+    small = [spec(f"y__look_{n}", "read", source=f"mcp:y#{n}") for n in range(4)]
+    few = ToolSet([*ours, *small])
+    assert offer_tools(few, is_default=True).shown is few
+    crowded = offer_tools(ToolSet([*ours, *crowd(MAX_DEFAULT_TOOLS, effect="read"), *small]), is_default=True)
+    assert names(crowded.shown) == ["read_file", "read_result", *names(small), SEARCH]
+    assert len(crowded.searchable) == MAX_DEFAULT_TOOLS
+    long = [spec(f"z__{n}", "read", source="mcp:z#1", description="d" * (MAX_DEFAULT_CHARS // 4)) for n in range(4)]
+    assert names(offer_tools(ToolSet([*ours, *long, *small]), is_default=True).shown)[2:] == [*names(small), SEARCH]
+    assert names(offer_tools(ToolSet([*ours, *long, *small])).shown) == names([*ours, *long, *small])
 
 
 def test_what_a_search_finds_joins_the_offer_in_that_order() -> None:

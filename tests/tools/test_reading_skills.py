@@ -241,7 +241,7 @@ def asks_for(name: str, **more: str) -> dict[str, object]:
     return {"tool_calls": [{"name": "read_skill", "arguments": {"name": name, **more}}]}
 
 
-async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> None:
+async def test_a_planner_loop_reads_the_users_own_and_not_ours(tmp_path: Path) -> None:
     place: Place = place_in(tmp_path)
     write_skill(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
     lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
@@ -252,26 +252,31 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
     bodies = [json.loads(body) for (body,) in place.rows("select body from answer join step on step.id = step"
                                                          " where kind = 'call' order by step")]  # fmt: skip
     assert "Sweep first." in bodies[0]["content"]
-    assert "mandate_save" in bodies[1]["content"]
-    assert (bodies[2]["code"], "mandates, ooda-cycle, planner-loop, tidy" in bodies[2]["content"]) == (
-        "not_found",
-        True,
-    )
+    assert [(body["code"], "There are: tidy." in body["content"]) for body in bodies[1:]] == [("not_found", True)] * 2
     ((tools,),) = place.rows("select body from text where body like '%read_skill%' and body like '%input_schema%'")
     assert "- tidy: Keeps it tidy." in tools
+    assert "- mandates" not in tools
+
+
+async def test_a_run_is_not_offered_to_read_skills_where_there_are_none(tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        await rests(app, (await app.runs.start(PlannerRequest("tidy up"), ME)).run_id)
+    assert place.rows("select body from text where body like '%read_skill%' and body like '%input_schema%'") == []
 
 
 async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> None:
     place = place_in(tmp_path)
     oriented = {"summary": "x", "priorities": ["y"], "risk_level": "low"}
     noop = {"action": "noop", "reason": "read"}
-    lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
+    write_skill(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
+    lines = (says(json.dumps(oriented)), asks_for("tidy"), says(json.dumps(noop)))
     async with App.open(place.settings(*lines[1:]), via="mcp") as app:
         started = await app.runs.start(PhaseRequest("decide", MandateRef(goal="tidy"), oriented), ME)
         assert (await rests(app, started.run_id)).status == "completed"
         await assert_all_lawful(app)
     ((body,),) = place.rows("select body from answer join step on step.id = step where path = 'decide/read-2/call-1'")
-    assert "One cycle, phase by phase" in json.loads(body)["content"]
+    assert "Sweep first." in json.loads(body)["content"]
 
 
 def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
@@ -282,7 +287,7 @@ def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     (broken / "SKILL.md").write_text("nothing\n")
     settings = place.settings(skills=(tmp_path / "gone",))
     shown = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
-    assert shown == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", shown[-1]]
+    assert shown == [f"{tmp_path / 'gone'} is no folder", "1 to be read by read_skill", shown[-1]]
     assert shown[-1].startswith("left out: broken: SKILL.md of broken has no front matter")
 
 

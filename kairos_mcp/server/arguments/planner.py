@@ -116,7 +116,8 @@ class PlannerRun(Arguments):
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,
-        description="Names of tools, or patterns of names with `*`. Default: the agent's, or all that only read.",
+        description="Names of tools, or patterns of names with `*`. Default: the agent's, or those that only read: "
+        "the built-in ones, and a server's while they are few; a search finds the others.",
         json_schema_extra=in_listing("Patterns; default: all that only read"),
     )
     caller_tools: Annotated[list[CallerTool], Field(max_length=64)] | None = Field(
