@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kairos_mcp.settings.settings import ClientSetting
 from kairos_mcp.store.approvals import Shown
 from kairos_mcp.tools.files.diff import NO_NEWLINE
 
@@ -44,9 +45,12 @@ MEASURED = (  # the name, from this version on, before that one
 )
 
 
-def find_screen(client: str) -> Screen:
-    """Return what the client of this name and version shows."""
+def find_screen(client: str, stated: Sequence[ClientSetting] = ()) -> Screen:
+    """Return what the client of this name and version shows: as a person `stated` it, else as it was measured."""
     name, _, version = client.rpartition(" ")
+    for setting in stated:
+        if setting.name == name:
+            return Screen(f"{name}, as the settings state", setting.lines, setting.width, opens_links=setting.url)
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return next((screen for each, low, high, screen in MEASURED if each == name and low <= numbers < high), UNKNOWN)
 

@@ -32,10 +32,9 @@ user went to decide on the page."""
 
 
 def make_dialog(
-    purpose: RunPurpose, question: Question, client: str, *, opens_links: bool
+    purpose: RunPurpose, question: Question, screen: dialog_layout.Screen
 ) -> tuple[wire.ElicitRequest, Shown]:
-    """Make the dialog for a question, and say how much of it this client (name and version) shows. `opens_links`: it
-    declared that its user can be sent to a link."""
+    """Make the dialog for a question, and say how much of it this screen shows."""
     match question:
         case UnsettledCall(tool=tool):
             name, choices, unseen = "settlement", ["leave", "already_done", "reattempt"], ["leave"]
@@ -45,11 +44,8 @@ def make_dialog(
             heading = f"{tool} ({effect})"
     # Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing.
     about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_place(purpose)}{_format_goal(purpose)}"
-    link = purpose.page_link if opens_links else None
-    laid_out = dialog_layout.lay_out(
-        dialog_layout.Question(heading, question.preview, about, purpose.commands, name, choices, unseen, link),
-        dialog_layout.find_screen(client),
-    )
+    place = purpose.commands, name, choices, unseen, purpose.page_link
+    laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, question.preview, about, *place), screen)
     if laid_out.link is not None:
         asks = wire.ElicitRequestURLParams(
             message=laid_out.message, url=laid_out.link, elicitation_id=secrets.token_hex(8)

@@ -306,16 +306,16 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
 async def lay_out_dialog(call: ServerCall, run_id: str, question: Question) -> tuple[wire.ElicitRequest, Shown]:
     """Make the dialog for a question. Where a link to the page would show more of it, and none is served, this process
     serves one from then on, if it may."""
-    client, opens_links = call.caller.client, call.client.opens_links and call.caller.is_local
+    screen, sessions = find_screen(call.caller.client, call.app.settings.clients), call.client.ctx.lifespan_context
+    may_open = screen.opens_links and call.client.opens_links and call.caller.is_local
+    screen = screen._replace(opens_links=may_open)
     purpose = await call.app.runs.purpose(run_id, call.caller)
-    laid_out = elicitation.make_dialog(purpose, question, client, opens_links=opens_links)
-    sessions = call.client.ctx.lifespan_context
-    is_cut = laid_out[1].way == "look" and purpose.page_link is None
-    if sessions.serve_page is None or not (is_cut and opens_links and find_screen(client).opens_links):
-        return laid_out
-    await sessions.tasks.start(sessions.serve_page, call.app)
-    purpose = await call.app.runs.purpose(run_id, call.caller)
-    return elicitation.make_dialog(purpose, question, client, opens_links=opens_links)
+    dialog, shown = elicitation.make_dialog(purpose, question, screen)
+    if may_open and shown.way == "look" and sessions.serve_page is not None:
+        await sessions.tasks.start(sessions.serve_page, call.app)
+        purpose = await call.app.runs.purpose(run_id, call.caller)
+        return elicitation.make_dialog(purpose, question, screen)
+    return dialog, shown
 
 
 async def _send_request(call: ServerCall, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:

@@ -35,13 +35,24 @@ from kairos_mcp.settings.settings import (
     KEYS,
     SETTINGS,
     VARIABLES,
+    ClientSetting,
     GateRule,
     OAuthSetting,
     ServerSetting,
     Settings,
     variable_name,
 )
-from kairos_mcp.settings.tables import GateTable, HttpToolTable, OAuthTable, ServerName, ServerTable, StrictTable, Text
+from kairos_mcp.settings.tables import (
+    ClientName,
+    ClientTable,
+    GateTable,
+    HttpToolTable,
+    OAuthTable,
+    ServerName,
+    ServerTable,
+    StrictTable,
+    Text,
+)
 
 SETTINGS_BYTES = 1_000_000  # of the settings file
 
@@ -75,6 +86,10 @@ def _to_servers(tables: dict[str, ServerTable]) -> tuple[ServerSetting, ...]:
     return tuple(table.to_setting(name) for name, table in sorted(tables.items()))
 
 
+def _to_clients(tables: dict[str, ClientTable]) -> tuple[ClientSetting, ...]:
+    return tuple(ClientSetting(name, **table.model_dump()) for name, table in sorted(tables.items()))
+
+
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "reference": _check_reference,
     "no_password": _check_address,
@@ -86,6 +101,7 @@ TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
     "gate": ("[[gate]]", GateTable),
     "http_tools": ("[[http_tools]]", HttpToolTable),
     "servers": ("[servers.NAME]", ServerTable),
+    "clients": ("[clients.NAME]", ClientTable),
     "oauth": ("[oauth]", OAuthTable),
 }
 """The settings that are tables: how each begins in the file, and its keys."""
@@ -93,6 +109,7 @@ _TABLES: Mapping[Any, Any] = {
     GateRule: Annotated[GateTable, AfterValidator(GateTable.to_rule)],
     HttpDefinition: Annotated[HttpToolTable, AfterValidator(HttpToolTable.to_definition)],
     tuple[ServerSetting, ...]: Annotated[dict[ServerName, ServerTable], AfterValidator(_to_servers)],
+    tuple[ClientSetting, ...]: Annotated[dict[ClientName, ClientTable], AfterValidator(_to_clients)],
     OAuthSetting: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)],
 }
 """The table of the settings file that defines a value of this type."""

@@ -59,6 +59,17 @@ class GateRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientSetting:
+    """What a person states of the dialogs of a client of this name, whatever its version: how many lines of a message
+    it shows, how many columns of each, and whether its user can open a link and come back (`url`)."""
+
+    name: str
+    lines: int
+    width: int
+    url: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSetting:
     """A downstream MCP server: a program to start (`command`, with its arguments), or an address (`url`).
 
@@ -424,6 +435,14 @@ class Settings:
         "Servers of others whose tools runs may use, each by a name of its own: its tools are called files__TOOL. What "
         "it lists when it is met first is taken as approved; what is new or changed later waits for a person.",
         in_variable=False,
+    )
+    clients: tuple[ClientSetting, ...] = key(
+        (),
+        "What a host shows of a dialog, by the name with which it introduces itself (`kairos-mcp show` names it): a "
+        "change can be approved only in a dialog that shows it whole. It is needed for a host that shows more than is "
+        "known of it (docs/hosts.md).",
+        in_variable=False,
+        compared=False,
     )
     oauth: OAuthSetting | None = key(
         None,

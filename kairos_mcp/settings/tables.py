@@ -25,6 +25,7 @@ from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, 
 Text = Annotated[str, Field(min_length=1)]
 _ToolText = Annotated[str, Field(min_length=1, max_length=8_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$", max_length=24)]
+ClientName = Annotated[str, Field(min_length=1, max_length=100)]
 _VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 """Other words for the same verdicts."""
 
@@ -213,6 +214,19 @@ _SecureUrl = Annotated[
 ]
 _Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures by a key pair: with a shared secret whoever verifies a token could make one."""
+
+
+class ClientTable(StrictTable):
+    """The keys of `[clients.NAME]`."""
+
+    lines: int = Field(
+        3, ge=3, le=1_000, description="How many lines of a message it shows, in the smallest window that you use."
+    )
+    width: int = Field(70, ge=40, le=1_000, description="How many columns of each line it shows.")
+    url: bool = Field(
+        False,
+        description="Whether its user can open a link out of a dialog and come back. Some declare it and fail at it.",
+    )
 
 
 class OAuthTable(StrictTable):

@@ -21,6 +21,7 @@ from kairos_mcp.server.dialog_layout import (
     lay_out,
     read_diffs,
 )
+from kairos_mcp.settings.settings import ClientSetting
 from kairos_mcp.tools.files.diff import unified_diff
 
 PAGE = "http://127.0.0.1:8766/#/runs/run-0123456789ab"
@@ -150,6 +151,13 @@ def test_a_link_is_for_clients_known_to_open_it_and_decides_nothing():
     known, other = find_screen("claude-code 2.1.332"), find_screen("claude-code 3.0")
     assert (lay_out(ask(text), known).link, lay_out(ask(text), other).link) == (PAGE, None)
     assert (lay_out(ask(text), known).fields, lay_out(ask(text, page=None), known).shown.way) == ({}, "look")
+
+
+def test_a_person_may_state_what_their_client_shows():
+    stated = [ClientSetting("my-host", 12, 90, True)]
+    screen = find_screen("my-host 7", stated)
+    assert (screen.lines, screen.width, screen.opens_links) == (12, 90, True)
+    assert find_screen("other-host 7", stated) is UNKNOWN
 
 
 @pytest.mark.parametrize(
