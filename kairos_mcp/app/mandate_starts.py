@@ -96,14 +96,15 @@ async def _find_phase_input(
             return PhaseInput()
         case _ if before is None:
             raise BadArguments(f"{kind.tool} takes no output of another phase.", "Leave it out.")
-        case _ if run is not None:
-            return PhaseInput(_read_phase_output(run, kind, before, workspace), run.id)
-        case value:
+        case dict() as value if run is None:
             flow = PHASE_KINDS[before.name].name
             run_id_found = await context.store.read(
                 lambda session: mandates.find_run_with_output(session, caller.principal, flow, value)
             )
             return PhaseInput(value, run_id_found)
+        case _:
+            assert run is not None, "the run of an id was found before"
+            return PhaseInput(_read_phase_output(run, kind, before, workspace), run.id)
 
 
 def _read_phase_output(run: RunRow, kind: PhaseKind, before: PhaseKind, workspace: str | None) -> JsonObject:
