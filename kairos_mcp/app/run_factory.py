@@ -359,6 +359,7 @@ class RunFactory:
             spec.mandate,
             spec.search_scope,
             None if loaded.team is None else loaded.team.tools_by_agent,
+            workspace=run.workspace,
         )
         executor = StepExecutor(
             tool_access,

@@ -6,7 +6,7 @@ row. The names and effects are stored with runs: they stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -140,6 +140,15 @@ HTTP_FETCH = BUILTIN["http_fetch"]
 REPORT_PLAN_PROBLEM = BUILTIN["report_plan_problem"]
 READ_MANDATE = BUILTIN["read_mandate"]
 CHECK_FILE = BUILTIN["check_file"]
+
+HOST_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: tuple(tool.name for tool in _ROWS if tool.claude_name == name)
+        for name in dict.fromkeys(tool.claude_name for tool in _ROWS if tool.claude_name is not None)
+    }
+    | {"LS": (LIST_FILES.name, FILE_TREE.name)}
+)
+"""Names that hosts give their tools, and ours that do the same."""
 
 NAME_LISTING_TOOLS = frozenset(names_where(lambda tool: tool.lists_names))
 WORKSPACE_TOOLS = frozenset(names_where(lambda tool: tool.needs in ("workspace", "commands")))

@@ -2,7 +2,6 @@
 
     KairosError
     ├── BadArguments            the call is wrong: unknown, mistyped, out of range
-    │   ├── MandateInvalid
     │   └── SchemaRejected      a JSON Schema that is refused: remote, recursive, too large
     ├── UnknownRun · UnknownTool · UnknownAgent · UnknownMandate
     ├── NotWaiting · AlreadyAnswered · Stale     the call came at the wrong time
@@ -54,10 +53,6 @@ class KairosError(Exception):
 
 class BadArguments(KairosError):
     code = "bad_arguments"
-
-
-class MandateInvalid(BadArguments):
-    """A mandate that does not fit its schema. A caller that can't look at a file is sent the schema as well."""
 
 
 class SchemaRejected(BadArguments):

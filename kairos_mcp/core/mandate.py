@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.builtin_tools import FILE_TREE
-from kairos_mcp.core.errors import MandateInvalid
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.limits import (
@@ -26,6 +26,9 @@ from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.paths import PATH_CHARS, Risk, plain_path_or_none
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
+from kairos_mcp.core.text import nearest_names, truncate
+
+MAX_UNKNOWN, KEY_CHARS = 3, 40  # of unknown keys that an error names
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 
@@ -158,15 +161,14 @@ def goal_hash(goal: str) -> str:
 
 
 def parse_mandate(json_value: object) -> Mandate:
-    """Parse a mandate from JSON. Raises MandateInvalid with everything that is wrong."""
+    """Parse a mandate from JSON. Raises BadArguments with everything that is wrong."""
     if (reason := find_unfit_value(json_value)) is not None:
-        raise MandateInvalid(f"mandate: {reason}.", "Send plain JSON.")
+        raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _drop_nulls(json_value)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
-        keys = ", ".join(MANDATE_SCHEMA["properties"])
-        raise MandateInvalid(f"mandate: {'; '.join(problems)}.", f"Its keys: {keys}.")
+        raise BadArguments(f"mandate: {'; '.join(problems)}.", _valid_keys(values))
     if not values["goal"].strip():
-        raise MandateInvalid("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
+        raise BadArguments("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
     hints = values.pop("decide_hints", {})
     if "observe" in values:
         values["observe"] = tuple(_parse_observable(item) for item in values["observe"])
@@ -184,6 +186,14 @@ def parse_mandate(json_value: object) -> Mandate:
     if "schedule" in values:
         values["schedule"] = parse_schedule(values["schedule"])
     return Mandate(**values, **_check_hints(hints))
+
+
+def _valid_keys(values: object) -> str:
+    """Say which keys a mandate has, and which are meant by those that it does not have."""
+    keys = list(MANDATE_SCHEMA["properties"])
+    unknown = [key for key in values if key not in keys][:MAX_UNKNOWN] if isinstance(values, dict) else []
+    near = [f"Nearest to {truncate(key, KEY_CHARS)}: {', '.join(nearest_names(key, keys))}." for key in unknown]
+    return " ".join([*near, f"Its keys: {', '.join(keys)}; the description of mandate_save has their values."])
 
 
 def _drop_nulls(value: object) -> object:
@@ -204,9 +214,9 @@ def _drop_nulls(value: object) -> object:
 def _check_hints(hints: JsonObject) -> JsonObject:
     scope = hints.get("prefer_scope")
     if scope == "L0":
-        raise MandateInvalid("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
+        raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
     if scope is not None and scope not in ("L1", "L2") and plain_path_or_none(scope) is None:
-        raise MandateInvalid("mandate: prefer_scope is not a path in the workspace.", 'As "docs" or "docs/*.md".')
+        raise BadArguments("mandate: prefer_scope is not a path in the workspace.", 'As "docs" or "docs/*.md".')
     return hints
 
 
@@ -227,7 +237,7 @@ def _parse_check(number: int, value: JsonObject) -> Check:
             return FileCheck(_require_plain_path(number, path), text)
         case {"check": "command_succeeds", "argv": list(argv), **rest} if rest.keys() <= {"cwd"} and argv and argv[0]:
             return CommandCheck(tuple(argv), rest.get("cwd"))
-    raise MandateInvalid(
+    raise BadArguments(
         f"mandate: acceptance number {number} does not have the keys of its kind.",
         "file_exists: path; file_contains: path, text; command_succeeds: argv, cwd?.",
     )
@@ -236,7 +246,7 @@ def _parse_check(number: int, value: JsonObject) -> Check:
 def _require_plain_path(number: int, path: str) -> str:
     plain = plain_path_or_none(path)
     if plain is None:
-        raise MandateInvalid(
+        raise BadArguments(
             f"mandate: the path of acceptance number {number} is not a path in the workspace.", "As docs/index.md."
         )
     return plain

@@ -51,7 +51,7 @@ def plain_path(text: str) -> str:
     if _DRIVE.match(text):
         raise BadArguments("The path starts with a drive letter.", HINT)
     if text.startswith("/"):
-        raise PathDenied("Absolute paths are refused, also those inside the workspace.", HINT)
+        raise PathDenied("An absolute path outside the workspace is refused.", HINT)
     return _resolve_parts(text)
 
 

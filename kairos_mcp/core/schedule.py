@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cronsim import CronSim, CronSimError
 
 from kairos_mcp.core.calendar import load_time_zone
-from kairos_mcp.core.errors import ConfigError, MandateInvalid
+from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
 
 CatchUp = Literal["skip", "once", "bounded"]
@@ -55,20 +55,20 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def parse_schedule(fields: dict[str, Any]) -> Schedule:
-    """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises MandateInvalid for a rule that never comes true."""
+    """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises BadArguments for a rule that never comes true."""
     schedule = Schedule(**{**fields, "rule": " ".join(fields["rule"].split())})
     if len(schedule.rule.split()) != 5:
-        raise MandateInvalid(
+        raise BadArguments(
             "mandate: schedule.rule does not have five fields.", 'As "0 9 * * 1-5": nine on working days.'
         )
     if "bound" in fields and schedule.catch_up != "bounded":
-        raise MandateInvalid("mandate: schedule.bound has no effect here.", 'It belongs to catch_up "bounded".')
+        raise BadArguments("mandate: schedule.bound has no effect here.", 'It belongs to catch_up "bounded".')
     zone = _load_zone(schedule.time_zone)
     try:
         next(CronSim(schedule.rule, datetime(2000, 1, 1, tzinfo=zone)))
     except (CronSimError, StopIteration) as error:
         why = str(error) or "no day has such a time"
-        raise MandateInvalid(f"mandate: schedule.rule is not valid: {why}.", 'As "0 9 * * 1-5".') from None
+        raise BadArguments(f"mandate: schedule.rule is not valid: {why}.", 'As "0 9 * * 1-5".') from None
     return schedule
 
 
@@ -105,4 +105,4 @@ def _load_zone(name: str) -> tzinfo:
     try:
         return load_time_zone(name)
     except ConfigError as error:
-        raise MandateInvalid(f"mandate: {error.message}", error.hint) from None
+        raise BadArguments(f"mandate: {error.message}", error.hint) from None

@@ -38,7 +38,7 @@ from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
 from kairos_mcp.tools.tool import format_call, preview_call
-from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths
+from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths, with_relative_paths
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
 EXACT_CHARS = 20_000  # of arguments that a remembered approval may hold
@@ -209,7 +209,8 @@ class ToolAccess:
     `offered`: what the model is shown. `searchable`: what its search may find, and is offered from then on. `mandate`:
     the id of the run's mandate, for rules of the gate. `late_globs`: the search may also find tools that came after
     the start and fit these globs. `agent_of`: the agent that a step's call is made for. `by_agent`: the tools of each
-    agent of a team, whose steps are offered those alone; `offered` then holds the tools of all.
+    agent of a team, whose steps are offered those alone; `offered` then holds the tools of all. `workspace`: the run's
+    folder, in which a call may name files by absolute paths too.
     """
 
     offered: ToolSet
@@ -220,6 +221,7 @@ class ToolAccess:
     late_globs: tuple[str, ...] | None = None
     by_agent: Mapping[str, ToolSet] | None = None
     agent_of: Callable[[str], str | None] = lambda _path: None
+    workspace: str | None = None
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
     _secret_file_tests: dict[str, Callable[[str], bool] | None] = field(default_factory=dict)
@@ -247,9 +249,16 @@ class ToolAccess:
         """The tool that performs a call. A tool that was removed still answers the calls begun before."""
         return search_tool(self.searchable, self._late_tools) if self._is_search(name) else self.registry.find(name)
 
+    def local_call(self, call: ToolCall) -> ToolCall:
+        """The call as it is judged and made: its files named relative to the workspace."""
+        if self.workspace is None:
+            return call
+        arguments = with_relative_paths(self.find_spec(call.name), call.arguments, self.workspace)
+        return call if arguments is call.arguments else replace(call, arguments=arguments)
+
     def gate_call(self, path: str, step: CallTool) -> GatedCall:
         """The call in the form that the gate judges."""
-        call, agent = step.call, self.agent_of(path)
+        call, agent = self.local_call(step.call), self.agent_of(path)
         return GatedCall(
             self.find_offered(path, call.name), call.arguments, agent, self.mandate, declared_risk=step.declared
         )
@@ -320,7 +329,8 @@ class ToolAccess:
 
     def _authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
         is_secret = self._secret_file_test(spec)
-        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
+        arguments = self.local_call(step.call).arguments
+        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, arguments))):
             return Allowed()
         return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kairos_mcp.budget.reservation import Reservation
@@ -87,8 +87,13 @@ class ToolCaller:
     def redactor(self) -> Redactor:
         return self.resources.redactor
 
+    def _local_step(self, step: CallTool) -> CallTool:
+        call = self.tool_access.local_call(step.call)
+        return step if call is step.call else replace(step, call=call)
+
     async def authorize(self, path: str, step: CallTool) -> Authorization:
         """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
+        step = self._local_step(step)
         tool = self.resources.registry.find(step.call.name)
         spec = self.tool_access.find_offered(path, step.call.name)
         tool = None if spec is not None and spec.is_caller_tool else tool
@@ -112,11 +117,11 @@ class ToolCaller:
 
     def restore_changes(self, calls: Iterable[tuple[StepRow, CallTool]]) -> None:
         """Take over what the calls of a team's tasks did to files, from the record."""
-        self.sibling_changes.rebuild(calls)
+        self.sibling_changes.rebuild((row, self._local_step(step)) for row, step in calls)
 
     def record_change(self, path: str, call: ToolCall, answer: Answer) -> None:
         """Remember what a call of a team's task did to files."""
-        self.sibling_changes.end(path, call, answer)
+        self.sibling_changes.end(path, self.tool_access.local_call(call), answer)
 
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash, and end it or clean up after it."""
@@ -128,6 +133,7 @@ class ToolCaller:
 
         `unclear`: a person has to decide.
         """
+        step = self._local_step(step)
         tool = self.tool_access.find_tool(step.call.name)
         assert tool is not None
         deadline = time.monotonic() + PREVIEW_TIMEOUT_S
@@ -149,7 +155,7 @@ class ToolCaller:
         `base`: the files as they were when a person was asked for the approval. `is_alone`: no other run moves, and no
         other step of this one.
         """
-        began = time.monotonic()
+        began, step = time.monotonic(), self._local_step(step)
         if task_of(path):
             if self.sibling_changes.may_change(path, step.call):
                 return self._call_beside_others(path, step, reservation, began, base, is_alone)

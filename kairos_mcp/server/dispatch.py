@@ -19,6 +19,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import nearest_names
+from kairos_mcp.server.arguments.runs import RunStatus
 from kairos_mcp.server.call import (
     ClientCapabilities,
     ResumedRequest,
@@ -139,8 +140,10 @@ def _named_runs(arguments: BaseModel, resumed: ResumedRequest | None) -> list[st
     """The runs that a call names, by its arguments or by the state that it brings."""
     if resumed is not None:
         return [resumed.run_id]
+    if isinstance(arguments, RunStatus):
+        return arguments.named_runs
     named: str | None = getattr(arguments, "run_id", None)
-    return [named] if named is not None else [*(getattr(arguments, "run_ids", None) or ())]
+    return [] if named is None else [named]
 
 
 def client_label(ctx: ServerRequestContext[Any], redactor: Redactor) -> str:

@@ -110,7 +110,7 @@ async def mandate_list(call: ServerCall, arguments: ooda.MandateList) -> wire.Ca
 
 
 async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallToolResult:
-    run_ids = arguments.run_ids or await call.app.runs.newest_ids(
+    run_ids = arguments.named_runs or await call.app.runs.newest_ids(
         call.caller, results.NEWEST, everywhere=bool(arguments.all)
     )
     if arguments.wait and run_ids:
@@ -122,13 +122,13 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
             on_heartbeat=call.on_heartbeat,
             since=arguments.known_seqs(run_ids),
         )
-    brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
+    brief = arguments.view == "brief" or (arguments.view is None and not arguments.named_runs)
     if brief:
         reports = await call.app.runs.list_reports(run_ids, call.caller)
     else:
         reports = [await call.app.runs.report(run_id, call.caller) for run_id in run_ids]
     await call.app.control.retry_stalled(run_ids, call.caller)
-    elsewhere = 0 if arguments.run_ids or arguments.all else await call.app.runs.count_elsewhere(call.caller)
+    elsewhere = 0 if arguments.named_runs or arguments.all else await call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 from pydantic_core import to_json
 
-from kairos_mcp.core.errors import MandateInvalid
-from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.text import count_of
 from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result
 from kairos_mcp.specs.kinds import kind_of
@@ -85,23 +83,15 @@ def error_result(
 ) -> wire.CallToolResult:
     """The result for an error. Its texts may quote the call, so secrets are redacted; `complete_commands` makes the
     commands in them ready to paste."""
-    schema = f" {_describe_mandate()}" if isinstance(error, MandateInvalid) else ""
     body: JsonObject = {
         "code": error.code,
         "message": complete_commands(redactor.redact_text(error.message).text),
-        "hint": complete_commands(redactor.redact_text(error.hint).text) + schema,
+        "hint": complete_commands(redactor.redact_text(error.hint).text),
         "retryable": error.retryable,
     }
     if error.run_id is not None:
         body["run_id"] = error.run_id
     return _result(body, error_text(body), is_error=True)
-
-
-def _describe_mandate() -> str:
-    """The schema of a mandate, for a model that has to correct one: not every client shows it resources."""
-    from kairos_mcp.core.mandate import MANDATE_SCHEMA
-
-    return f"Its JSON Schema (kairos://schema/mandate): {canonical_json(MANDATE_SCHEMA)}"
 
 
 def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.CallToolResult:

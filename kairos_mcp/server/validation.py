@@ -18,7 +18,7 @@ from kairos_mcp.core.input_checks import (
     refuse_placeholders,
 )
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import nearest_names, truncate
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.server.arguments.base import IN_LISTING
 
@@ -35,7 +35,9 @@ MAX_DEPTH = 64  # more than any schema or answer needs; JSON deeper than 200 nev
 MAX_PROBLEMS = 5
 KEY_CHARS = 40
 
-JSON_TEXTS = frozenset(kind.input_name for kind in PHASES.values() if kind.input_name is not None)
+JSON_TEXTS = frozenset(
+    ("answers", "arguments", "limits", "plan", *filter(None, (kind.input_name for kind in PHASES.values())))
+)
 """Arguments that are objects, and may be given as JSON texts of them."""
 
 Place = tuple[int | str, ...]
@@ -55,9 +57,10 @@ def validate_arguments(argument_class: type[A], given: JsonObject | None) -> A:
         return argument_class.model_validate(arguments)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-    text = "; ".join(_word_problem(problem) for problem in problems[:MAX_PROBLEMS])
+    schema = flat_schema(argument_class)
+    text = "; ".join(_word_problem(problem, schema) for problem in problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-    raise BadArguments(f"{text}{more}.", _valid_names(argument_class, problems))
+    raise BadArguments(f"{text}{more}.", _valid_names(schema, problems))
 
 
 def _decode_texts(arguments: JsonObject) -> JsonObject:
@@ -110,19 +113,20 @@ def _format_place(place: Place) -> str:
     return f"`{'.'.join(parts).encode(errors='replace').decode()}`" if parts else "The call"
 
 
-def _word_problem(problem: ErrorDetails) -> str:
+def _word_problem(problem: ErrorDetails, schema: JsonObject) -> str:
     match problem["type"]:
         case "missing":
             return f"{_format_place(problem['loc'])} is required"
         case "extra_forbidden":
-            return f"{_format_place(problem['loc'])} is not known here"
+            *place, name = problem["loc"]
+            near = nearest_names(str(name), list(_schema_at(schema, tuple(place)).get("properties", {})))
+            return f"{_format_place(problem['loc'])} is not known here (nearest: {', '.join(near)})"
         case _:
             return f"{_format_place(problem['loc'])}: {problem['msg']}"
 
 
-def _valid_names(argument_class: type[Arguments], problems: list[ErrorDetails]) -> str:
+def _valid_names(schema: JsonObject, problems: list[ErrorDetails]) -> str:
     """List the names that are valid at the place of the first unknown or missing one, else those of the whole call."""
-    schema = flat_schema(argument_class)
     for problem in problems:
         if problem["type"] in ("extra_forbidden", "missing"):
             schema = _schema_at(schema, problem["loc"][:-1])

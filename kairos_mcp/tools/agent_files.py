@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
-from kairos_mcp.core.builtin_tools import BUILTIN, HTTP_FETCH, READ_FILE, READ_RESULT, RUN_COMMAND
+from kairos_mcp.core.builtin_tools import HOST_TOOLS, HTTP_FETCH, READ_FILE, READ_RESULT, RUN_COMMAND
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownTool
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.paths import printable_name
@@ -36,20 +36,12 @@ from kairos_mcp.tools.registry import ToolRegistry
 
 CLAUDE_FOLDER = ".claude/agents"
 CLAUDE_PREFIX = "claude:"
-CLAUDE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        host_name: tuple(tool.name for tool in BUILTIN.values() if tool.claude_name == host_name)
-        for host_name in dict.fromkeys(tool.claude_name for tool in BUILTIN.values() if tool.claude_name is not None)
-    }
-)
-"""The tools that such a file may name, and ours that do the same."""
-
 _HOST_NAMES = {
-    *CLAUDE_TOOLS,
-    *("WebSearch", "Task", "Agent", "Skill", "TodoWrite", "TodoRead", "NotebookEdit", "NotebookRead", "LS"),
+    *HOST_TOOLS,
+    *("WebSearch", "Task", "Agent", "Skill", "TodoWrite", "TodoRead", "NotebookEdit", "NotebookRead"),
     *("BashOutput", "KillShell", "ExitPlanMode", "AskUserQuestion", "SlashCommand", "ToolSearch"),
 }
-"""The names that hosts give their tools; those that CLAUDE_TOOLS lacks have no counterpart here."""
+"""The names that hosts give their tools; those that HOST_TOOLS lacks have no counterpart here."""
 
 _HINTS = {
     RUN_COMMAND.name: 'It is there unless commands = "off".',
@@ -89,7 +81,7 @@ def _translate_host_names(agent: Agent, registry: ToolRegistry) -> Agent:
         if name.partition("(")[0] not in _HOST_NAMES or registry.find(name) is not None:
             tools.append(name)
             continue
-        ours = [spec.name for spec in registry.select_available(CLAUDE_TOOLS.get(name, ()))]
+        ours = [spec.name for spec in registry.select_available(HOST_TOOLS.get(name, ()))]
         tools += ours
         missing += [] if ours else [name]
     if not tools:
@@ -202,16 +194,16 @@ def _translate_tools(
     allowed, forbidden = _names_of(values, "tools"), _names_of(values, "disallowedTools") or ()
     if allowed is None and not forbidden:
         return None, ()
-    denied = {tool for name in forbidden for tool in CLAUDE_TOOLS.get(name.partition("(")[0], (name,))}
+    denied = {tool for name in forbidden for tool in HOST_TOOLS.get(name.partition("(")[0], (name,))}
     if allowed is None:
         found, missing = [spec.name for spec in registry.select_available(None)], []
     else:
-        ours = {name: registry.select_available(CLAUDE_TOOLS.get(name, ())) for name in allowed}
+        ours = {name: registry.select_available(HOST_TOOLS.get(name, ())) for name in allowed}
         found = [spec.name for tools in ours.values() for spec in tools]
         missing = [name for name, tools in ours.items() if not tools]
     kept = tuple(dict.fromkeys(name for name in found if name not in denied))
     if not kept:
-        raise BadArguments("None of its tools is there.", f"Known are: {', '.join(CLAUDE_TOOLS)}.")
+        raise BadArguments("None of its tools is there.", f"Known are: {', '.join(HOST_TOOLS)}.")
     return kept, tuple(missing)
 
 

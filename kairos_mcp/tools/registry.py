@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
+from kairos_mcp.core.builtin_tools import HOST_TOOLS
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.text import nearest_names, truncate
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
 
+_OF_HOSTS = {name.casefold(): ours for name, ours in HOST_TOOLS.items()}
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
 NAMED_WAIT_S = 30  # for a source that is named, by a tool of it or a glob; hosts give up on a call after about 60 s
 DEFAULT_WAIT_S = 3  # for other sources; tools that come later can still be found by the search
@@ -294,6 +296,8 @@ class ToolRegistry:
         if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
             why = " ".join(found_notes[:2])  # which says how to go on
             return UnknownTool(f"No tool matches {_quote_name(name)}. {why}", "registry_search lists what there is.")
+        if ours := [tool for tool in _OF_HOSTS.get(name.casefold(), ()) if tool in self._tools]:
+            return UnknownTool(f"No tool matches {_quote_name(name)}.", f"Here it is {' or '.join(ours)}.")
         near = ", ".join(nearest_names(name, list(self._tools))) or "none"
         hint = f"Nearest of {len(self._tools)}: {near}; registry_search lists all."
         return UnknownTool(f"No tool matches {_quote_name(name)}.", hint)

@@ -97,6 +97,31 @@ class TouchedSet:
         return (*self.inside, *self.outside, *self.unresolved)
 
 
+def with_relative_paths(tool: ToolSpec | None, arguments: JsonObject, workspace: str) -> JsonObject:
+    """Return the arguments of a call with the paths relative that are absolute and lie in the workspace, where a
+    built-in tool names files; the same object where there is none."""
+    if tool is None or tool.source != "builtin" or READ_SKILL.is_tool(tool):
+        return arguments
+    found: JsonObject = {name: _relative(arguments[name], workspace) for name in ("path", "cwd") if name in arguments}
+    match arguments.get("edits"):
+        case list() as edits:
+            found["edits"] = [_relative_edit(edit, workspace) for edit in edits]
+        case _:
+            pass
+    changed = {name: value for name, value in found.items() if value != arguments[name]}
+    return {**arguments, **changed} if changed else arguments
+
+
+def _relative_edit(edit: Any, workspace: str) -> Any:
+    return {**edit, "path": _relative(edit["path"], workspace)} if isinstance(edit, dict) and "path" in edit else edit
+
+
+def _relative(path: Any, workspace: str) -> Any:
+    if not isinstance(path, str) or not f"{path}/".startswith(f"{workspace}/"):
+        return path
+    return path.removeprefix(workspace).lstrip("/") or "."
+
+
 def read_named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
     """Return the paths that a call of a built-in tool names in `path` and `edits[].path`, made plain if possible.
 

@@ -4388,10 +4388,39 @@ IN_A_DATABASE = (
 ROOTS = "server/test_roots.py::"
 NEXT_CALLS = "server/test_next_calls.py::"
 PHASE_TOOLS = "ooda/test_phase_tools.py::"
+ARGUMENTS = "server/test_arguments.py::"
+ABSOLUTE = "tools/test_absolute_paths.py::"
+AS_MODELS_WRITE = (
+    Guard(
+        "ToolAccess.gate_call",
+        replaced("self.local_call(step.call)", "step.call"),
+        ABSOLUTE + "test_a_person_is_asked_about_the_same_change_and_it_is_made",
+    ),
+    Guard(
+        "ToolAccess._authorize_at_once",
+        replaced("self.local_call(step.call).arguments", "step.call.arguments"),
+        ABSOLUTE + "test_the_gate_judges_it_as_the_relative_one",
+    ),
+    Guard(
+        "touched_paths:_relative",
+        replaced("f'{path}/'.startswith(f'{workspace}/')", "path.startswith(workspace)"),
+        ABSOLUTE + "test_one_that_leads_elsewhere_is_denied[{}-secret/f.txt]",
+    ),
+    Guard(
+        "_decode_texts",
+        never("text.startswith('{')"),
+        ARGUMENTS + "test_objects_are_taken_as_json_texts_too[2026-07-28]",
+    ),
+    Guard(
+        "ToolRegistry.unknown_tool",
+        always("tool in self._tools"),
+        ARGUMENTS + "test_names_of_hosts_tools_lead_to_ours",
+    ),
+)
 CALLED_NEXT = (
     Guard(
         "_plan_by_record",
-        replaced("find_workspace(request.workspace)", "find_workspace(None)"),
+        replaced("context.factory.find_workspace(request.workspace)", "context.factory.find_workspace(None)"),
         ROOTS + "test_a_single_call_works_in_the_folder_that_it_names",
     ),
     Guard(
@@ -4454,4 +4483,5 @@ GUARDS = (
     *SIDE_BY_SIDE,
     *IN_A_DATABASE,
     *CALLED_NEXT,
+    *AS_MODELS_WRITE,
 )

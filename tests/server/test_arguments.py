@@ -6,12 +6,15 @@ says so.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.sampling_clients import connect_client
 
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Message
@@ -33,8 +36,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "ARGS-003 truth for a number": ("planner_run", {"goal": "x", "wait_s": True}, "wait_s"),
     "ARGS-005 3.0 for an integer": ("planner_run", {"goal": "x", "limits": {"rounds": 3.0}}, "limits.rounds"),
     "ARGS-007 null in limits": ("planner_run", {"goal": "x", "limits": {"usd": None}}, "usd"),
-    "ARGS-011 an object as text": ("run_continue", {"run_id": "r", "answers": '{"a": 1}'}, "answers"),
-    "ARGS-011 limits as text": ("planner_run", {"goal": "x", "limits": "{}"}, "limits"),
+    "ARGS-011 half an object as text": ("run_continue", {"run_id": "r", "answers": '{"a": '}, "answers"),
+    "ARGS-011 no object as text": ("planner_run", {"goal": "x", "limits": "few"}, "limits"),
+    "ARGS-011 a mandate as text": ("ooda_run", {"mandate": '{"goal": "x"}'}, "mandate"),
+    "ARGS-007 NaN in a text": ("registry_call", {"name": "read_file", "arguments": '{"a": NaN}'}, "arguments"),
+    "a placeholder in a text": ("run_continue", {"run_id": "r", "answers": '{"k": "<your answer>"}'}, "answers"),
     "ARGS-012 ten megabytes": ("planner_run", {"goal": "z" * 10_000_000}, "goal"),
     "bottomless": ("registry_call", {"name": "a", "arguments": DEEP}, "arguments"),
     "empty goal": ("planner_run", {"goal": ""}, "goal"),
@@ -83,6 +89,97 @@ async def test_bad_arguments_are_refused_by_name(settings, connect, tool, given,
         assert "Required: " in error["hint"] or error["hint"]
         assert "s3cret" not in str(error)
         assert len(str(error)) < 2_000
+
+
+async def test_objects_are_taken_as_json_texts_too(settings, connect):
+    """As some models write them: the run, its answer and its limits are those that the objects give."""
+    async with connect(settings) as client:
+        plain = {"goal": "say hello", "route": "caller"}
+        given = await client.ask("planner_run", plain | {"limits": {"rounds": 2}})
+        same = await client.ask("planner_run", plain | {"limits": '{"rounds": 2}'})
+        assert same["run_id"] == given["run_id"]
+        assert same["remaining"]["rounds"] == 1
+        answers = {given["waiting"][0]["key"]: {"content": "hello"}}
+        ended = await client.ask("run_continue", {"run_id": given["run_id"], "answers": json.dumps(answers)})
+        assert (ended["status"], ended["summary"]) == ("completed", "hello")
+        called = await client.ask("registry_call", {"name": "read_file", "arguments": '{"path": "hello.txt"}'})
+        assert called["output"]["content"].startswith("hello, world")
+        plan = {
+            "analysis": "One.",
+            "strategy": "single_task",
+            "tasks": [{"id": "one", "agent": "general", "description": "Look."}],
+        }
+        team = await client.ask("team_run", {"goal": "g", "plan": json.dumps(plan), "route": "caller", "wait_s": 0})
+        assert [each["id"] for each in team["plan"]] == ["one"]
+
+
+async def test_a_text_in_a_decision_stays_a_text(place):
+    """What decides about an approval is an object, and nothing else."""
+    settings = place.settings(approvals="host")
+    async with App.open(settings, via="mcp") as app, connect_client(app) as client:
+        write = {"name": "write_file", "arguments": {"path": "new.txt", "content": "x\n"}}
+        waits = await client.ask("registry_call", write)
+        (item,) = waits["waiting"]
+        said = json.dumps({"decision": "approve", "digest": item["digest"]})
+        result = await client.sdk_client.call_tool(
+            "run_continue", {"run_id": waits["run_id"], "answers": {item["key"]: said}}
+        )
+        assert result.structured_content["code"] == "bad_arguments"
+    assert not (place.workspace / "new.txt").exists()
+    assert place.rows("select verdict from approval") == [(None,)]
+
+
+async def test_one_run_is_named_by_run_id_as_by_run_ids(settings, connect):
+    async with connect(settings) as client:
+        first = await client.ask("planner_run", {"goal": "one", "route": "caller"})
+        await client.ask("planner_run", {"goal": "two", "route": "caller"})
+        by_id = await client.ask("run_status", {"run_id": first["run_id"]})
+        assert by_id == await client.ask("run_status", {"run_ids": [first["run_id"]]})
+        news = {"run_id": first["run_id"], "until": "news", "since": first["seq"], "wait_s": 0}
+        assert [run["run_id"] for run in (await client.ask("run_status", news))["runs"]] == [first["run_id"]]
+        error = await client.expect_error("run_status", {"run_id": first["run_id"], "all": True})
+        assert error["code"] == "bad_arguments"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "near"),
+    [
+        ("planner_run", {"gaol": "x"}, "goal"),
+        ("planner_run", {"goal": "x", "limits": {"round": 2}}, "rounds"),
+        ("run_status", {"runs": ["r"]}, "run_id"),
+        ("mandate_save", {"mandate": {"goal": "x", "max_cycle": 3}}, "max_cycles"),
+        ("ooda_run", {"mandate": {"gaol": "x"}}, "goal"),
+    ],
+)
+async def test_a_mistyped_key_brings_the_nearest_and_no_schema(settings, connect, tool, given, near):
+    async with connect(settings) as client:
+        error = await client.expect_error(tool, given)
+    text = f"{error['message']} {error['hint']}"
+    assert error["code"] == "bad_arguments"
+    assert near in text[text.lower().index("nearest") :]
+    assert len(text) < 800
+
+
+HOST_NAMES = {
+    "Grep": "search_files",
+    "Glob": "list_files",
+    "Read": "read_file",
+    "Edit": "edit_file",
+    "Write": "write_file",
+    "LS": "list_files",
+    "bash": "run_command",
+}
+
+
+async def test_names_of_hosts_tools_lead_to_ours(place):
+    async with App.open(place.settings(commands="bare"), via="mcp") as app, connect_client(app) as client:
+        for name, ours in HOST_NAMES.items():
+            result = await client.sdk_client.call_tool("planner_run", {"goal": "x", "tools": [name]})
+            error = result.structured_content
+            assert error["code"] == "unknown_tool"
+            assert error["hint"].startswith(f"Here it is {ours}")
+        missing = await client.sdk_client.call_tool("planner_run", {"goal": "x", "tools": ["WebFetch"]})
+        assert "http_fetch" not in missing.structured_content["hint"], "it is switched off"
 
 
 NO_JSON: dict[str, tuple[type[Arguments], dict[str, Any], str]] = {

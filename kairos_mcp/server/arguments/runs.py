@@ -34,8 +34,9 @@ class RunStatus(Arguments):
     run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
         None,
         description="The ids of the runs to show. Default: the newest of this workspace, briefly.",
-        json_schema_extra=in_listing("Default: this workspace's newest, briefly"),
+        json_schema_extra=in_listing("Default: the newest here"),
     )
+    run_id: RunId | None = Field(None, description="The id of one run to show.", json_schema_extra=in_listing(""))
     all: bool | None = Field(
         None,
         description="Without `run_ids`: show the newest of every workspace.",
@@ -53,7 +54,7 @@ class RunStatus(Arguments):
     since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
         None,
         description="With `news`: the `seq` of the result that you have; for several runs an object {run_id: seq}.",
-        json_schema_extra=in_listing("For news: seq of your result, or {run_id: seq}"),
+        json_schema_extra=in_listing("For news: seq, or {run_id: seq}"),
     )
     wait_s: Wait | None = Field(
         None,
@@ -70,11 +71,16 @@ class RunStatus(Arguments):
     def _check_since(self) -> Self:
         if self.since is not None and self.until != "news":
             raise PydanticCustomError("needs", '`since` is for until="news"')
-        if isinstance(self.since, int) and len(self.run_ids or ()) != 1:
+        if isinstance(self.since, int) and len(self.named_runs) != 1:
             raise PydanticCustomError("needs", "`since` is one number for one run; {run_id: seq} for several")
-        if self.all and self.run_ids:
-            raise PydanticCustomError("needs", "`all` is for lists; leave out `run_ids`")
+        if self.all and self.named_runs:
+            raise PydanticCustomError("needs", "`all` is for lists; name no run beside it")
         return self
+
+    @property
+    def named_runs(self) -> list[str]:
+        """The ids of the runs that the call names; none: the newest are meant."""
+        return list(dict.fromkeys([*([] if self.run_id is None else [self.run_id]), *(self.run_ids or ())]))
 
     def known_seqs(self, run_ids: Sequence[str]) -> dict[str, int]:
         """The seq that the caller knows of each run, where it gave one."""
