@@ -42,12 +42,12 @@ from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.prefixes import PrefixCost
 
 COMPLETION_TIMEOUT_MS = 300_000
-CALL_TIMEOUT_S = 60.0  # of a tool that is not there any more
+CALL_TIMEOUT_S = 60.0  # of a call whose tool was removed
 
 
 @dataclass(frozen=True, slots=True)
 class PaidModel:
-    """The model that this server pays for, and what a token of it costs at most; None: nobody knows."""
+    """The model that this server pays for, and the most that a token of it costs; None: unknown."""
 
     model: str
     price: Price | None
@@ -55,7 +55,7 @@ class PaidModel:
 
 @dataclass(frozen=True, slots=True)
 class AgentModel:
-    """An agent's own model: its name, and, where this server's provider completes with it, how and at what price."""
+    """An agent's own model. `complete` and `paid` are set if this server's provider completes with it."""
 
     name: str
     complete: Model | None = None
@@ -159,7 +159,7 @@ class StepExecutor:
         )
 
     def _model_name(self, agent: str | None, paid: PaidModel | None) -> str | None:
-        """The model of an agent's steps, or the hint for a client; `paid`: the one that this server pays for."""
+        """Return the model of an agent's steps, or the hint for a client. `paid`: what this server pays for."""
         own = self.agent_models.get(agent or "")
         return paid.model if paid is not None else self.model if own is None else own.name
 
@@ -230,20 +230,20 @@ class StepExecutor:
         self.tool_access.reset()
 
     def return_line(self, line: int | None) -> None:
-        """Return a script's line of a step that was refused: the next step takes it."""
+        """Give back the script's line of a step that was refused: the next step takes it."""
         if line is not None and line == self.lines_used - 1:
             self.lines_used = line
 
     def restore_step(self, step: Step, sent: Sent, at: int) -> None:
-        """Take over a step of the record: the script's line that it took, the call that it made."""
+        """Take over what a recorded step used: a line of the script, a call of a tool."""
         if sent.line is not None:
             self.lines_used = max(self.lines_used, sent.line + 1)
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
             self.tool_access.record_call(self.tool_access.find_spec(step.call.name), at)
 
     def record_answer(self, path: str, step: Step, answer: Answer, sent: Sent) -> None:
-        """Remember what an answer tells for later steps: the usage that was reported, what the provider wants back,
-        tools that were found. Applies to answers of every origin."""
+        """Remember what later steps need of an answer, whoever gave it: its reported usage, what the provider wants
+        back, the tools that a search found."""
         if isinstance(step, CallTool):
             self.tool_access.record_search(step.call.name, answer)
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
@@ -256,8 +256,8 @@ class StepExecutor:
                 self._private_parts[conversation].keep(step.name, answer)
 
     def reported_cost(self, path: str, step: Step, answer: Answer, sent: Sent) -> PrefixCost | None:
-        """Return what the first request of a conversation cost where this server paid for it, and remember it for other
-        runs; None for any other step. To be called before `record_answer`."""
+        """Return what the first request of a conversation cost, if this server paid for it, and remember it for other
+        runs; None for any other step. Call it before `record_answer`."""
         if sent.route not in self.paid_models:
             return None
         match step, answer:
@@ -281,9 +281,9 @@ class StepExecutor:
         *,
         is_alone: bool = False,
     ) -> StepResult | Awaitable[StepResult]:
-        """Perform the step: return its result, or what has to be awaited for it. Every failure is an answer.
+        """Perform the step: return its result, or an awaitable of it. Every failure is an answer.
 
-        `base`: the files as they were when a person was asked for the approval of this call. `is_alone`: no other
+        `base`: the hashes of the files as a person was shown them who approved this call. `is_alone`: no other
         run moves, and no other step of this one.
         """
         if step.kind == "tool_call":
