@@ -9,8 +9,9 @@ from typing import TypeVar
 from kairos_mcp.app.context import Operations, read_run, stopped_server_error
 from kairos_mcp.core.decision_rights import Caller, may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.routes import ROUTES
 from kairos_mcp.settings.settings import find_changed_file
-from kairos_mcp.store import queries, settlements
+from kairos_mcp.store import ownership, queries, settlements
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.views.run_facts import Decides, Detail, RunFacts, Standing, Viewer, read_damaged, read_facts
@@ -121,24 +122,34 @@ class RunReports(Operations):
 
     async def _as_server(self, stands: Standing) -> Viewer:
         """Return what this server knows of a run, whoever asks it."""
-        run = stands.run
+        run, missing = stands.run, tuple[str, ...]()
         is_moving = self._pool.is_moving(run.n)
-        owner_lives = is_moving or stands.owner.lives
+        goes_on = is_moving or stands.owner.lives
         is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
-        needs_server = run.outcome is None and (run.owner is not None or is_overdue) and not owner_lives
-        missing = (
-            await self._factory.missing_requirements(run, by_hand=self._context.is_command) if needs_server else ()
-        )
+        if run.outcome is None and (run.owner is not None or is_overdue) and not goes_on:
+            missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
+            goes_on = await self._is_taken_over(run, missing)
         stopped = None if is_moving else stopped_server_error(run, stands.owner)
         changed = None if self._context.is_command else find_changed_file(self._settings)
         return Viewer(
-            owner_lives,
+            goes_on,
             self._pool.stall_error(run.n) or stopped,
-            missing,
+            () if goes_on else missing,
             at=self._clock(),
             backing_off=tuple(self._pool.failed_attempts(run.n)),
             changed_file=None if changed is None else changed.name,
         )
+
+    async def _is_taken_over(self, run: RunRow, missing: Sequence[str]) -> bool:
+        """Whether a living server takes this run over, which none has: this one at its next look at the store, if it
+        lacks nothing, or one that serves its folder."""
+        if self._context.watcher.takes_runs and not self._context.is_command and not missing:
+            return True
+        served, lives = await self._store.read(
+            lambda session: ownership.find_serving(session, self._store.owners, run.workspace, run.place)
+        )
+        route = ROUTES.get(run.route)
+        return lives and served is not None and (route is None or route.lacking is None or route.name in served.routes)
 
     def _who_decides(self, stands: Standing, caller: Caller) -> Decides:
         """Return who decides about approvals.

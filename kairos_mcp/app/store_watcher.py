@@ -67,6 +67,11 @@ class StoreWatcher:
         self._picks_up_runs = self._mode.drives
         self.watch()
 
+    @property
+    def takes_runs(self) -> bool:
+        """Whether it takes over runs that no living server has."""
+        return self._picks_up_runs
+
     def close(self) -> None:
         """Look no more."""
         if self._task is not None:

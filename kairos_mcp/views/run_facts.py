@@ -57,16 +57,17 @@ class BackOff(NamedTuple):
 class Viewer:
     """Who looks at a run: what a server knows of it beside its rows, and for whom.
 
-    `trouble`: the error that stopped the run here. `lacks`: what this server lacks to go on with a run that no server
-    owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
-    this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
+    `goes_on`: a living server has the run, or takes it over. `trouble`: the error that stopped the run here. `lacks`:
+    what this server lacks to go on with a run that no server goes on with. `attached`: the start found this run, and
+    did not make it. `decides`: who may decide about approvals, for this caller. `at`: now, in milliseconds since 1970.
+    `backing_off`: failed attempts that are repeated after a pause.
     `changed_file`: the settings file, if it was changed after this server began.
     `answered`: the keys that this call answered, word for word as they are recorded. `page`: where a person can decide
     in a browser. `may_move`: the caller may answer and drive the run here. `commands`: how the caller calls this
     program; None for one who is told no command to paste.
     """
 
-    owner_lives: bool
+    goes_on: bool
     trouble: KairosError | None = None
     lacks: tuple[str, ...] = ()
     attached: bool = False
@@ -126,7 +127,7 @@ class Standing:
             return "paused"
         if waits.approvals or waits.lost_calls or any(row.kind != "pause" for row in waits.steps.values()):
             return "input_required"
-        return "working" if viewer.owner_lives and not waits.steps else "paused"
+        return "working" if viewer.goes_on and not waits.steps else "paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

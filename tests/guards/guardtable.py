@@ -4394,7 +4394,7 @@ AS_MODELS_WRITE = (
     Guard(
         "ToolAccess.gate_call",
         replaced("self.local_call(step.call)", "step.call"),
-        ABSOLUTE + "test_a_person_is_asked_about_the_same_change_and_it_is_made",
+        ABSOLUTE + "test_the_gate_judges_it_as_the_relative_one",
     ),
     Guard(
         "ToolAccess._authorize_at_once",
@@ -4417,7 +4417,28 @@ AS_MODELS_WRITE = (
         ARGUMENTS + "test_names_of_hosts_tools_lead_to_ours",
     ),
 )
+TAKEN_UP = "core/test_taken_up.py::"
 CALLED_NEXT = (
+    Guard(
+        "RunReports._is_taken_over",
+        without("self._context.watcher.takes_runs"),
+        "core/test_app_recovery.py::test_a_host_that_was_only_looked_at_takes_nothing",
+    ),
+    Guard(
+        "RunReports._as_server",
+        replaced("await self._is_taken_over(run, missing)", "False"),
+        TAKEN_UP + "test_a_server_that_is_asked_about_it_says_working_and_takes_it_up",
+    ),
+    Guard(
+        "RunReports._is_taken_over",
+        without("not missing"),
+        TAKEN_UP + "test_one_that_can_not_says_working_while_another_can_and_paused_with_what_it_takes_else",
+    ),
+    Guard(
+        "RunReports._is_taken_over",
+        without("not self._context.is_command"),
+        TAKEN_UP + "test_a_command_that_looks_does_not_take_it_up",
+    ),
     Guard(
         "_plan_by_record",
         replaced("context.factory.find_workspace(request.workspace)", "context.factory.find_workspace(None)"),
