@@ -329,8 +329,7 @@ class ToolAccess:
 
     def _authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
         is_secret = self._secret_file_test(spec)
-        arguments = self.local_call(step.call).arguments
-        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, arguments))):
+        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
             return Allowed()
         return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
 

@@ -4397,11 +4397,6 @@ AS_MODELS_WRITE = (
         ABSOLUTE + "test_the_gate_judges_it_as_the_relative_one",
     ),
     Guard(
-        "ToolAccess._authorize_at_once",
-        replaced("self.local_call(step.call).arguments", "step.call.arguments"),
-        ABSOLUTE + "test_the_gate_judges_it_as_the_relative_one",
-    ),
-    Guard(
         "touched_paths:_relative",
         replaced("f'{path}/'.startswith(f'{workspace}/')", "path.startswith(workspace)"),
         ABSOLUTE + "test_one_that_leads_elsewhere_is_denied[{}-secret/f.txt]",
