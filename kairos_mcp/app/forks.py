@@ -22,7 +22,7 @@ from kairos_mcp.specs.ooda import read_mandate
 from kairos_mcp.store import mandates, queries, rows
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
-from kairos_mcp.views.fork import fork_at_step, is_round
+from kairos_mcp.views.fork import fork_at_step
 
 SHOWN_WORDS = 200
 
@@ -52,7 +52,7 @@ async def build_fork(
     with queries.name_run_in_errors(run):
         loaded = await context.factory.specs.load(run)
         record = await context.store.read(lambda session: queries.read_record(session, run.n))
-        if is_round(record, path):
+        if any(row.path == path and row.kind == "round" for row in record):
             return None
         check_fork_request(request)
         context.factory.check_version(run)

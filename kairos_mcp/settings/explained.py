@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kairos_mcp.core.limits import DAY_UNITS, UNITS, Unit
+from kairos_mcp.core.limits import DAY_UNITS, UNITS
 from kairos_mcp.settings.schema import TABLES
 from kairos_mcp.settings.settings import KEYS, default_value
 from kairos_mcp.settings.tables import REMOTE_KEYS, StrictTable
@@ -47,7 +47,15 @@ def list_sections() -> Iterator[Section]:
     ]
     yield Section("", "", "", tuple(plain))
     for group, units, times in (("limits", tuple(UNITS.values()), 1), ("day", DAY_UNITS, 10)):
-        limits = [_explain_limit(group, unit, times) for unit in units]
+        limits = [
+            Explained(
+                unit.name,
+                unit.explained,
+                _toml_unless_none(default_value(f"{group}.{unit.name}")),
+                toml_text(unit.example * times),
+            )
+            for unit in units
+        ]
         yield Section(f"[{group}]", f"{group}.", KEYS[group].about, tuple(limits))
     for group, (heading, table) in TABLES.items():
         keys = tuple(_explain_keys(table))
@@ -59,11 +67,6 @@ def list_sections() -> Iterator[Section]:
             yield Section("[servers.issues]", prefix, remote, tuple(key for key in keys if key.name in REMOTE_KEYS))
         else:
             yield Section(heading, f"{group}.", about, keys)
-
-
-def _explain_limit(group: str, unit: Unit, times: int) -> Explained:
-    default = default_value(f"{group}.{unit.name}")
-    return Explained(unit.name, unit.explained, _toml_unless_none(default), toml_text(unit.example * times))
 
 
 def _explain_keys(table: type[StrictTable]) -> Iterator[Explained]:

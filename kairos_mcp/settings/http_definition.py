@@ -58,6 +58,11 @@ class Parameter:
         """Its name in the request."""
         return self.sent_as or self.name
 
+    def as_json(self) -> JsonObject:
+        """Return it with the keys of the settings file."""
+        fields = {"name": self.name, "in": self.place, "required": self.required, "schema": self.schema}
+        return fields | ({"as": self.sent_as} if self.sent_as else {})
+
 
 @dataclass(frozen=True)  # not slotted, for its cached properties
 class HttpDefinition:
@@ -122,7 +127,7 @@ class HttpDefinition:
         fields |= {"result": self.result} if self.result else {}
         fields |= {"headers": dict(self.headers)} if self.headers else {}
         if self.parameters:
-            fields["parameters"] = [_parameter_json(parameter) for parameter in self.parameters]
+            fields["parameters"] = [parameter.as_json() for parameter in self.parameters]
         return fields
 
     def _problems(self) -> Iterator[tuple[str, str]]:
@@ -241,8 +246,3 @@ def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
             return bool(enum) and all(choice is None or isinstance(choice, str | int | float) for choice in enum)
         case _:
             return False
-
-
-def _parameter_json(parameter: Parameter) -> JsonObject:
-    fields = {"name": parameter.name, "in": parameter.place, "required": parameter.required, "schema": parameter.schema}
-    return fields | ({"as": parameter.sent_as} if parameter.sent_as else {})

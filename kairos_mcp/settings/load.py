@@ -62,7 +62,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         load_time_zone(values["time_zone"])
     if "workspaces" in values:
         values["workspaces"] = tuple(dict.fromkeys(_resolve_folder(path) for path in values["workspaces"]))
-        _check_outside_home(values["workspaces"], home)
+        for folder in values["workspaces"]:
+            if folder.is_relative_to(home.resolve()):  # no run may read or write there
+                raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
@@ -73,13 +75,6 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         origins=MappingProxyType({"home": home_from, **origins}),
         **values,
     )
-
-
-def _check_outside_home(workspaces: tuple[Path, ...], home: Path) -> None:
-    """Raise ConfigError for a workspace that is the state folder or lies in it: no run may read or write there."""
-    for folder in workspaces:
-        if folder.is_relative_to(home.resolve()):
-            raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
 
 
 def _find_home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:

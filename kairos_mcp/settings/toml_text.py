@@ -17,13 +17,10 @@ def toml_text(value: Any) -> str:
         case int() | float():
             return f"{value:_}".removesuffix(".0")
         case dict():
-            pairs = [f"{_key_text(name)} = {toml_text(inner)}" for name, inner in value.items()]
+            keys = [name if _BARE_KEY.fullmatch(name) else toml_text(name) for name in value]
+            pairs = [f"{key} = {toml_text(inner)}" for key, inner in zip(keys, value.values(), strict=True)]
             return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
         case list() | tuple():
             return f"[{', '.join(map(toml_text, value))}]"
         case _:  # its escapes are those of JSON, and DEL, which JSON leaves as it is
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key_text(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else toml_text(name)

@@ -50,16 +50,8 @@ def _load_tools(text: str) -> ToolSet:
     return ToolSet(decode(tuple[ToolSpec, ...], text))
 
 
-@lru_cache(maxsize=16)
-def _load_prompts(text: str) -> Prompts:
-    prompts: Prompts = decode(Prompts, text)
-    return prompts
-
-
-@lru_cache(maxsize=16)
-def _load_text_prompts(text: str) -> TextPrompts:
-    prompts: TextPrompts = decode(TextPrompts, text)
-    return prompts
+decode_once = lru_cache(maxsize=48)(decode)
+"""Decode prompts; cached, since most runs have the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +103,8 @@ class SpecTexts:
 
     @property
     def prompts(self) -> Prompts:
-        return _load_prompts(self.text(self.spec.prompts_text))
+        prompts: Prompts = decode_once(Prompts, self.text(self.spec.prompts_text))
+        return prompts
 
     @property
     def forks(self) -> tuple[FrozenFork, ...]:
@@ -136,7 +129,7 @@ class SpecTexts:
             Script.parse(self.read(spec.script_text)) if spec.script_text else None,
             flow,
             planner_input,
-            _load_text_prompts(self.read(spec.dialect_text)) if spec.dialect_text else NO_TEXT_PROMPTS,
+            decode_once(TextPrompts, self.read(spec.dialect_text)) if spec.dialect_text else NO_TEXT_PROMPTS,
             self.searchable,
             team,
             self.forks,

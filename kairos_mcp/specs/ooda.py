@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +46,7 @@ from kairos_mcp.specs.build import (
     refuse_unpriced,
 )
 from kairos_mcp.specs.kind import FlowKind
-from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks
+from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks, decode_once
 from kairos_mcp.store.rows import decode, encode, unreadable
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
@@ -95,13 +94,10 @@ def build_phase_spec(request: PhaseRequest, given: PhaseInput, sources: CycleSet
         given_text=builder.keep(encode(shown)) if shown is not None else None,
         given_by=given.run,
     )
-    dropped = (_dropped_refs_note(request.phase),) if shown is not given.value else ()
-    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *dropped, *notes))
-
-
-def _dropped_refs_note(phase: Phase) -> str:
-    name = PHASES[phase].input_name
-    return f"{name}: its refs are left out, since it is not the output of a run that is known here."
+    if shown is not given.value:
+        name = PHASES[request.phase].input_name
+        notes = [f"{name}: its refs are left out, since it is not the output of a run that is known here.", *notes]
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
 def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:
@@ -145,16 +141,18 @@ def _build_ooda_spec(
     may = [spec for spec in wanted if spec.name not in EDIT_TOOLS]
     left_out = [spec.name for spec in wanted if spec.name in EDIT_TOOLS] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
-    offer = offer_tools(_decide_tools(mandate, reads, may), tuple(coming))
+    may_run_tools = "run_tool" in mandate.allowed_actions
+    offer = offer_tools(_each_once(reads, may if may_run_tools else ()), tuple(coming))
     search = [offer.search] if offer.search is not None else []
-    if coming and "run_tool" in mandate.allowed_actions:
+    called = [tool.spec for name in _OODA_STEPS if (tool := registry.find(name)) is not None]
+    if coming and may_run_tools:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
         CYCLES.name,
         mandate.goal,
         choice.route,
-        builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
+        builder.keep(encode(tuple(_each_once(reads, may, called, search)))),
         hidden_tools_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         prompts_text=builder.keep(encode(Prompts.load(settings.read_prompt))),
         script_text=builder.keep(choice.script) if choice.script is not None else None,
@@ -176,19 +174,8 @@ def _build_ooda_spec(
     return choice, spec, [*notes, *offer.notes]
 
 
-def _decide_tools(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
-    """Return the tools that decide is shown if they are not too many: those that read, and those for `run_tool`."""
-    named = may if "run_tool" in mandate.allowed_actions else ()
-    return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
-
-
-def _callable_tools(
-    registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
-) -> ToolSet:
-    """Return every tool that a step may call, each once."""
-    names = names_where(lambda tool: tool.is_ooda_step)
-    called = [tool.spec for name in names if (tool := registry.find(name)) is not None]
-    return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
+def _each_once(*groups: Sequence[ToolSpec]) -> ToolSet:
+    return ToolSet(list({spec.name: spec for group in groups for spec in group}.values()))
 
 
 def refuse_unpriced_day(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
@@ -241,7 +228,7 @@ def _load_context(texts: SpecTexts) -> CycleContext:
     spec, text, tools, behind = texts.spec, texts.text, texts.offered, texts.searchable
     return CycleContext(
         read_mandate(text(spec.mandate_text)),
-        _load_phase_prompts(text(spec.phase_prompts_text)),
+        decode_once(PhasePrompts, text(spec.phase_prompts_text)),
         texts.prompts,
         _select_named(tools, spec.reads),
         _select_named(tools, spec.may),
@@ -266,12 +253,7 @@ def read_mandate(text: str) -> Mandate:
         raise unreadable("mandate") from error
 
 
-@lru_cache(maxsize=16)
-def _load_phase_prompts(text: str) -> PhasePrompts:
-    prompts: PhasePrompts = decode(PhasePrompts, text)
-    return prompts
-
-
+_OODA_STEPS = names_where(lambda tool: tool.is_ooda_step)
 CYCLES = FlowKind("ooda_run", "ooda_run", cycles.VERSION, _load, CyclesRequest, has_mandate=True, is_workflow=True)
 PHASE_KINDS: Mapping[Phase, FlowKind] = {
     phase.name: FlowKind(

@@ -57,11 +57,9 @@ def _changed_lines(call: ToolCall | None, changed: Sequence[ChangedFile], text: 
     yield text
     for file in changed:
         if file.before is None:  # the result has no diff of a file that is new: its text stands in the call
-            yield _new_file(file, None if call is None else call.arguments.get("content"))
-
-
-def _new_file(file: ChangedFile, content: object) -> str:
-    if isinstance(content, str) and MASK not in content:  # else the file holds what the record does not
-        masked = Redactor().mask_file(file.path, content.encode())
-        return unified_diff(file.path, None, masked, (None, file.after)).rstrip("\n")
-    return f"create {file.path}\nafter sha256:{file.after}"
+            content = None if call is None else call.arguments.get("content")
+            if isinstance(content, str) and MASK not in content:  # else the file holds what the record does not
+                masked = Redactor().mask_file(file.path, content.encode())
+                yield unified_diff(file.path, None, masked, (None, file.after)).rstrip("\n")
+            else:
+                yield f"create {file.path}\nafter sha256:{file.after}"

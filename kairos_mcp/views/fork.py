@@ -68,11 +68,6 @@ class StepFork:
     notes: tuple[str, ...]
 
 
-def is_round(record: Sequence[StepRow], path: str) -> bool:
-    """Whether this is a round of a planner loop."""
-    return any(row.path == path and row.kind == "round" for row in record)
-
-
 def fork_at_step(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> StepFork:
     """Take over the answers of a run before its step `path`, or before the first step of that name, as `cycle-2`.
 
@@ -121,14 +116,12 @@ def describe_rounds(record: Sequence[StepRow]) -> str:
     for row in record:
         if row.kind == "round":
             loops.setdefault(row.path.rpartition("/")[0], []).append(last_part(row.path).ordinal)
-    named = [_describe_loop(prefix, numbers) for prefix, numbers in list(loops.items())[:NAMED_LOOPS]]
+    named: list[str] = []
+    for prefix, numbers in list(loops.items())[:NAMED_LOOPS]:
+        first = f"{prefix}/round-{min(numbers)}".removeprefix("/")
+        named.append(first if len(numbers) == 1 else f"{first} to round-{max(numbers)}")
     left_out = len(loops) - len(named)
     return ", ".join(named) + (f" and those of {count_of(left_out, 'loop')} more" if left_out else "")
-
-
-def _describe_loop(prefix: str, numbers: Sequence[int]) -> str:
-    first = f"{prefix}/round-{min(numbers)}".removeprefix("/")
-    return first if len(numbers) == 1 else f"{first} to round-{max(numbers)}"
 
 
 def _unknown_round(flow: str, record: Sequence[StepRow], path: str) -> BadArguments:

@@ -32,14 +32,13 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
     if any(text.startswith(integrity.STORE_DAMAGE) for text in damage):
         return found  # what else could be read can't be believed
-    return found | await store.read(
-        lambda session: _servers_and_runs(session, store.owners) | {"prunable": _prunable(session, at)}
-    )
 
+    def read_rest(session: Session) -> JsonObject:
+        old = retention.measure_prunable(session, at - OLD_DAYS * DAY_MS)
+        prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
+        return _servers_and_runs(session, store.owners) | {"prunable": prunable}
 
-def _prunable(session: Session, at: int) -> JsonObject:
-    old = retention.measure_prunable(session, at - OLD_DAYS * DAY_MS)
-    return {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
+    return found | await store.read(read_rest)
 
 
 def _servers_and_runs(session: Session, owners: Owners) -> JsonObject:

@@ -39,7 +39,7 @@ _PAUSE_REASONS: Mapping[str, str] = {
 def current_pause(waits: WaitingItems) -> str | None:
     """Return the status of the pause that the run's flow waits at, or None."""
     pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
-    return next((_pause_status(path) for path in pauses), None)
+    return next((_PAUSES[last_part(path).name] for path in pauses), None)
 
 
 def call_after_pause(run: RunRow, word: str, steps: Mapping[str, OpenStep] | None) -> tuple[str, JsonObject, str]:
@@ -151,10 +151,6 @@ def _awaited_act(waits: WaitingItems) -> JsonObject | None:
         if "act/call-1" in row.path:
             return {"status": "awaiting_approval", "key": key, "digest": row.digest}
     return None
-
-
-def _pause_status(path: str) -> str:
-    return _PAUSES[last_part(path).name]
 
 
 def with_schedule_words(item: JsonObject) -> JsonObject:

@@ -19,7 +19,7 @@ from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views import mandate_view
-from kairos_mcp.views.calls import NewestCalls, single_call_output
+from kairos_mcp.views.calls import single_call_output
 from kairos_mcp.views.cuts import cut_descriptions, cut_notes, cut_output, cut_previews, cut_text, leave_out, size
 from kairos_mcp.views.next_action import next_call
 from kairos_mcp.views.result_fields import (
@@ -329,14 +329,10 @@ def _notes_after(facts: RunFacts) -> Iterator[str]:
         charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
         asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
         yield f"{asked} ended without an answer and {charged} bound, as far as so much was left."
-    yield from _cut_notes(facts.calls)
+    if facts.calls.is_cut:
+        yield f"calls shows the newest {len(facts.calls.entries)}; run_trace view=calls has all of them."
     if facts.unreadable is None:
         yield from _room_notes(facts.account)
-
-
-def _cut_notes(calls: NewestCalls) -> list[str]:
-    shown = f"calls shows the newest {len(calls.entries)}; run_trace view=calls has all of them."
-    return [shown] if calls.is_cut else []
 
 
 def _room_notes(account: Account) -> Iterator[str]:

@@ -103,8 +103,9 @@ class _Look:
         since = span_rows.newest_begin(self._session, run.n, cursor.first_fence) if is_first else None
         rows = queries.read_steps_since(self._session, run.n, cursor.last, cursor.unanswered)
         is_ours = run.fence == cursor.fence
-        if not is_ours:
-            rows = self._drop_those_of_others(rows)
+        if not is_ours:  # the server that has the run now sends what has ended since it began anything
+            until = span_rows.oldest_begin(self._session, run.n, cursor.fence)
+            rows = [row for row in rows if until is None or (row.answered_at or row.at) < until]
         attempts = span_rows.list_attempts(self._session, [row.id for row in rows if row.attempts])
         approvals = span_rows.list_approvals(
             self._session, [row.id for row in rows if row.kind == "call" and not row.was_begun_here]
@@ -114,7 +115,8 @@ class _Look:
             tried = attempts.get(row.id, [])
             seen = cursor.unanswered.get(row.id) or self._seen_before(since, tried, approvals.get(row.id, []))
             answered_before = since is not None and (row.answered_at or since + 1) <= since
-            if answered_before and not self._may_be_unsent(row, since):
+            may_be_unsent = cursor.is_takeover and (row.answered_at or 0) > (since or 0) - UNSENT_MS
+            if answered_before and not may_be_unsent:
                 continue
             measured = len(self._measurements)
             seen = self._read_step(row, tried, approvals.get(row.id, []), SeenStep() if answered_before else seen)
@@ -132,11 +134,6 @@ class _Look:
             run.outcome is not None or not is_ours,
         )
 
-    def _drop_those_of_others(self, rows: Sequence[StepRow]) -> list[StepRow]:
-        """Return the steps that ended before the server began anything that has the run now: it sends the others."""
-        until = span_rows.oldest_begin(self._session, self._run.n, self._cursor.fence)
-        return [row for row in rows if until is None or (row.answered_at or row.at) < until]
-
     def _seen_before(
         self, since: int | None, attempts: Sequence[AttemptRow], approvals: Sequence[ApprovalTimes]
     ) -> SeenStep:
@@ -146,9 +143,6 @@ class _Look:
         known = [each for each in attempts if each.fence < self._cursor.first_fence]
         decided = [each for each in approvals if each.decided_at is not None and each.decided_at <= since]
         return SeenStep(len(known), len(decided))
-
-    def _may_be_unsent(self, row: StepRow, since: int | None) -> bool:
-        return self._cursor.is_takeover and (row.answered_at or 0) > (since or 0) - UNSENT_MS
 
     def _read_step(
         self, row: StepRow, attempts: Sequence[AttemptRow], approvals: Sequence[ApprovalTimes], seen: SeenStep

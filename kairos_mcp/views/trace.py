@@ -99,9 +99,10 @@ def cut_page(found: FoundTrace, query: TraceQuery) -> JsonObject:
 def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
     match view:
         case "events":
+            answers = answers_by_path(traced.record)
             return (
-                _event(row, answer) | _decision_item(traced.decided.get(row.path, ()))
-                for row, answer in _answered_steps(traced.record)
+                _event(row, answers.get(row.path)) | _decision_item(traced.decided.get(row.path, ()))
+                for row in traced.record
             )
         case "calls":
             return _calls(traced)
@@ -113,11 +114,6 @@ def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
             return (task.as_json() for task in (traced.team.tasks if traced.team is not None else ()))
         case "diff":
             return (each.as_json() for each in list_call_diffs(traced.record, traced.text_of))
-
-
-def _answered_steps(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:
-    answers = answers_by_path(record)
-    return ((row, answers.get(row.path)) for row in record)
 
 
 def _event(row: StepRow, answer: Answer | None) -> JsonObject:

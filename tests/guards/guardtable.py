@@ -3555,8 +3555,8 @@ CHANGED_BY_SIBLINGS = (
         "core/test_worker_threads.py::test_a_long_result_is_shortened_in_a_worker_thread",
     ),
     Guard(
-        "run_report:_cut_notes",
-        never("calls.is_cut"),
+        "run_report:_notes_after",
+        never("facts.calls.is_cut"),
         "core/test_app_runs.py::test_a_report_says_when_it_shows_only_the_newest_calls[6-True]",
     ),
     Guard(
@@ -3925,8 +3925,8 @@ TELEMETRY = (
         SPANS + "what_is_sent_again_after_a_takeover_is_counted_once",
     ),
     Guard(
-        "_Look._may_be_unsent",
-        never("self._cursor.is_takeover"),
+        "_Look.read",
+        never("cursor.is_takeover"),
         SPANS + "what_is_sent_again_after_a_takeover_is_counted_once",
     ),
     Guard(
