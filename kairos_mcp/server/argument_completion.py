@@ -12,10 +12,10 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.text import truncate
-from kairos_mcp.server.call import current_principal
-from kairos_mcp.server.prompts import PROMPTS, PromptArgument
+from kairos_mcp.server.prompts import PROMPTS
 from kairos_mcp.server.resources import KINDS, GetApp, protocol_error
 from kairos_mcp.server.result_schema import SCHEMAS
+from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -66,7 +66,9 @@ def _find_source(params: wire.CompleteRequestParams) -> tuple[str | None, bool]:
                     wire.INVALID_PARAMS, f"There is no prompt {truncate(prompt_name, 60)!r}. There are: {known}."
                 )
             argument = next((each for each in prompt.arguments if each.name == name), None)
-            return _source_of(argument, name, [each.name for each in prompt.arguments])
+            if argument is None:
+                raise _unknown_argument(name, [each.name for each in prompt.arguments])
+            return argument.names, argument.is_list
         case wire.ResourceTemplateReference(uri=uri):
             kind = next((each for each in KINDS if each.uri == uri), None)
             if kind is None:
@@ -75,12 +77,6 @@ def _find_source(params: wire.CompleteRequestParams) -> tuple[str | None, bool]:
             if name not in kind.variables:
                 raise _unknown_argument(name, kind.variables)
             return OF_URI[kind.name, name], False
-
-
-def _source_of(argument: PromptArgument | None, name: str, known: Sequence[str]) -> tuple[str | None, bool]:
-    if argument is None:
-        raise _unknown_argument(name, known)
-    return argument.names, argument.is_list
 
 
 def _unknown_argument(name: str, known: Sequence[str]) -> MCPError:

@@ -18,10 +18,10 @@ from starlette.types import Scope as AsgiScope
 
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
-from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.http_places import Peers, Places, refuse_place
+from kairos_mcp.server.sender import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
 
 import mcp_types as wire
 
@@ -20,8 +19,9 @@ from kairos_mcp.core.steps import loop_of
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
-from kairos_mcp.server.call import POLL_MS, ResumedRequest, ServerCall
+from kairos_mcp.server.call import POLL_MS, ServerCall
 from kairos_mcp.server.push import PushableRequests
+from kairos_mcp.server.request_state import ResumedRequest
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import Shown, WaitingItems, is_approval_key
 from kairos_mcp.store.client_completions import RequestOutcome
@@ -49,7 +49,11 @@ async def ask_client(
         reason = "this client has left such a request without an answer before"
         return await call.app.client_requests.fall_back(run.id, reason, call.caller)
     if not call.client.modern:
-        return await push.push_all(call, found, partial(_look_again, call, run.id, answered), until_s)
+
+        async def look_again() -> PushableRequests:
+            return await _find_requests(call, await call.app.runs.find(run.id, call.caller), answered)
+
+        return await push.push_all(call, found, look_again, until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     looks = call.app.tasks.is_looked_at(run, call.caller, MISSED_LOOKS * POLL_MS / 1000)
     stale_after_s = call.policy.stale_after_s if call.resumed is None and not looks else None
@@ -163,10 +167,6 @@ async def waits_on_page(call: ServerCall, run: RunRow, keys: Collection[str]) ->
 def _waits_for_caller(run: RunRow, waiting: WaitingItems) -> bool:
     """Whether there is a completion or a call that the caller itself answers."""
     return any(row.kind != "pause" and CALLER.name in (run.route, row.sent.route) for row in waiting.steps.values())
-
-
-async def _look_again(call: ServerCall, run_id: str, answered: Collection[str]) -> PushableRequests:
-    return await _find_requests(call, await call.app.runs.find(run_id, call.caller), answered)
 
 
 async def take_responses(call: ServerCall, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:

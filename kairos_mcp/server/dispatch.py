@@ -20,19 +20,14 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import nearest_names
 from kairos_mcp.server.arguments.runs import RunStatus
-from kairos_mcp.server.call import (
-    ClientCapabilities,
-    ResumedRequest,
-    ServerCall,
-    WaitPolicy,
-    current_principal,
-    has_scope,
-)
+from kairos_mcp.server.call import ClientCapabilities, ServerCall, WaitPolicy
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
 from kairos_mcp.server.log_messages import CallLog, open_log
 from kairos_mcp.server.progress import progress_reporter
+from kairos_mcp.server.request_state import ResumedRequest
 from kairos_mcp.server.results import error_result
+from kairos_mcp.server.sender import current_principal, has_scope
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import validate_arguments
 from kairos_mcp.specs.build import may_use_sampling

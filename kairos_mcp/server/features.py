@@ -12,7 +12,7 @@ import mcp_types as wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.server.call import current_principal
+from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

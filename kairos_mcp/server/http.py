@@ -30,7 +30,6 @@ from starlette.types import ASGIApp
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.page.app import Mounted, Page
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, answer_unavailable
-from kairos_mcp.server.call import ANONYMOUS, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
@@ -41,6 +40,7 @@ from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
 from kairos_mcp.server.http_transports import SseTransport, StreamableTransport
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
+from kairos_mcp.server.sender import ANONYMOUS, set_principal
 from kairos_mcp.server.tokens import Tokens, make_owner_token, make_tokens
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.page_files import published_page

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.server.auth import Challenge
-from kairos_mcp.server.call import has_scope
 from kairos_mcp.server.http_shutdown import Shutdown
+from kairos_mcp.server.sender import has_scope
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

@@ -152,14 +152,11 @@ class BoundedProtocol(H11Protocol):
         if not self.transport.is_closing():
             begun, _ = self.conn.trailing_data
             if begun and self.conn.our_state is h11.IDLE:
-                self.transport.write(self._request_timeout())
+                headers = [(b"content-length", b"0"), (b"connection", b"close")]
+                response = h11.Response(status_code=408, headers=headers, reason=b"Request Timeout")
+                parts: list[Any] = [self.conn.send(response), self.conn.send(h11.EndOfMessage())]
+                self.transport.write(b"".join(part or b"" for part in parts))
             self.transport.close()
-
-    def _request_timeout(self) -> bytes:
-        headers = [(b"content-length", b"0"), (b"connection", b"close")]
-        response = h11.Response(status_code=408, headers=headers, reason=b"Request Timeout")
-        parts: list[Any] = [self.conn.send(response), self.conn.send(h11.EndOfMessage())]
-        return b"".join(part or b"" for part in parts)
 
     def _make_room(self) -> None:
         """Close the oldest idle connection of the peer that has the most, this new one counted. If none is idle,

@@ -14,11 +14,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
-from kairos_mcp.server.call import HTTP_SESSION, current_principal
+from kairos_mcp.server.client_sessions import HTTP_SESSION
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, set_events
 from kairos_mcp.server.http_guard import METHOD, header, refuse
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
+from kairos_mcp.server.sender import current_principal
 
 _SESSION, _VERSION, _LAST_EVENT = b"mcp-session-id", b"mcp-protocol-version", b"last-event-id"
 _SSE_ID = re.compile(rb"session_id=([0-9a-f]{32})")  # the SDK shows the id of an SSE session only in its first event

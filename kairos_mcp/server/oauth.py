@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from starlette.routing import Route
 
 from kairos_mcp.server.auth import KeysUnavailable
-from kairos_mcp.server.call import SCOPES
+from kairos_mcp.server.sender import SCOPES
 from kairos_mcp.settings.settings import OAuthSetting
 
 log = logging.getLogger(__name__)

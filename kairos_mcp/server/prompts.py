@@ -20,8 +20,8 @@ from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server.arguments import ooda, planner, runs
-from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.resources import OUTSIDE, GetApp, protocol_error, refuse_cursor
+from kairos_mcp.server.sender import current_principal
 from kairos_mcp.server.validation import validate_arguments
 
 if TYPE_CHECKING:
@@ -132,7 +132,10 @@ async def get_prompt(name: str, given: dict[str, str] | None, get_app: GetApp) -
     text = template.substitute(arguments=to_json(arguments).decode())
     blocks: list[Any] = [wire.TextContent(type="text", text=text)]
     if kind.name == "inbox" or reports:
-        blocks.append(_embed_reports("kairos://inbox" if kind.name == "inbox" else "kairos://runs", reports))
+        uri = "kairos://inbox" if kind.name == "inbox" else "kairos://runs"
+        rows = spell_hidden(to_json({"note": OUTSIDE, "runs": reports}).decode())
+        contents = wire.TextResourceContents(uri=uri, mime_type="application/json", text=rows)
+        blocks.append(wire.EmbeddedResource(type="resource", resource=contents))
     messages = [wire.PromptMessage(role="user", content=block) for block in blocks]
     return wire.GetPromptResult(description=kind.description, messages=messages)
 
@@ -166,9 +169,3 @@ async def _find_reports(kind: PromptKind, arguments: JsonObject, app: App, calle
     if kind.name == "inbox":
         run_ids = arguments.get("run_ids") or await app.inbox.list_waiting(caller)
     return [report.as_row() for report in await app.runs.list_reports(run_ids[:EMBEDDED_RUNS], caller)]
-
-
-def _embed_reports(uri: str, rows: list[JsonObject]) -> wire.EmbeddedResource:
-    text = spell_hidden(to_json({"note": OUTSIDE, "runs": rows}).decode())
-    contents = wire.TextResourceContents(uri=uri, mime_type="application/json", text=text)
-    return wire.EmbeddedResource(type="resource", resource=contents)

@@ -29,7 +29,8 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
-from kairos_mcp.server.call import PushedRequest, ServerCall
+from kairos_mcp.server.call import ServerCall
+from kairos_mcp.server.client_sessions import PushedRequest
 from kairos_mcp.server.dialog_layout import find_screen
 from kairos_mcp.store.approvals import Shown
 from kairos_mcp.store.queries import RunRow
@@ -116,12 +117,14 @@ async def _start_pushes(
     """
     session, tasks, asks, run_id = call.session, call.tasks, call.app.client_requests, found.run.id
     assert tasks is not None  # of a client that requests are pushed to
-    watched |= {push.key: push for push in session.pushes_of(run_id)}
+    watched |= {push.key: push for (run, _), push in session.pushes.items() if run == run_id}
     if asks.is_newest_asker(run_id, call.caller) and session.may_push(run_id, call):
         new = [waiting for waiting in found.completions if waiting.path not in watched and waiting.path not in failed]
         number = len(new) + sum(not push.is_dialog for push in watched.values())
+        patience_s = call.policy.later_s if asks.has_answered(call.caller) else call.policy.first_s
         for waiting in new:
-            push = PushedRequest(run_id, waiting.path, max_silence_s=_max_silence_s(call, number))
+            # Some answer one push after the other, so the time grows with their number.
+            push = PushedRequest(run_id, waiting.path, max_silence_s=patience_s * number)
             session.pushes[run_id, waiting.path] = push  # before anything is awaited, so that other calls find it
             watched[waiting.path] = push
             try:
@@ -145,16 +148,9 @@ async def _start_pushes(
         await call.on_heartbeat(await call.app.runs.heartbeat(found.run))
 
 
-def _max_silence_s(call: ServerCall, number: int) -> float:
-    """How long a client may take for an answer. Some answer one push after the other, so the time grows with their
-    number."""
-    policy = call.policy
-    return (policy.later_s if call.app.client_requests.has_answered(call.caller) else policy.first_s) * number
-
-
 async def _claim(call: ServerCall, run: RunRow, push: PushedRequest) -> bool:
     """Whether this server is the one to ask the client, which may be connected to others."""
-    if not call.is_over_http:
+    if call.client.ctx.request is None:  # not over HTTP: it is connected to this server alone
         return True
     push.is_claimed = await call.app.client_requests.claim_push(run, push.key, call.caller)
     return push.is_claimed

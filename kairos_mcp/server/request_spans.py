@@ -35,18 +35,14 @@ class KnownNames:
 
         name = (ctx.params or {}).get("name")
         params = {"name": name if name in self._names else OTHER} if isinstance(name, str) else {}
+        is_ours = self._server.get_request_handler(ctx.method) or self._server.get_notification_handler(ctx.method)
         number = str(ctx.request_id)
         is_count = number.isascii() and number.isdigit() and len(number) <= _DIGITS
         shown = replace(
             ctx,
-            method=ctx.method if self._has_method(ctx.method) else OTHER,
+            method=ctx.method if is_ours or ctx.method in _METHODS else OTHER,
             params=params,
             request_id=ctx.request_id if is_count else None,
             protocol_version=ctx.protocol_version[:MAX_NAME_CHARS],
         )
         return await self._traced(shown, go_on)
-
-    def _has_method(self, method: str) -> bool:
-        server = self._server
-        is_ours = server.get_request_handler(method) or server.get_notification_handler(method)
-        return method in _METHODS or is_ours is not None

@@ -24,8 +24,8 @@ from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server import apps, results
-from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.result_schema import SCHEMAS
+from kairos_mcp.server.sender import current_principal
 from kairos_mcp.tools.skill_files import MAIN
 from kairos_mcp.views.trace import TraceQuery
 from kairos_mcp.views.waiting import format_time

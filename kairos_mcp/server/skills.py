@@ -11,8 +11,8 @@ from urllib.parse import quote
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.text import truncate
-from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.resources import FIXED_TTL_MS, SKILL, GetApp, protocol_error, refuse_cursor
+from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
     from kairos_mcp.core.messages import JsonObject

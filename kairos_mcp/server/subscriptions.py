@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,15 @@ from kairos_mcp.app.watch import LIST, Topic, Watcher
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Busy, KairosError
 from kairos_mcp.core.text import truncate
-from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.resources import GetApp, find_kind, protocol_error
+from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.server.call import ClientSession
+    from kairos_mcp.server.client_sessions import ClientSession
 
 MAX_URIS = 200  # of one session or stream
 
@@ -68,12 +67,10 @@ class Subscriptions:
 
     async def take(self) -> list[str | None]:
         """Wait for changes and return their URIs; None means the list itself."""
-        return [uri for topic in await self.watcher.take() for uri in self._uris_of(topic)]
-
-    def _uris_of(self, topic: Topic) -> Iterator[str | None]:
-        if topic == LIST:
-            yield None
-        yield from self._uris.get(topic, ())
+        changed: list[str | None] = []
+        for topic in await self.watcher.take():
+            changed += [*([None] if topic == LIST else []), *self._uris.get(topic, ())]
+        return changed
 
     def close(self) -> None:
         """Tell nothing any more."""

@@ -22,15 +22,9 @@ from pydantic import TypeAdapter, ValidationError
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale, UnknownRun
 from kairos_mcp.server import client_requests
-from kairos_mcp.server.call import (
-    POLL_MS,
-    TASKS_EXTENSION,
-    ClientCapabilities,
-    ServerCall,
-    WaitPolicy,
-    current_principal,
-)
+from kairos_mcp.server.call import POLL_MS, TASKS_EXTENSION, ClientCapabilities, ServerCall, WaitPolicy
 from kairos_mcp.server.dispatch import open_call
+from kairos_mcp.server.sender import current_principal
 from kairos_mcp.server.tasks import TaskState, find_state
 
 if TYPE_CHECKING:

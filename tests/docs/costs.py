@@ -197,7 +197,7 @@ OURS = {
     "core/redact_values.py",
     "history/format.py",
     "models/provider_messages.py",
-    "server/call.py",
+    "server/request_state.py",
     "server/mcp_server.py",
     "server/tasks.py",
     "settings/proposal.py",

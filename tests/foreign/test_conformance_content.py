@@ -15,8 +15,8 @@ import pytest
 from support.forked_program import start
 from support.http_server import META, MODERN
 
-from kairos_mcp.server.call import STATE_REFUSED
 from kairos_mcp.server.mcp_server import list_tools
+from kairos_mcp.server.request_state import STATE_REFUSED
 from tests.foreign.conformance.suite import (
     EXTENSIONS,
     PACKAGE,

@@ -28,7 +28,8 @@ from support.sampling_clients import (
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import LOCAL
-from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
+from kairos_mcp.server.sender import set_principal
 from kairos_mcp.store.key_file import KEY_FILE, state_key
 
 GO = {"goal": "go"}

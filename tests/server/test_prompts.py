@@ -19,10 +19,10 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.argument_completion import MAX_VALUES
-from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server, list_tools
 from kairos_mcp.server.prompts import PROMPTS
 from kairos_mcp.server.resources import OUTSIDE, TEMPLATES
+from kairos_mcp.server.sender import set_principal
 from kairos_mcp.settings.settings import GateRule
 
 

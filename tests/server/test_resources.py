@@ -23,9 +23,9 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_resources import LISTED_RUNS, PAGE_RUNS
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.resources import OUTSIDE
+from kairos_mcp.server.sender import set_principal
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.views.run_report import RESULT_SCHEMA
 

@@ -19,8 +19,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.watch import LIST, REST_S, Topic, Versions, Watch
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.sender import set_principal
 from kairos_mcp.server.subscriptions import MAX_URIS
 
 DONE = {"content": "Done."}

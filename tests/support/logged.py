@@ -13,8 +13,8 @@ from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import LOCAL
-from kairos_mcp.server.call import set_principal
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.sender import set_principal
 from support.app import WITHIN_S
 from support.sampling_clients import ERAS, LEGACY, provide_app
 

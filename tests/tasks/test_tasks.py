@@ -19,7 +19,8 @@ from support.task_client import AT_ONCE, TaskClient, task_client_of
 from kairos_mcp.app.app import App
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.calendar import DAY_MS
-from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
+from kairos_mcp.server.sender import set_principal
 from kairos_mcp.store.page_files import published_page
 
 GO = {"goal": "go"}

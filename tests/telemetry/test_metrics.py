@@ -22,8 +22,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreUnavailable
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.server.auth import Challenge
-from kairos_mcp.server.call import set_scopes
 from kairos_mcp.server.http_health import MetricsPage
+from kairos_mcp.server.sender import set_scopes
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.recorder import MAX_LABEL_VALUES, Measurement, Recorder
 
