@@ -1,8 +1,10 @@
-"""Submit answers and decisions for what waits in a run, all or none of a request."""
+"""Submit answers and decisions for what waits in a run, all or none of a request; list and remove remembered ones."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
@@ -12,24 +14,58 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
 from kairos_mcp.core.input_checks import REPLY_BYTES, refuse_placeholders
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
+from kairos_mcp.store import approvals, decisions, ownership, queries, rules, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode_answer
-from kairos_mcp.store.rules import RuleRequest
+from kairos_mcp.store.rules import RuleRequest, RuleRow
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
-from kairos_mcp.views.waiting import decision_command
+from kairos_mcp.tools.files.safe_open import folder_identity
+from kairos_mcp.views.waiting import decision_command, format_time
 
 MAX_NAMED_KEYS = 8  # waiting keys in one refusal
 
 
+@dataclass(frozen=True, slots=True)
+class ListedRule:
+    """A remembered approval: its rule, how old it is, and whether it still counts: not once another folder has the path
+    of its workspace."""
+
+    rule: RuleRow
+    age_s: float
+    counts: bool
+
+    def as_json(self) -> JsonObject:
+        rule, covered = self.rule, self.rule.covered
+        calls: JsonObject = {"argv": list(covered.argv), "cwd": covered.cwd} if covered.argv else {}
+        calls |= {} if covered.path is None else {"path": covered.path}
+        calls |= {} if covered.arguments is None else {"arguments": json.loads(covered.arguments)}
+        return {
+            "rule": rule.id,
+            "tool": rule.tool,
+            **calls,
+            "principal": rule.principal,
+            "workspace": rule.workspace or None,
+            "run_id": rule.run_id,
+            "approved_in": {"run_id": rule.approved_in, "key": rule.key},
+            "by": rule.by,
+            "client": rule.client,
+            "at": format_time(rule.at),
+            "counts": self.counts,
+        }
+
+
 class Answers(Operations):
-    """Submit answers for open steps, decisions about approvals, and settlements of calls of unknown outcome."""
+    """Submit answers for open steps, decisions about approvals, and settlements of calls of unknown outcome.
+
+    What people allowed from then on, by a rule, is listed and removed here; only a person removes one, by a command.
+    """
 
     async def submit(self, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True) -> None:
         """Submit answers and decisions for what waits; all are checked before any is stored.
@@ -232,6 +268,31 @@ class Answers(Operations):
             approvals.newest_approvals(session, run.n) if was_asked else {},
             waits,
         )
+
+    async def list_rules(self, caller: Caller, *, everywhere: bool = False) -> list[ListedRule]:
+        """List the caller's rules, oldest first: in the workspaces at hand, or `everywhere`; without those of runs that
+        have ended."""
+        workspaces = None if everywhere else self._context.listed_workspaces
+        found = await self._store.read(lambda session: rules.list_rules(session, caller.principal, workspaces))
+        return [self._make_listed(rule) for rule in found]
+
+    async def find_rule_made_with(self, run_id: str, key: str, caller: Caller) -> RuleRow | None:
+        """Return the rule that was made with the approval under this key; None if it was not remembered."""
+        run = await self._context.find_run(run_id, caller)
+        return await self._store.read(lambda session: rules.find_made_with(session, run, key))
+
+    async def remove_rule(self, rule: int, caller: Caller, *, everywhere: bool = False) -> ListedRule:
+        """Remove a rule of this caller: from now on a person is asked again. Raises NotFound, ApprovalRequired;
+        BadArguments for one of another workspace than those at hand, unless `everywhere`."""
+        self._context.check_may_decide("rule", caller)
+        at, workspaces = self._clock(), None if everywhere else self._context.listed_workspaces
+        return self._make_listed(
+            await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, workspaces, at))
+        )
+
+    def _make_listed(self, rule: RuleRow) -> ListedRule:
+        counts = not rule.workspace or folder_identity(rule.workspace) == rule.folder
+        return ListedRule(rule, (self._clock() - rule.at) / 1000, counts)
 
 
 class AnsweredKeys(NamedTuple):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.answers import Answers
-from kairos_mcp.app.argument_values import ArgumentValues
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
@@ -24,12 +23,9 @@ from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
-from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_log import RunLog
 from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
-from kairos_mcp.app.run_resources import RunResources
-from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
@@ -99,7 +95,6 @@ class App:
         self.runs = Runs(context)
         self.answers = Answers(context)
         self.agents = Agents(context)
-        self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context, self.runs)
         self.schedules = Schedules(context, self.mandates, self.runs)
@@ -109,14 +104,11 @@ class App:
         self.dialogs = Dialogs(context)
         self.inbox = Inbox(context)
         self.records = Records(context, self.runs)
-        self.run_resources = RunResources(context, self.runs)
         self.run_log = RunLog(context)
-        self.run_steps = RunSteps(context, self.runs)
-        self.overview = Overview(context, self.runs, self.run_steps)
+        self.overview = Overview(context, self.runs, self.records)
         self.skills = Skills(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
-        self.argument_values = ArgumentValues(context, self.agents)
         self.redactor = self._factory.redactor
 
     @staticmethod

@@ -242,16 +242,17 @@ class Control(Operations):
 
     async def _is_picked_up(self, run: RunRow) -> bool:
         """Wait until a server has taken the run over, or has ended it; False after PICK_UP_TIMEOUT_S."""
+
+        def is_left_behind(session: Session) -> bool:
+            now = queries.run_by_number(session, run.n)
+            return now.outcome is None and bool(self._context.read_owner(session, now).dead)
+
         until_s = time.monotonic() + PICK_UP_TIMEOUT_S
-        while await self._store.read(lambda session: self._is_left_behind(session, run.n)):
+        while await self._store.read(is_left_behind):
             if time.monotonic() >= until_s:
                 return False
             await self._pool.change_signal.wait([run.id], POLL_S)
         return True
-
-    def _is_left_behind(self, session: Session, n: int) -> bool:
-        run = queries.run_by_number(session, n)
-        return run.outcome is None and bool(self._context.read_owner(session, run).dead)
 
     async def compare_model(self, run_id: str, request: PlannerRequest | TeamRequest, caller: Caller) -> ModelChange:
         """Compare the model that an open run of this request waits for with the one that a new run would get here.

@@ -33,6 +33,7 @@ from kairos_mcp.views.waiting import format_time
 
 _CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it
 GOAL_CHARS = 200
+LISTED_IDS = 1_000
 NEWEST_RUNS = 5  # whose cycles are shown
 MAX_PAGE_CHARS = 6_000  # of one page, as a run's result has
 MAX_ROWS_PER_PAGE = 500  # mandates for one page, where most are of another status than the one asked for
@@ -204,13 +205,24 @@ class Mandates(SavedMandates):
         if mandate.schedule is not None:
             item["schedule"] = mandate.schedule.as_json()
             item["last_due"] = None if row.last_due is None else format_time(row.last_due)
-            at = next_due_of(row, mandate.schedule, self._clock())
+            now = self._clock()
+            at = next(iter(due_times_of(row, mandate.schedule, now)), None) or next_time(mandate.schedule, now)
             item["next_due"] = None if at is None else format_time(at)
         newest = mandates.newest_run(session, row.principal, row.workspace, row.id)
         if newest is None:
             return item
         waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
+
+    async def list_ids(self, caller: Caller) -> list[str]:
+        """Return the ids of the caller's mandates in the workspaces at hand."""
+        workspaces = self._context.listed_workspaces
+        if not self._store.exists:
+            return []
+        rows = await self._store.read(
+            lambda session: mandates.list_page(session, caller.principal, workspaces, limit=LISTED_IDS)
+        )
+        return list(dict.fromkeys(row.id for row in rows))
 
     async def list_all(self, caller: Caller) -> JsonObject:
         """Return {mandates, elsewhere}: those of the workspaces at hand, and how many others have."""
@@ -261,11 +273,6 @@ class Mandates(SavedMandates):
 def due_times_of(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ...]:
     """Return the times that a mandate has to be run for now."""
     return due_times(schedule, row.saved_at if row.last_due is None else row.last_due, now)
-
-
-def next_due_of(row: MandateRow, schedule: Schedule, now: int) -> int | None:
-    """Return the first time that a mandate is or will be due; None if it never is."""
-    return next(iter(due_times_of(row, schedule, now)), None) or next_time(schedule, now)
 
 
 def _cursor_after(row: MandateRow) -> str:

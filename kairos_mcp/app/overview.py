@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from kairos_mcp.app.context import AppContext, Operations
-from kairos_mcp.app.run_steps import RunSteps
+from kairos_mcp.app.records import Records
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.command_patterns import format_pattern
 from kairos_mcp.core.decision_rights import Caller, person_on_page
@@ -37,9 +37,9 @@ MAX_FOUND = 100
 class Overview(Operations):
     """Look at every run of the state folder."""
 
-    def __init__(self, context: AppContext, runs: Runs, run_steps: RunSteps) -> None:
+    def __init__(self, context: AppContext, runs: Runs, records: Records) -> None:
         super().__init__(context)
-        self._runs, self._run_steps = runs, run_steps
+        self._runs, self._records = runs, records
         self._ended: OrderedDict[str, JsonObject] = OrderedDict()
 
     async def read_version(self) -> int:
@@ -96,7 +96,7 @@ class Overview(Operations):
     async def read_run(self, run_id: str) -> JsonObject:
         """Return a run as it is shown beside its steps, with its limits. Raises UnknownRun, Unreadable."""
         run = await self._find(run_id)
-        facts, viewer = await self._run_steps.look(run, person_on_page(run.principal))
+        facts, viewer = await self._records.look(run, person_on_page(run.principal))
         shown = show_run(facts, viewer)
         offered = await self._store.read(partial(_add_offers, run=run, items=shown["waiting"]))
         return {**shown, "waiting": offered, "limits": limits_to_json(facts.account.caps), "principal": run.principal}

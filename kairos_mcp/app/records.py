@@ -1,15 +1,16 @@
-"""The record of a run: a page of its trace, its replay from rows, and its export as a file."""
+"""The record of a run: a page of its trace, its answer, its changes of files, its replay from rows, its export."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from kairos_mcp.app.context import AppContext, Operations
-from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import ReplayDiffers
+from kairos_mcp.core.errors import NotFound, ReplayDiffers
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -18,17 +19,14 @@ from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayRepo
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rows import Session, decode
+from kairos_mcp.views.file_diffs import format_file_diffs
 from kairos_mcp.views.trace import FoundTrace, TraceInput, TraceQuery, cut_page, find_trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
 
 
-class Records(Operations):
+class Records(RunSteps):
     """Show, replay and export what a run's rows hold."""
-
-    def __init__(self, context: AppContext, runs: Runs) -> None:
-        super().__init__(context)
-        self._runs = runs
 
     async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations
@@ -64,6 +62,34 @@ class Records(Operations):
             return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
+
+    async def answer(self, run_id: str, caller: Caller) -> str:
+        """Return what a run came to. Raises UnknownRun; NotFound while it has not ended."""
+        run = await self._context.find_run(run_id, caller)
+        if run.outcome is None:
+            raise NotFound(
+                "The run has not ended, so there is no answer yet.", f"kairos://runs/{run_id} shows where it stands."
+            )
+        with queries.name_run_in_errors(run):
+            outcome: Outcome = decode(Outcome, run.outcome)
+        output = outcome.output
+        parts = [outcome.text]
+        if isinstance(output, str):
+            parts += [output] if output != outcome.summary else []
+        elif output is not None:
+            parts.append(f"```json\n{json.dumps(output, ensure_ascii=False, indent=2)}\n```")
+        return "\n\n".join(part for part in parts if part) or "The run ended without an answer."
+
+    async def file_diffs(self, run_id: str, caller: Caller) -> str:
+        """Return what a run's calls changed in files, as diffs. Raises UnknownRun."""
+        run = await self._context.find_run(run_id, caller)
+
+        def read(session: Session) -> str:
+            record = queries.read_record(session, run.n)
+            return format_file_diffs(record, lambda ref: self._store.read_full_text(session, run.n, ref))
+
+        with queries.name_run_in_errors(run):
+            return await self._store.read(read)
 
     async def replay(self, run_id: str, caller: Caller) -> ReplayReport:
         """Rebuild the run from its rows, and compare every step with the record.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
@@ -84,16 +85,13 @@ class Retention:
         if numbers is None:
             numbers = await store.read(lambda session: retention.find_prunable(session, before))
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
-            gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
+            some = numbers[at : at + retention.RUNS_PER_TRANSACTION]
+            gone += await store.submit(partial(retention.remove_runs, numbers=some, before=before))
         texts = await _remove_unreferenced_texts(store) if gone else 0
         if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.owners)):
             shrunk = await store.shrink()
         unreadable = await store.read(lambda session: tuple(retention.find_unreadable_runs(session, before)))
         return PruneResult(gone, texts, size, await store.measure(), shrunk, unreadable)
-
-
-def _removal_job(numbers: Sequence[int], before: int) -> Job[int]:
-    return lambda session: retention.remove_runs(session, numbers, before)
 
 
 async def _remove_unreferenced_texts(store: Store) -> int | None:

@@ -1,7 +1,4 @@
-"""Build what a run is performed with from its stored spec: the tools of its workspace, its models, its executor.
-
-The models that this server asks by itself are a run's script, and those of providers.
-"""
+"""Build what a run is performed with from its stored spec: the tools of its workspace, its models, its executor."""
 
 from __future__ import annotations
 
@@ -11,30 +8,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kairos_mcp import __version__
+from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.messages import SEARCH, canonical_json
-from kairos_mcp.core.model import Model, RemoteModel
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
-from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
-from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
+from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import ModelOptions, SpokenText, let_hear, redact_model, report_failures
-from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider import Provider
-from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
 from kairos_mcp.settings.folders import run_skill_folders, skill_folders
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings
@@ -63,124 +55,10 @@ from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_tracing import RunTracing
-
-
-_DIALECTS = {name: route.dialect for name, route in ROUTES.items() if route.dialect is not None}
-
-
-class ModelsOfRun(NamedTuple):
-    """The models of one run. `by_route` and `by_agent`: those that it asks here; `paid`: by route, what is paid for
-    them; `dialects`: by route, where it depends on no client."""
-
-    by_route: Mapping[str, Model]
-    paid: Mapping[str, PaidModel]
-    dialects: Mapping[str, DialectName]
-    by_agent: Mapping[str, AgentModel]
-
-
-class RunModels:
-    """Makes the models of runs; a connection to a provider is shared by all that ask the same model.
-
-    `read_key` reads the key that a setting refers to. `on_spoken` is called with what a model says while it says it,
-    `on_failure` with each failure of a provider.
-    """
-
-    def __init__(
-        self, settings: Settings, redactor: Redactor, read_key: Callable[[str], str], tracing: RunTracing | None
-    ) -> None:
-        self._settings = settings
-        self._redactor = redactor
-        self._read_key = read_key
-        self._tracing = tracing
-        self._providers: dict[str, Provider] = {}
-        self.on_spoken: Callable[[SpokenText], None] | None = None
-        self.on_failure: Callable[[Failure], None] | None = None
-
-    def make(self, run: RunRow, loaded: LoadedSpec) -> ModelsOfRun:
-        """Make the models that a run asks here."""
-        by_route: dict[str, Model] = {}
-        paid: dict[str, PaidModel] = {}
-        dialects = dict(_DIALECTS)
-        dialect = loaded.spec.dialect or self._settings.dialect
-        options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
-        configured = self._settings.model
-        sources = ModelSources(options, loaded.script, loaded.spec.model, configured, self._provider)
-        for route, make in MAKERS.items():
-            made = make(sources)
-            if isinstance(made, PaidRemote):
-                by_route[route] = self._wrap_model(made.model, run)
-                dialects[route] = dialect
-                paid[route] = _paid_model(made.tariff)
-            elif made is not None:
-                by_route[route] = made
-        by_agent = {} if loaded.team is None else self._agent_models(loaded.team.models, options, run)
-        return ModelsOfRun(by_route, paid, dialects, by_agent)
-
-    async def check_provider(self, model: str) -> None:
-        """Raise ConfigError where this model can't be asked: its key, a package or a setting is missing."""
-        await self._provider(model).check()
-
-    async def close(self) -> None:
-        """Close the connections to providers."""
-        for provider in self._providers.values():
-            await provider.close()
-
-    def _wrap_model(self, model: RemoteModel, run: RunRow) -> Model:
-        """Have what a model answers over a network redacted, traced, and heard by whoever wants to."""
-        model = redact_model(model, self._redactor)
-        if self._tracing is not None:
-            model = self._tracing.trace_model(model, run)
-        if self.on_failure is not None:
-            model = report_failures(model, self.on_failure)
-        return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
-
-    def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:
-        """Return the models of agents that have one of their own; a name without a provider is a hint for other
-        routes."""
-        models: dict[str, AgentModel] = {}
-        for agent, name in names.items():
-            if self._settings.model is None or ":" not in name:
-                models[agent] = AgentModel(name)
-            else:
-                provider = self._provider(name)
-                models[agent] = AgentModel(
-                    name, self._wrap_model(provider.make_model(options), run), _paid_model(provider.tariff)
-                )
-        return models
-
-    def _provider(self, model: str) -> Provider:
-        if model not in self._providers:
-            reference = self._settings.model_key
-            key = None if reference is None or not self._is_configured(model) else lambda: self._read_key(reference)
-            self._providers[model] = Provider(Tariff.from_settings(self._settings, model), key=key)
-        return self._providers[model]
-
-    def _is_configured(self, model: str) -> bool:
-        """Whether a model is of the configured provider: the key goes nowhere else."""
-        return model.partition(":")[0] == (self._settings.model or "").partition(":")[0]
-
-
-def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:
-    """Remove the empty folders that earlier versions may have left at protected names."""
-    root = workspace.open_fd(".", FOLDER)
-    try:
-        remove_leftovers(root, ProtectionRules.from_scopes(scopes).names)
-    finally:
-        os.close(root)
-
-
-def _paid_model(tariff: Tariff) -> PaidModel:
-    return PaidModel(tariff.model, tariff.highest_price())
-
-
-THREADS = 10  # for tool calls that run in parallel
-
-
-if TYPE_CHECKING:
-    from kairos_mcp.app.run_tracing import RunTracing
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
+THREADS = 10  # for tool calls that run in parallel
 COMMAND_WAIT_S = 55  # for servers that a person's command starts; a first start by npx or uvx downloads
 SLOW_S = 1.0  # after which a person is told what is waited for
 
@@ -454,13 +332,9 @@ class RunFactory:
             self.settings.shown_chars,
             self.redactor,
             workspace,
-            self._approval_ms,
+            self.settings.approval_hours * 3_600_000,
             commands.mode != "bare",
         )
-
-    @property
-    def _approval_ms(self) -> int:
-        return self.settings.approval_hours * 3_600_000
 
     @cached_property
     def skill_folders(self) -> SkillFolders:
@@ -496,3 +370,12 @@ class RunFactory:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if not spec.is_caller_tool]
         return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])
+
+
+def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:
+    """Remove the empty folders that earlier versions may have left at protected names."""
+    root = workspace.open_fd(".", FOLDER)
+    try:
+        remove_leftovers(root, ProtectionRules.from_scopes(scopes).names)
+    finally:
+        os.close(root)

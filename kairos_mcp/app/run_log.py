@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.app.context import Operations
-from kairos_mcp.app.run_resources import LISTED_RUNS
+from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, queries, run_changes

@@ -19,19 +19,21 @@ from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
 from kairos_mcp.app.start import StartResult, start_run
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, RunRequest, TeamRequest
 from kairos_mcp.specs.build import ModelChoice
 from kairos_mcp.specs.call import CallRequest
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.store import approvals, queries
+from kairos_mcp.store import approvals, queries, run_changes
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
+from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.waiting import approve_command
 
@@ -39,6 +41,16 @@ WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
 
 HEARTBEAT_S = 1.0  # between two signs of life for a call that waits
+LISTED_RUNS = 50  # the newest, where a client lists them
+PAGE_RUNS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run in a list of resources: its report in brief, and when it changed last (milliseconds since 1970)."""
+
+    report: RunReport
+    changed_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +104,37 @@ class Runs(RunReports):
 
     async def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """Return the ids of the newest runs of this server's workspaces, or `everywhere`, newest first."""
+        if not self._store.exists:
+            return []
         workspaces = None if everywhere else self._context.listed_workspaces
         return await self._store.read(
             lambda session: queries.newest_run_ids(session, caller.principal, workspaces, limit)
         )
+
+    async def list_page(
+        self, cursor: str | None, caller: Caller, size: int = PAGE_RUNS
+    ) -> tuple[list[ListedRun], str | None]:
+        """Return a page of the caller's newest LISTED_RUNS runs in the workspaces at hand, and the cursor of the next
+        one: the id of its last run, None after the last page. Raises BadArguments for a cursor that is none."""
+        workspaces = self._context.listed_workspaces
+        newest = (
+            await self._store.read(
+                lambda session: run_changes.newest_runs(session, caller.principal, workspaces, LISTED_RUNS)
+            )
+            if self._store.exists
+            else []
+        )
+        start = 0
+        if cursor is not None:
+            ids = [run.run_id for run in newest]
+            if cursor not in ids:
+                raise BadArguments("This cursor was not given for this list.", "List again without a cursor.")
+            start = ids.index(cursor) + 1
+        shown = newest[start : start + size]
+        reports = await self.list_reports([run.run_id for run in shown], caller)
+        runs = [ListedRun(report, run.at) for report, run in zip(reports, shown, strict=True)]
+        is_last = start + size >= len(newest)
+        return runs, None if is_last else shown[-1].run_id
 
     async def count_elsewhere(self, caller: Caller) -> int:
         """Count the caller's runs in workspaces that are not this server's."""

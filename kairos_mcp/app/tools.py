@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
@@ -18,21 +19,27 @@ from kairos_mcp.app import proposals
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.proposals import PIN_CHARS
 from kairos_mcp.app.start import find_idle_rules
+from kairos_mcp.core.builtin_tools import LIST_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.tool import ToolContext
+from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.registry import MAX_NOTES, NAMED_WAIT_S
+from kairos_mcp.tools.tool import call_redacted
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 STDERR_CHARS = 2_000  # of what a server wrote that is shown
+LISTED_PATHS = 1_000  # of a folder
+LIST_PATHS_S = 2.0
 CLIENT_CHARS = 60  # of a client's name, beside a proposal
 DefinitionDecision = Literal["approved", "removed"]
 
@@ -130,6 +137,32 @@ class Tools(Operations):
         if len(found) > MAX_NOTES:
             notes.append(f"{len(found) - MAX_NOTES} more notes: `kairos-mcp tools list`.")
         return registry.search(query, names, category, cursor).as_json() | ({"degraded": notes} if notes else {})
+
+    async def list_names(self) -> list[str]:
+        """Return the names of the tools that a run may be given. No server is started for it."""
+        registry = await self._factory.registry(self._factory.find_workspace(None))
+        return [spec.name for spec in registry.specs]
+
+    async def list_paths(self, beginning: str) -> list[str]:
+        """Return the files and folders of this server's first workspace in the folder that the beginning of a path
+        names; none that a rule of the gate hides."""
+        folder = beginning.rpartition("/")[0]
+        workspace = self._factory.find_workspace(None)
+        await self._factory.registry(workspace)
+        resources = self._factory.resources(workspace)
+        arguments: JsonObject = {"path": folder or ".", "limit": LISTED_PATHS}
+        tool = resources.registry.find(LIST_FILES.name)
+        if tool is None or resources.gate.judge(call := GatedCall(tool.spec, arguments)).decision != "allow":
+            return []
+        is_hidden = resources.gate.hidden_path_test(call)
+        ctx = ToolContext("", time.monotonic() + LIST_PATHS_S, lambda _ref: None, is_hidden=is_hidden)
+        try:
+            result = await resources.workers.call(
+                LIST_PATHS_S, lambda: call_redacted(self._factory.redactor, tool, arguments, ctx)
+            )
+        except TimeoutError:
+            return []
+        return [] if result.is_error else result.content.split("\n")[: result.data["shown"]]
 
     async def list_all(self) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
         """List every tool that could be offered, then the definitions that wait; also return the sources' notes."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.run_log import MAX_OPEN
 from kairos_mcp.app.run_pool import EVERY_RUN
-from kairos_mcp.app.run_resources import LISTED_RUNS
+from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, find_runs, mandates, run_changes

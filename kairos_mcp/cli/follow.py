@@ -198,7 +198,8 @@ class Follower:
             return False
         verdict, why, rule = decision.verdict, decision.feedback, decision.rule
         await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, rule=rule, drive=False)
-        if rule is not None and (made := await self._app.rules.find_made_with(run_id, key, self._caller)) is not None:
+        made = None if rule is None else await self._app.answers.find_rule_made_with(run_id, key, self._caller)
+        if made is not None:
             remove = f"`kairos-mcp {' '.join(removal_arguments(made, self._app.settings))}`"
             takes_back = self._app.complete_commands(f"{remove} takes it back", self._caller)
             print_note(f"{made.name}: {made.description}; {takes_back}")

@@ -221,7 +221,7 @@ def _decide(
         approval = await app.answers.decide(
             run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, rule=rule, drive=drive
         )
-        made = None if rule is None else await app.rules.find_made_with(run_id, pinned.key, caller)
+        made = None if rule is None else await app.answers.find_rule_made_with(run_id, pinned.key, caller)
         for line in _decided_lines(approval, decision, with_preview=not was_shown) if not as_json else ():
             print_line(line)
         if made is not None and not as_json:

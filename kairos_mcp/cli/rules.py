@@ -19,8 +19,8 @@ from kairos_mcp.settings.folders import current_folder
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.answers import ListedRule
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.rules import ListedRule
     from kairos_mcp.store.rules import RuleRow
 
 Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose: the name of a token.")]
@@ -34,8 +34,8 @@ def list_rules(
     caller, everywhere = person_for(principal), everywhere or not settings.workspaces
 
     async def read_rules(app: App) -> tuple[list[ListedRule], int]:
-        found = await app.rules.list_all(caller, everywhere=everywhere)
-        return found, len(await app.rules.list_all(caller, everywhere=True)) - len(found)
+        found = await app.answers.list_rules(caller, everywhere=everywhere)
+        return found, len(await app.answers.list_rules(caller, everywhere=True)) - len(found)
 
     found, elsewhere = with_app(settings, read_rules)
     value = {"rules": [each.as_json() for each in found], "elsewhere": elsewhere}
@@ -56,7 +56,7 @@ def remove(
     caller, everywhere = person_for(principal), everywhere or not settings.workspaces
 
     async def remove_rule(app: App) -> ListedRule:
-        return await app.rules.remove(rule, caller, everywhere=everywhere)
+        return await app.answers.remove_rule(rule, caller, everywhere=everywhere)
 
     removed = with_app(settings, remove_rule)
     where = removed.rule.workspace or "no workspace"

@@ -269,7 +269,7 @@ async def _agents(app: App, _request: Request) -> JsonObject:
 
 
 async def _rules(app: App, _request: Request) -> JsonObject:
-    return {"rules": [rule.as_json() for rule in await app.rules.list_all(person_on_page(), everywhere=True)]}
+    return {"rules": [rule.as_json() for rule in await app.answers.list_rules(person_on_page(), everywhere=True)]}
 
 
 def _query(request: Request, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.routes import RouteName
@@ -87,17 +88,17 @@ def _unknown_argument(name: str, known: Sequence[str]) -> MCPError:
 async def _list_values(names: str | None, typed: str, known: dict[str, str], app: App, caller: Caller) -> Sequence[str]:
     match names:
         case "runs":
-            return await app.argument_values.runs(caller)
+            return await app.runs.newest_ids(caller, LISTED_RUNS)
         case "waiting runs":
-            return await app.argument_values.waiting_runs(caller)
+            return await app.inbox.list_waiting(caller)
         case "mandates":
-            return await app.argument_values.mandates(caller)
+            return await app.mandates.list_ids(caller)
         case "agents":
-            return await app.argument_values.agents(caller)
+            return [each.agent.name for each in (await app.agents.list_all(caller)).agents]
         case "tools":
-            return await app.argument_values.tools()
+            return await app.tools.list_names()
         case "paths":
-            return await app.argument_values.paths(typed)
+            return await app.tools.list_paths(typed)
         case "routes":
             routes: tuple[str, ...] = get_args(RouteName)
             return routes

@@ -153,7 +153,7 @@ async def run_control(call: ServerCall, arguments: RunControl) -> wire.CallToolR
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
     if (query := arguments.steps_query) is not None:
-        frame = await call.app.run_steps.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_heartbeat)
+        frame = await call.app.records.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_heartbeat)
         return results.steps_result(frame)
     return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), call.caller))
 

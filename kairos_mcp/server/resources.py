@@ -18,7 +18,7 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
-from kairos_mcp.app.run_resources import ListedRun
+from kairos_mcp.app.runs import ListedRun
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, canonical_json
@@ -106,8 +106,8 @@ class ResourceKind:
 
 async def _read_runs(get_app: GetApp, caller: Caller, _values: dict[str, str]) -> Content:
     app = await get_app()
-    page = await app.run_resources.list_page(None, caller, size=50)
-    rows = [listed.report.as_row() for listed in page.runs]
+    runs, _ = await app.runs.list_page(None, caller, size=50)
+    rows = [listed.report.as_row() for listed in runs]
     return _outside_json({"runs": rows, "elsewhere": await app.runs.count_elsewhere(caller)})
 
 
@@ -126,11 +126,11 @@ async def _read_trace(get_app: GetApp, caller: Caller, values: dict[str, str]) -
 
 
 async def _read_diff(get_app: GetApp, caller: Caller, values: dict[str, str]) -> Content:
-    return Content(_with_mark(await (await get_app()).run_resources.file_diffs(values["id"], caller), "# "))
+    return Content(_with_mark(await (await get_app()).records.file_diffs(values["id"], caller), "# "))
 
 
 async def _read_answer(get_app: GetApp, caller: Caller, values: dict[str, str]) -> Content:
-    text = await (await get_app()).run_resources.answer(values["id"], caller)
+    text = await (await get_app()).records.answer(values["id"], caller)
     return Content(_with_mark(text, ""), ttl_ms=FIXED_TTL_MS)
 
 
@@ -247,13 +247,13 @@ async def list_resources(get_app: GetApp, cursor: str | None) -> wire.ListResour
     """A page of the resources: what is always there on the first one, then the newest runs. Raises MCPError."""
     app, caller = await get_app(), Caller(current_principal())
     try:
-        page = await app.run_resources.list_page(cursor, caller)
+        runs, next_cursor = await app.runs.list_page(cursor, caller)
         fixed = await _list_fixed(app) if cursor is None else []
     except KairosError as error:
         raise protocol_error(error, app, caller) from error
     return wire.ListResourcesResult(
-        resources=[*fixed, *map(_run_entry, page.runs)],
-        next_cursor=page.next_cursor,
+        resources=[*fixed, *map(_run_entry, runs)],
+        next_cursor=next_cursor,
         ttl_ms=LIST_TTL_MS,
         cache_scope="private",
     )

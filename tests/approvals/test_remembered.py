@@ -90,11 +90,11 @@ async def test_a_rule_that_was_removed_lets_nothing_through(place):
     settings = place.settings(runs_program("true"), says("done"))
     async with App.open(settings, via="mcp") as app:
         await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
-        (listed,) = await app.rules.list_all(PERSON)
+        (listed,) = await app.answers.list_rules(PERSON)
         with pytest.raises(ApprovalRequired):
-            await app.rules.remove(listed.rule.id, ME)
-        await app.rules.remove(listed.rule.id, PERSON)
-        assert await app.rules.list_all(PERSON) == []
+            await app.answers.remove_rule(listed.rule.id, ME)
+        await app.answers.remove_rule(listed.rule.id, PERSON)
+        assert await app.answers.list_rules(PERSON) == []
         assert (await rests(app, await start_change_run(app, "again"))).status == "input_required"
     assert rows_of_rules(place) == [("run_command", 1, 0, "local", "command")]  # kept: the record names it
 
@@ -128,7 +128,7 @@ async def test_a_rule_for_a_run_ends_with_it(place, scope):
         first = await start_change_run(app)
         assert await approve_with_rule(app, first, RuleRequest(scope)) == "completed"
         assert [row[2:] for row in let_through(place)] == [("command", "kairos-mcp"), ("rule", "rule 1")]
-        assert len(await app.rules.list_all(PERSON)) == (scope == "project")
+        assert len(await app.answers.list_rules(PERSON)) == (scope == "project")
     lasts = "completed" if scope == "project" else "input_required"
     settings = place.settings(EDIT, says("done"))
     assert await status_of_new_run(settings) == lasts
@@ -145,7 +145,7 @@ async def test_a_rule_is_of_its_principal(place):
         run_id = (await app.runs.start(PlannerRequest("change", tools=("*",)), other)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=other)
         assert (await app.runs.report(run_id, other)).status == "input_required"
-        assert await app.rules.list_all(replace(PERSON, principal="somebody")) == []
+        assert await app.answers.list_rules(replace(PERSON, principal="somebody")) == []
 
 
 async def test_another_folder_of_the_same_path_is_another_project(place):
@@ -156,7 +156,7 @@ async def test_another_folder_of_the_same_path_is_another_project(place):
     place.workspace.mkdir()
     (place.workspace / "a.txt").write_text("alpha\n")
     async with App.open(settings, via="mcp") as app:
-        (listed,) = await app.rules.list_all(PERSON)
+        (listed,) = await app.answers.list_rules(PERSON)
         assert not listed.counts
         assert (await rests(app, await start_change_run(app, "again"))).status == "input_required"
 
@@ -303,7 +303,7 @@ async def test_a_rule_that_can_not_be_read_lets_nothing_through_and_doctor_names
     settings = place.settings(EDIT, says("done"))
     assert await status_of_new_run(settings) == "input_required"
     async with App.open(settings, via="mcp") as app:
-        assert await app.rules.list_all(PERSON) == []
+        assert await app.answers.list_rules(PERSON) == []
         (damage,) = (await app.health(thorough=True))["damage"]
         assert "remembered approval" in damage
         assert "rule 1" in damage
@@ -318,7 +318,7 @@ async def test_a_rule_for_a_run_goes_with_the_run_and_one_for_the_project_stays(
         await approve_with_rule(app, await start_change_run(app, "back"), FOR_PROJECT)
         place.rows("update run set ended_at = 0")
         assert (await app.runs.prune(30, shrink=False)).runs == 2
-        assert [listed.rule.description for listed in await app.rules.list_all(PERSON)] == ["edit_file: a.txt"]
+        assert [listed.rule.description for listed in await app.answers.list_rules(PERSON)] == ["edit_file: a.txt"]
     assert rows_of_rules(place) == [("edit_file", 1, 1, "local", "command")]
     assert await status_of_new_run(place.settings(EDIT, says("done"))) == "completed"
 

@@ -195,7 +195,7 @@ async def test_the_record_of_a_run_is_searched_in_a_worker_thread(place: Place) 
         with counting_calls() as counted:
             found = await app.records.trace(run_id, TraceQuery(ref=ref, grep="^a$"), ME)
             events = await app.records.trace(run_id, TraceQuery(grep="lines.txt"), ME)
-            steps = await app.run_steps.frame(run_id, StepsQuery(grep="lines.txt"), ME)
+            steps = await app.records.frame(run_id, StepsQuery(grep="lines.txt"), ME)
     assert found["text"].startswith("1: a\n2: a\n")
     assert events["total"] == 0 < len(steps["steps"])
     assert counted.calls < 20_000

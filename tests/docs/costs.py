@@ -189,7 +189,7 @@ ROWS = (
 
 OURS = {
     "app/proposals.py",
-    "app/rules.py",
+    "app/answers.py",
     "app/tools.py",
     "cli/install.py",
     "cli/run.py",

@@ -3811,7 +3811,7 @@ LOGGED = (
 
 TYPED_IN_A_HOST = (
     Guard(
-        "ArgumentValues.paths",
+        "Tools.list_paths",
         replaced("resources.gate.hidden_path_test(call)", "resources.gate.hidden_path_test(call) and None"),
         PROMPTED + "names_ids_paths_and_enum_values_complete[2026-07-28]",
     ),

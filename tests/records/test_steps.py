@@ -163,7 +163,7 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
     lines = (reads("a.txt", "gone.txt"), {"content": "change it", "tool_calls": [EDIT]}, says(long))
     async with App.open(place.settings(*lines), via="mcp") as app:
         run_id = await start_run(app, tools=("read_file", "edit_file"))
-        frame = await app.run_steps.frame(run_id, StepsQuery(max_chars=100_000), ME)
+        frame = await app.records.frame(run_id, StepsQuery(max_chars=100_000), ME)
         found = {step["path"]: step for step in frame["steps"]}
         assert list(found) == ["round-1", "round-1/call-1", "round-1/call-2", "round-2", "round-2/call-1"]
         assert found["round-1"]["calls"] == ["read_file", "read_file"]
@@ -179,7 +179,7 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
 
         await app.answers.decide(run_id, waiting["key"], "approve", "be careful", PERSON)
         await rests(app, run_id)
-        changed = await app.run_steps.frame(run_id, StepsQuery(frame["seq"], max_chars=100_000), ME)
+        changed = await app.records.frame(run_id, StepsQuery(frame["seq"], max_chars=100_000), ME)
         assert [step["path"] for step in changed["steps"]] == ["round-2/call-1", "round-3"]
         edit, last = changed["steps"]
         assert edit["state"] == "ok"
@@ -199,7 +199,7 @@ async def test_steps_of_cycles_name_their_tools(tmp_path: Path) -> None:
         connect_client(app, MODERN) as client,
     ):
         run_id = (await client.ask("ooda_run", {"mandate": MANDATE, "cycles": 1}))["run_id"]
-        frame = await app.run_steps.frame(run_id, StepsQuery(max_chars=100_000), ME)
+        frame = await app.records.frame(run_id, StepsQuery(max_chars=100_000), ME)
         names = {step["path"]: step["name"] for step in frame["steps"] if step["kind"] == "call"}
         assert "read_mandate" in names.values()
         assert names["cycle-1/observe/call-2"] == "read_file"

@@ -94,9 +94,9 @@ async def test_what_waits_for_a_person_names_the_page_where_one_is_served(place:
             link = f"{visitor.url}#/runs/{run_id}"
             report = await app.runs.report(run_id, ME)
             assert (report.next or {})["why"].endswith(f"(or deny); in a browser: {link}.")
-            frame = await app.run_steps.frame(run_id, StepsQuery(), ME)
+            frame = await app.records.frame(run_id, StepsQuery(), ME)
             assert frame["run"]["page"] == link
-        assert "page" not in (await app.run_steps.frame(run_id, StepsQuery(), ME))["run"]
+        assert "page" not in (await app.records.frame(run_id, StepsQuery(), ME))["run"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"mimeTypes": ["text/html"]}, {"mimeTypes": "text/html;profile=mcp-app"}])

@@ -20,7 +20,7 @@ from support.app import Place, answer_run, reads, rests, says, start_run
 from support.sampling_clients import ERAS, MODERN
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_resources import LISTED_RUNS, PAGE_RUNS
+from kairos_mcp.app.runs import LISTED_RUNS, PAGE_RUNS
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.mcp_server import build_server

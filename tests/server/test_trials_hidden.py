@@ -18,5 +18,5 @@ async def test_what_doctor_tried_is_in_no_list_of_runs(place: Place) -> None:
         assert [run.run_id for run in await app.overview.newest(10)] == [kept]
         assert [run.run_id for run in await app.overview.newest(10, before=tried)] == [kept]
         assert [row["run_id"] for row in (await app.overview.search("pear"))["rows"]] == [kept]
-        page = await app.run_resources.list_page(None, ME)
-        assert [listed.report.run_id for listed in page.runs] == [kept]
+        listed, _ = await app.runs.list_page(None, ME)
+        assert [each.report.run_id for each in listed] == [kept]

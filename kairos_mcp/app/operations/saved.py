@@ -102,5 +102,5 @@ class RemoveRule(Operation):
     rule: Annotated[int, Field(ge=1)]
 
     async def do(self, app: App, caller: Caller) -> Done:
-        await app.rules.remove(self.rule, caller, everywhere=True)
+        await app.answers.remove_rule(self.rule, caller, everywhere=True)
         return Done("Removed: a person is asked again.")
