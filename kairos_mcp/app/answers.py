@@ -221,8 +221,10 @@ class Answers(Operations):
                     ),
                     of_run=run.n if only_answers else None,  # what was decided may be a rule for further runs
                 )
-        except ApprovalExpired:
-            await self._expire_approvals()
+        except ApprovalExpired:  # also of the others that nobody decided in time; their steps wait for a resume
+            at = self._clock()
+            if await self._store.submit(lambda session: decisions.expire_overdue(session, at)):
+                await self._context.register_use()
             raise
         await self._pool.continue_run(run, owner, fence)
 
@@ -237,12 +239,6 @@ class Answers(Operations):
         for settlement in settled:
             command = decision_command(run, settlement.path + KEY_SUFFIX)
             self._context.check_may_decide("settlement", caller, command, run_id=run.id)
-
-    async def _expire_approvals(self) -> None:
-        """Mark the approvals that nobody decided in time as expired: their steps stay open until the run is resumed."""
-        at = self._clock()
-        if await self._store.submit(lambda session: decisions.expire_overdue(session, at)):
-            await self._context.register_use()
 
     def _unanswered_steps(
         self, run: RunRow, answers: Mapping[str, object], recorded: Mapping[str, Answer]

@@ -6,7 +6,7 @@ are as they are now. A run of cycles may be forked while its mandate is as it wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.decision_rights import Caller
@@ -27,18 +27,11 @@ from kairos_mcp.views.fork import fork_at_step
 SHOWN_WORDS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltFork:
-    """The spec of a fork, and the mandate whose cycles it runs, by its id."""
-
-    built: BuiltSpec
-    mandate: str | None
-
-
 async def build_fork(
     context: AppContext, request: PlannerRequest, workspace: str | None, caller: Caller
-) -> BuiltFork | None:
-    """Build the spec of a fork; None where the request goes on from a conversation, as a round of a loop has one.
+) -> tuple[BuiltSpec, str | None] | None:
+    """Build the spec of a fork, and name the mandate whose cycles it runs; None where the request goes on from a
+    conversation, as a round of a loop has one.
 
     Raises BadArguments, UnknownRun, Stale, ConfigError.
     """
@@ -57,18 +50,18 @@ async def build_fork(
         check_fork_request(request)
         context.factory.check_version(run)
         try:
-            found = fork_at_step(loaded, record, path)
+            point, offered, notes = fork_at_step(loaded, record, path)
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         mandate = await context.store.read(lambda session: _read_mandate(session, loaded.spec.mandate_text))
     if kind.has_cycles and mandate is not None:
         await _check_mandate(context, run, mandate)
-    point = replace(found.point, words=request.goal)
-    source = ForkSource(loaded, point, found.offered, mandate, workspace, caller.samples)
+    point = replace(point, words=request.goal)
+    source = ForkSource(loaded, point, offered, mandate, workspace, caller.samples)
     built = build_fork_spec(request, source, context.settings)
     begins = f"It goes on at {point.path} of {run.id}, with that run's answers before it."
     words = (f"Said there in addition: {truncate(request.goal, SHOWN_WORDS)}",) if request.goal else ()
-    return BuiltFork(replace(built, notes=(begins, *words, *found.notes, *built.notes)), run.mandate)
+    return replace(built, notes=(begins, *words, *notes, *built.notes)), run.mandate
 
 
 def _read_mandate(session: Session, content_hash: str | None) -> Mandate | None:

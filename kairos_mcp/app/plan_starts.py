@@ -65,8 +65,9 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
 
         if (fork := await build_fork(context, request, workspace, caller)) is not None:
             registry = await factory.registry(workspace)
-            built = await note_idle_rules(context, fork.built, registry)
-            return NewRunPlan(built, workspace, start_digest, request.key, mandate=fork.mandate)
+            forked, mandate = fork
+            built = await note_idle_rules(context, forked, registry)
+            return NewRunPlan(built, workspace, start_digest, request.key, mandate=mandate)
     agent = await find_agent(factory, workspace, request) if request.agent is not None else None
     continued = await read_continued_run(context, request, caller)
     registry = await factory.ready_registry(workspace, request.tools if agent is None else agent.tools)

@@ -42,23 +42,15 @@ MAX_FOLLOWED = 1_024  # runs at rest are remembered so that none of their spans 
 FRESH_S = 1.0  # what gauges were read as holds so long
 
 
-class Takeover(NamedTuple):
-    """A run was taken over: the numbers of the server before and of this one, and when (milliseconds since 1970)."""
-
-    previous: int | None
-    owner: int
-    at: int
-
-
 @dataclass(slots=True)
 class FollowedRun:
     """A run of this server: how far its spans were read, its trace once it is known, what its models were asked in
-    attempts that have not ended, by their keys, and a takeover that was not sent yet."""
+    attempts that have not ended, by their keys, and the span of a takeover that was not sent yet."""
 
     cursor: Cursor
     trace: RunTrace | None = None
     inputs: dict[str, str] = field(default_factory=dict)
-    takeover: Takeover | None = None
+    takeover: SpanRecord | None = None
 
 
 class Counts(NamedTuple):
@@ -105,8 +97,15 @@ class RunTracing:
 
     def follow_takeover(self, run: RunRow, fence: int, mine: int) -> None:
         """Follow a run that this server, whose number is `mine`, took over from one that has ended."""
-        moment = Takeover(run.owner, mine, self._store.now())
-        self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True), takeover=moment)
+        at = self._store.now()
+        attributes = {
+            names.RUN_ID: run.id,
+            names.CONVERSATION: run.id,
+            names.PREVIOUS_OWNER: run.owner,
+            names.OWNER: mine,
+        }
+        takeover = SpanRecord(names.TAKEOVER, f"takeover-{fence}", RUN_KEY, at, at, attributes)
+        self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True), takeover=takeover)
         self.note_commit(run.id)
 
     def note_commit(self, run_id: str) -> None:
@@ -204,7 +203,7 @@ class RunTracing:
             followed.inputs.pop(span.key, None)
         trace, takeover, followed.takeover = self._trace_of(run), followed.takeover, None
         if takeover is not None:
-            self._recorder.send(trace, [_takeover_span(run, cursor, takeover)])
+            self._recorder.send(trace, [takeover])
             self._recorder.measure([Measurement(names.TAKEOVERS, 1)])
         self._recorder.send(trace, found.spans)
         self._recorder.measure(found.measurements)
@@ -224,16 +223,6 @@ class RunTracing:
             else:
                 self._counts = Counts(time.monotonic(), runs._asdict(), {"": approvals})
         return self._counts
-
-
-def _takeover_span(run: RunRow, cursor: Cursor, takeover: Takeover) -> SpanRecord:
-    attributes = {
-        names.RUN_ID: run.id,
-        names.CONVERSATION: run.id,
-        names.PREVIOUS_OWNER: takeover.previous,
-        names.OWNER: takeover.owner,
-    }
-    return SpanRecord(names.TAKEOVER, f"takeover-{cursor.fence}", RUN_KEY, takeover.at, takeover.at, attributes)
 
 
 def _current_attempt(session: Session, run_id: str, path: str) -> str:

@@ -348,7 +348,10 @@ class Tools(Operations):
 
     async def _pending_definitions(self) -> list[PendingDefinition]:
         """Return what was registered, then the definitions of the configured and registered servers, by name."""
-        found = await self._registrations()
+        found: list[PendingDefinition] = []
+        if self._settings.servers or self._store.exists:
+            for row in await self._store.read(list_registered):
+                found.append(PendingDefinition(proposals.definition_address(row.name), row.name, row))
         servers = self._known_servers(found)
         if not servers:
             return found
@@ -361,12 +364,6 @@ class Tools(Operations):
                     PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _server_address(setting))
                 )
         return found
-
-    async def _registrations(self) -> list[PendingDefinition]:
-        if not self._settings.servers and not self._store.exists:
-            return []
-        rows = await self._store.read(list_registered)
-        return [PendingDefinition(proposals.definition_address(row.name), row.name, row) for row in rows]
 
     def _known_servers(self, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
         """Return the configured servers, then the registered ones that are approved."""

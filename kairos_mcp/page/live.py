@@ -91,11 +91,6 @@ class WatchedRun:
     sent_at: float = 0.0
     is_due: bool = False
 
-    def frames_since(self, seq: int | None) -> list[Frame]:
-        """Return what a viewer lacks that had come to `seq`; everything for None, and for what is no longer known."""
-        changed = [step for _, step in self.steps.since(seq)]
-        return [make_frame("run", self.head), make_frame("steps", changed, self.steps.seq)]
-
 
 class Live:
     """The open pages, and the one task that looks for them."""
@@ -158,7 +153,9 @@ class Live:
             return frames
         run = self._runs.setdefault(run.run_id, run)
         run.viewers.add(viewer)
-        return frames + run.frames_since(after)
+        # What the viewer lacks that had come to `after`; everything for None, and for what is no longer known.
+        changed = [step for _, step in run.steps.since(after)]
+        return [*frames, make_frame("run", run.head), make_frame("steps", changed, run.steps.seq)]
 
     def _leave(self, viewer: Viewer) -> None:
         self._viewers.discard(viewer)

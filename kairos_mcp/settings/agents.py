@@ -194,7 +194,11 @@ def parse_front_matter(head: str) -> Mapping[str, Any]:
                 raise BadArguments("Its front matter has references, or nests too deep.", _FORM)
         values = YAML(typ="safe", pure=True).load(head)
     except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
-        raise BadArguments(f"Its front matter is not valid YAML: {_describe_error(error)}.", _QUOTES) from error
+        # What the parser met, and in which line of the file: nothing of the text is quoted.
+        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 2}" if mark is not None else ""
+        what = f"{truncate(str(problem or 'it can not be read'), 120)}{where}"
+        raise BadArguments(f"Its front matter is not valid YAML: {what}.", _QUOTES) from error
     if not isinstance(values, dict):
         raise BadArguments("Its front matter has no keys.", _FORM)
     return MappingProxyType({str(key): value for key, value in values.items()})
@@ -231,13 +235,6 @@ def split_names(names: list[str] | str) -> tuple[str, ...]:
 def parse_plain_lines(head: str) -> dict[str, Any]:
     """Return the lines `key: value` of a front matter that is no YAML, each value as it stands there."""
     return {found[1]: found[2].strip().strip("\"'") for found in _LINE.finditer(head)}
-
-
-def _describe_error(error: Exception) -> str:
-    """Say what a YAML parser met and in which line of the file; nothing of the text is quoted."""
-    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    where = f" in line {mark.line + 2}" if mark is not None else ""
-    return f"{truncate(str(problem or 'it can not be read'), 120)}{where}"
 
 
 def _list_files(folder: Path) -> list[Path]:

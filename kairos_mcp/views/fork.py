@@ -58,21 +58,14 @@ def fork_run(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:
     return Fork(tuple(messages), user, tuple(_change_notes(loaded, record, found)))
 
 
-@dataclass(frozen=True, slots=True)
-class StepFork:
-    """What a new run of the same flow begins with: where it begins, the tools that it may call by then, and notes on
-    what changed since."""
-
-    point: ForkPoint
-    offered: ToolSet
-    notes: tuple[str, ...]
-
-
-def fork_at_step(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> StepFork:
+def fork_at_step(
+    loaded: LoadedSpec, record: Sequence[StepRow], path: str
+) -> tuple[ForkPoint, ToolSet, tuple[str, ...]]:
     """Take over the answers of a run before its step `path`, or before the first step of that name, as `cycle-2`.
 
-    Raises BadArguments where there is no such step or more was under way than it, ReplayDiffers where a row before it
-    does not fit the flow.
+    Returns where a new run of the same flow begins, the tools that it may call by then, and notes on what changed
+    since. Raises BadArguments where there is no such step or more was under way than it, ReplayDiffers where a row
+    before it does not fit the flow.
     """
     found = next((row for row in record if row.path == path or row.path.startswith(f"{path}/")), None)
     if found is None:
@@ -92,7 +85,7 @@ def fork_at_step(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> St
             f"from: more was under way at {found.path} than this step, so it is not clear what came before it.",
             _describe_steps(record),
         ) from None
-    return StepFork(point, offered, tuple(_change_notes(loaded, record, found)))
+    return point, offered, tuple(_change_notes(loaded, record, found))
 
 
 def _without_private(answer: Answer) -> Answer:

@@ -3521,7 +3521,7 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "_plan_planner",
-        without("mandate=fork.mandate"),
+        without("mandate=mandate"),
         STEP_FORKS + "a_cycle_goes_on_from_its_decision_with_another_one",
     ),
     Guard(
