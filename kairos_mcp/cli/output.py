@@ -332,7 +332,7 @@ def _format_call(call: JsonObject) -> str:
 def _format_decision(decision: JsonObject) -> str:
     """A decision about a step: what was said, and by what; a remembered approval is named."""
     through = decision["client"] if decision["through"] == "rule" else decision["through"]
-    seen = "" if decision["shown"] is None else f", which showed {decision['shown']}"
+    seen = f", which showed {decision['shown']}" if "shown" in decision else ""
     return f"{decision['said']} ({through}{seen})"
 
 

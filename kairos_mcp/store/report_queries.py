@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
 from kairos_mcp.core.limits import UNITS, Units
-from kairos_mcp.core.messages import ToolCall
+from kairos_mcp.core.messages import JsonObject, ToolCall
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
 from kairos_mcp.store.approvals import Shown
@@ -203,6 +203,10 @@ class DecisionRow(NamedTuple):
     at: int
     note: str | None
     shown: str | None
+
+    def as_json(self) -> JsonObject:
+        """Return it as it is shown, without `shown` where no dialog was."""
+        return {name: value for name, value in self._asdict().items() if name != "shown" or value is not None}
 
 
 _LIST_DECISIONS = f"""

@@ -93,7 +93,7 @@ class ShownSteps:
         if row.attempts:
             step["attempts"] = row.attempts + row.was_begun_here
         if decided:
-            step["decided"] = [each._asdict() for each in decided]
+            step["decided"] = [each.as_json() for each in decided]
         answer = row.answer
         if answer is None:
             return step | {"state": "open" if row.is_waiting else "begun"}

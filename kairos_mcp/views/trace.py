@@ -150,7 +150,7 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
 
 
 def _decision_item(found: Sequence[DecisionRow]) -> JsonObject:
-    return {"decided": [each._asdict() for each in found]} if found else {}
+    return {"decided": [each.as_json() for each in found]} if found else {}
 
 
 def _remark(result: ToolResult) -> JsonObject:
