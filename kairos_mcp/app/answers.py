@@ -304,7 +304,7 @@ class AnsweredKeys(NamedTuple):
 def _describe_waiting(run: RunRow, waits: WaitingItems) -> str:
     """Say what waits now, for a caller whose answer came too late."""
     if run.outcome is not None:
-        return "The run has ended; run_status shows what it came to."
+        return "The run has ended; run_status shows its result."
     open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
     keys = [*open_steps, *waits.approvals, *(path + KEY_SUFFIX for path in waits.lost_calls)]
     more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""

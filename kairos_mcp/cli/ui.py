@@ -75,11 +75,11 @@ def _show_link(settings: Settings, url: str, place: str, *, opens: bool) -> None
     is_opened = opens and _has_browser() and webbrowser.open(write_redirect(settings.home, link()).as_uri())
     if sys.stdout.isatty():
         print_line(link())
-        print_note("The link is good for two minutes, and once; `kairos-mcp ui` prints another.")
+        print_note("The link works once, within two minutes; `kairos-mcp ui` prints another.")
     else:
         print_line(url)
         if not is_opened:
-            print_note("A link to enter by is printed on a terminal alone: `kairos-mcp ui`.")
+            print_note("The login link is shown only in a terminal: run `kairos-mcp ui` there.")
     sys.stdout.flush()  # it is served until a signal comes
 
 

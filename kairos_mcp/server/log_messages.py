@@ -51,7 +51,7 @@ class SessionLog:
         self._task = asyncio.create_task(self._follow())
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop logging to this session."""
         self._task.cancel()
 
     async def _follow(self) -> None:

@@ -193,7 +193,7 @@ KINDS = (
         topic="run", priority=0.8,
     ),
     ResourceKind(
-        "kairos://runs/{id}/answer", "answer", "Answer of a run", "What a run came to", MARKDOWN, _read_answer,
+        "kairos://runs/{id}/answer", "answer", "Answer of a run", "The result of a run", MARKDOWN, _read_answer,
         topic="run", priority=0.9,
     ),
     ResourceKind(
@@ -217,7 +217,7 @@ KINDS = (
         _read_schema, audience=("assistant",), priority=0.2,
     ),
     ResourceKind(
-        apps.URI, "run-app", "A live run", "The document that a host shows with a run: it is live", apps.MIME_TYPE,
+        apps.URI, "run-app", "A live run", "The live view of a run that a host shows", apps.MIME_TYPE,
         _read_app, audience=("user",), priority=0.1,
     ),
     ResourceKind(

@@ -73,7 +73,7 @@ class Subscriptions:
         return changed
 
     def close(self) -> None:
-        """Tell nothing any more."""
+        """Close all subscriptions."""
         self._stack.close()
 
 

@@ -140,7 +140,7 @@ class Settings:
         None,
         "The PostgreSQL database that keeps the rows in place of a file in the state folder, for servers on several "
         "machines; it needs kairos-loop[postgres], and `kairos-mcp store migrate` once. docs/operations.md says what "
-        "then holds.",
+        "changes with it.",
         example="postgresql://kairos@db.example.com/kairos",
         pattern=r"^postgres(ql)?://\S*$",
         max_length=2_000,
@@ -149,16 +149,16 @@ class Settings:
     )
     store_password: str | None = key(
         None,
-        'Where its password is kept, if one is needed: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME"; libpq\'s own '
-        "PGPASSFILE and PGPASSWORD count as well. A password itself is refused here.",
+        'Where the database\'s password is kept, if it needs one: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME"; '
+        "libpq's own PGPASSFILE and PGPASSWORD count as well. A password itself is refused here.",
         example="env:KAIROS_DB_PASSWORD",
         check="reference",
     )
     place: str | None = key(
         None,
-        "The name of the machines that have these workspaces, where servers on several machines share a database: a "
-        "run then goes on only at the place where it began. Without it the same path is taken for the same folder "
-        "everywhere.",
+        "A name for the machines that have these workspaces, for servers on several machines with one database. A run "
+        "then goes on only at the place where it began. Without a place, Kairos takes the same path on all machines "
+        "for the same folder.",
         example="storage-1",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         form="a name of letters, digits, dots, - and _",
@@ -186,15 +186,15 @@ class Settings:
     )
     model_key: str | None = key(
         None,
-        'Where its key is kept, if not in that variable: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME" (the last '
-        "needs kairos-loop[keyring]). A key itself is refused here.",
+        'Where the provider\'s key is kept, if not in that variable: "env:NAME", "file:PATH" or '
+        '"keyring:SERVICE/NAME" (the last needs kairos-loop[keyring]). A key itself is refused here.',
         example="keyring:kairos/openai",
         check="reference",
     )
     base_url: str | None = key(
         None,
-        "Where its requests go in place of the provider's own address: any server with the same API, as llama.cpp, "
-        "Ollama, vLLM or a gateway with openai:NAME. It is sent the key in the provider's variable, or none.",
+        "The address for the model's requests in place of the provider's own: any server with the same API, as "
+        "llama.cpp, Ollama, vLLM or a gateway with openai:NAME. It gets the key in the provider's variable, or none.",
         example="http://127.0.0.1:8080/v1",
         pattern=r"^https?://[^\s/?#@]+[^\s?#]*$",
         form='an address without a query, as "http://127.0.0.1:8080/v1"',
@@ -206,27 +206,27 @@ class Settings:
     )
     price_input: float | None = key(
         None,
-        "Dollars for a million input tokens, where the price table that comes with Kairos does not know the model or "
-        "the address. It is set together with price_output; both override that table. A run limited in dollars needs a "
-        "price. A model on this machine (at a loopback address) costs nothing, unless they are set.",
+        "Dollars for a million input tokens, if the price table that comes with Kairos lacks the model or the "
+        "address. Set it together with price_output; both override that table. A run limited in dollars needs a "
+        "price. A model on this machine (at a loopback address) costs nothing, unless both are set.",
         example=0.25,
         **_AMOUNT,
     )
     price_output: float | None = key(None, "Dollars for a million output tokens.", example=2.0, **_AMOUNT)
     sampling: Literal["fallback", "prefer"] = key(
         "fallback",
-        'Whether "auto" takes the host\'s own model only where there is no provider ("fallback"), or first ("prefer").',
+        'Whether "auto" takes the host\'s own model only without a provider ("fallback"), or first ("prefer").',
     )
     silent_clients: tuple[str, ...] = key(
         ("copilot-cli *",),
         "Clients that declare sampling and may never answer it, by globs over their name and version, as they state "
-        'them: "auto" leaves their model out, so that no run waits without end; route "sampling" still asks it. '
-        "copilot-cli is silent when it is started with -p, and looks no different then.",
+        'them. "auto" skips their model, so that no run waits forever; route "sampling" still asks it. copilot-cli is '
+        "silent when it is started with -p, which Kairos can't see.",
         in_variable=False,
     )
     tools: str = key(
         "all",
-        'Which tools a host is shown: "lean", "core", "all", or names separated by commas.',
+        'Which tools a host sees: "lean", "core", "all", or names separated by commas.',
         compared=False,
     )
     default_rounds: int = key(
@@ -243,18 +243,20 @@ class Settings:
     )
     prompts: PromptForm = key(
         "auto",
-        'Which prompts a planner run gets: "full", "short" (for small models: a few sentences, the names of the '
-        "workspace's files, some lines with words of the goal, fewer tools where none are named, the goal again after "
-        'results, and an answer without any look at a file is asked back once), or "auto": short with a provider\'s '
-        'model whose name tells at most 4 billion parameters, as "openai:qwen2.5-coder:1.5b", or with context_tokens '
-        'up to 16,000; and then in the dialect "text", unless `dialect` is set.',
+        'Which prompts a planner run gets: "full", "short", or "auto". Short prompts are for small models: a few '
+        "sentences, the names of the workspace's files, some lines with words of the goal, fewer tools if none are "
+        'named, and the goal again after results; an answer without having read any file is sent back once. "auto" is '
+        "short for a provider's model whose name states at most 4 billion parameters, as "
+        '"openai:qwen2.5-coder:1.5b", or with context_tokens up to 16,000; it then uses the dialect "text", unless '
+        "`dialect` is set.",
     )
     read_bytes: int = key(
         2 * 1024 * 1024, "The most bytes of a file that a tool reads in one call.", ge=1_024, le=256 * 1024 * 1024
     )
     shown_chars: int = key(
         12_000,
-        "Characters of a tool's output that a model is shown; all of it is kept, to be read by its ref.",
+        "The most characters of a tool's output that a model gets at once. All of it is stored; the model can read it "
+        "by its ref.",
         ge=500,
         le=1_000_000,
     )
@@ -270,8 +272,8 @@ class Settings:
     )
     approval_hours: int = key(
         72,
-        "Hours that a person has to decide; then the run is paused, and asks again about what is there once it is "
-        "resumed.",
+        "Hours that a person has to decide. Then the run is paused; once resumed, it asks again about the state of "
+        "that moment.",
         ge=1,
         le=10_000,
     )
@@ -283,18 +285,17 @@ class Settings:
     )
     command_reads: tuple[Path, ...] = key(
         (),
-        "What such programs, and servers in a sandbox, may read besides what they see anyway: the system's programs "
-        "and libraries, /opt, the usual toolchains and dependency caches of the home folder, and the workspace but for "
-        'files that may not be read unasked, like .env. Name where other tools are installed, as "~/miniconda3", or '
-        "such a file; relative to this file. For one call a run can ask for it. (KAIROS_COMMAND_READS, separated as in "
-        "PATH.)",
+        "What programs and servers in a sandbox may also read. They always see the system's programs and libraries, "
+        "/opt, the usual toolchains and dependency caches of the home folder, and the workspace except files that are "
+        'not read without asking, like .env. Name a folder where other tools are installed, as "~/miniconda3", or '
+        "such a file; relative to this file. A run can ask for more for one call. (KAIROS_COMMAND_READS, separated as "
+        "in PATH.)",
         example=["~/miniconda3"],
     )
     command_writes: tuple[str, ...] = key(
         (),
-        "Instructions to agents and hosts (L1) that such programs, and servers in a sandbox, may write nevertheless: a "
-        "name at any depth, or a glob from the workspace's root, as a file in a folder of instructions has to be "
-        "named.",
+        "Instructions to agents and hosts (L1) that programs and servers in a sandbox may write nevertheless: a name "
+        "at any depth, or a glob from the workspace's root. A file in a folder of instructions needs such a glob.",
         example=["docs/AGENTS.md", ".github/workflows/*"],
         form='a path from the root of the workspace, or a name, as "docs/AGENTS.md"',
         in_variable=False,
@@ -302,24 +303,24 @@ class Settings:
     )
     skills: tuple[Path, ...] = key(
         (),
-        "Folders of skills that a run may read (each a folder with a SKILL.md), beside your own "
-        "in config/skills of the state folder; of two with the same name the later one counts; relative to "
-        "this file. What a run writes there is always asked about. (KAIROS_SKILLS, separated as in PATH.)",
+        "More folders of skills that a run may read (each skill is a folder with a SKILL.md); relative to this file. "
+        "Runs also have your own in config/skills of the state folder. Of two with the same name the later one "
+        "counts. A run that writes there always asks. (KAIROS_SKILLS, separated as in PATH.)",
         example=["~/.claude/skills"],
     )
     claude_agents: bool = key(
         False,
-        "Whether the agents that a workspace keeps for Claude Code in .claude/agents can be used as well, as "
-        '"claude:NAME": with those of their tools that have a counterpart here (Read, Grep, Glob, Edit, MultiEdit, '
-        "Write, Bash, WebFetch), or those that only read where a file names none. Their prompts are content of the "
-        "workspace: whoever can write there instructs them.",
+        "Whether runs can also use the agents that a workspace has for Claude Code in .claude/agents, as "
+        '"claude:NAME". An agent gets those of its tools that have a counterpart here (Read, Grep, Glob, Edit, '
+        "MultiEdit, Write, Bash, WebFetch); if its file names none, it gets those that only read. Anybody who can "
+        "write in the workspace can change their prompts.",
     )
     instructions: tuple[str, ...] = key(
         (),
         "Further files of the workspace that instruct agents, or that a host, an editor, a shell or git reads by "
-        "itself (L1), beside those that docs/instructions.md lists (AGENTS.md, .mcp.json, .vscode, .envrc, "
-        ".pre-commit-config.yaml and many more): a name at any depth, or a glob from the workspace's root. What a run "
-        "writes there is always asked about, and programs that it runs don't write there.",
+        "itself (L1), besides those that docs/instructions.md lists (AGENTS.md, .mcp.json, .vscode, .envrc, "
+        ".pre-commit-config.yaml and many more): a name at any depth, or a glob from the workspace's root. A run that "
+        "writes there always asks, and its programs can't write there.",
         example=["CONVENTIONS.md", "Makefile", "docs/prompts/*"],
         form='a path from the root of the workspace, or a name, as "docs/prompts/*"',
         in_variable=False,
@@ -327,8 +328,8 @@ class Settings:
     )
     keep_days: int | None = key(
         None,
-        "Days for which a run that has ended is kept; then a server that starts runs removes it, and `runs --prune` "
-        "does. Runs that wait, or that a kept one goes on from, stay. Without it they are kept for ever.",
+        "Days that an ended run is kept; then servers that start runs remove it, and so does `runs --prune`. Runs "
+        "that wait, or that a kept run continues, stay. Without this setting, runs are kept forever.",
         example=90,
         ge=1,
         le=100_000,
@@ -349,16 +350,16 @@ class Settings:
     )
     private_hosts: tuple[HostRule, ...] = key(
         (),
-        "Hosts of this machine or its network that http_fetch and HTTP tools may reach beside public ones, each by the "
-        "name or address that is used in URLs.",
+        "Hosts of this machine or its network that http_fetch and HTTP tools may reach besides public ones, each by "
+        "its name or address in URLs.",
         example=["127.0.0.1:8080", "localhost:11434"],
         check="single_host",
         in_variable=False,
     )
     rate_limit: float = key(
         100.0,
-        "Requests a second that each principal may send to a server over HTTP, once it has used up its burst; the next "
-        "one is refused with 429 and the time to wait.",
+        "Requests a second that each principal may send to a server over HTTP once it has used up its burst. Further "
+        "ones are refused with 429 and the time to wait.",
         gt=0,
         le=1e6,
         allow_inf_nan=False,
@@ -366,31 +367,32 @@ class Settings:
     rate_burst: int = key(300, "Requests that each principal may send at once.", ge=1, le=1_000_000)
     max_sessions: int = key(
         256,
-        "Sessions that a server over HTTP holds, of all principals together; clients of protocol 2026-07-28 have none. "
-        "Where all are taken, the longest idle one of whoever holds the most ends for a new one.",
+        "The most sessions of a server over HTTP, of all principals together; clients of protocol 2026-07-28 need "
+        "none. A new session beyond that ends the longest idle one of the principal that has the most.",
         ge=1,
         le=100_000,
     )
     principal_sessions: int | None = key(
         None,
-        "Sessions that each principal may hold; its longest idle one ends for a new one. Without it one may hold all "
-        "of them, as long as nobody else wants one.",
+        "The most sessions of each principal; a new one beyond that ends its longest idle one. Without this setting "
+        "one principal may have all sessions, as long as nobody else needs one.",
         example=32,
         ge=1,
         le=100_000,
     )
     trusted_proxies: tuple[str, ...] = key(
         (),
-        "Addresses and networks of proxies before a server over HTTP. Each of their connections counts as that of "
-        "another client, and before a client is admitted it is the address that they name in X-Forwarded-For.",
+        "Addresses and networks of proxies in front of a server over HTTP. Each of their connections counts as "
+        "another client. Until a client is authenticated, it counts as the address that the proxy names in "
+        "X-Forwarded-For.",
         example=["10.0.0.0/8"],
         check="network",
         in_variable=False,
     )
     shutdown_s: float = key(
         1.0,
-        "Seconds that a server over HTTP which is told to end gives the calls that it is answering. Calls that wait "
-        "for a run are answered at once.",
+        "Seconds that a server over HTTP, when it is stopped, gives to the calls that it is answering. Calls that "
+        "wait for a run are answered at once.",
         ge=0,
         le=3_600,
         allow_inf_nan=False,
@@ -402,13 +404,13 @@ class Settings:
     )
     telemetry: bool = key(
         False,
-        "Whether OpenTelemetry spans and metrics are made: sent by OTLP to where the standard variables say (OTEL_*), "
-        "metrics also at /metrics of a server over HTTP. Needs kairos-loop[telemetry]; docs/telemetry.md has all "
+        "Whether OpenTelemetry spans and metrics are sent by OTLP, to the address in the standard variables (OTEL_*). "
+        "A server over HTTP also has metrics at /metrics. Needs kairos-loop[telemetry]; docs/telemetry.md has all "
         "names.",
     )
     telemetry_content: bool = key(
         False,
-        "Whether spans hold content too: goals, what models were asked and answered, arguments and results of calls, "
+        "Whether spans contain content too: goals, prompts and answers of models, arguments and results of calls, "
         "with known secrets masked.",
     )
     limits: Limits = key(DEFAULT_CAPS, "What a run may use at most, whatever its caller asks for.")
@@ -419,15 +421,14 @@ class Settings:
     )
     gate: tuple[GateRule, ...] = key(
         (),
-        "Which calls may be made. Deny rules are tried first and always win, then the first that matches. Without a "
-        "rule a tool that only reads may run, http_fetch may not, everything else asks. No rule lets a run write the "
-        "server's own files (L0), and instructions to agents (L1) are always asked about.",
+        "Which calls may be made. Deny rules are tried first and always win; then the first rule that matches "
+        "decides. Without a rule, a tool that only reads runs (except http_fetch), and everything else asks. No rule "
+        "lets a run write the server's own files (L0). Writing instructions to agents (L1) always asks.",
         in_variable=False,
     )
     http_tools: tuple[HttpDefinition, ...] = key(
         (),
-        "Tools of your own that are one HTTP request each, by name. What is not filled in by an argument is fixed "
-        "here.",
+        "Your own tools, each one HTTP request. What no argument fills in is fixed here.",
         in_variable=False,
     )
     servers: tuple[ServerSetting, ...] = key(

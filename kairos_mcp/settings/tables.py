@@ -39,57 +39,57 @@ class StrictTable(BaseModel):
 class GateTable(StrictTable):
     """The keys of `[[gate]]`."""
 
-    tools: Text = Field("", description="The tools that it is about, by a glob over their names.", examples=["edit_*"])
+    tools: Text = Field("", description="The rule's tools, by a glob over their names.", examples=["edit_*"])
     verdict: Literal[GateVerdict, "auto", "propose"] = Field(
-        description='"allow", "ask" a person first, or "deny"; or in other words "auto", "propose", "deny".',
+        description='"allow", "ask" (a person decides) or "deny". "auto" means "allow", "propose" means "ask".',
         examples=["allow"],
     )
     paths: list[Text] | None = Field(
         None,
-        description="Narrows a rule to calls that name such paths; every path of a call to allow it, any to ask or "
-        "deny. What a search, a list or a tree finds from above and the rule would deny or ask about is left out, and "
-        "the result says so. A rule on read_file keeps a file's text from searches, plans, edits and programs in a "
-        'sandbox too, but not its name from lists: write tools = "*" for that. A call of a program (run_command) is '
-        "judged by its cwd.",
+        description="Narrows the rule to calls with matching paths. To allow a call, all its paths must match; to ask "
+        "or deny, one is enough. Searches, lists and trees leave out paths that the rule denies or asks about, and "
+        "the result says so. A rule on read_file also hides a file's text from searches, plans, edits and programs in "
+        'a sandbox, but not its name from lists: write tools = "*" for that. A program (run_command) is judged by its '
+        "cwd.",
         examples=[["docs/**"]],
     )
     scope: Scope | None = Field(
         None,
-        description='Narrows it to a scope of paths, in the same way: "L0" the server\'s own files, "L1" instructions '
-        'to agents, "L2" the rest of the workspace.',
+        description='Narrows the rule to a scope of paths, in the same way: "L0" the server\'s own files, "L1" '
+        'instructions to agents, "L2" the rest of the workspace.',
         examples=["L2"],
     )
     effect: Effect | None = Field(
         None,
-        description='Narrows it to an effect class: "read", "idempotent", "checked" or "irreversible". What can\'t be '
-        "undone is allowed only by a rule that says so here, or that names the tool in full.",
+        description='Narrows the rule to an effect class: "read", "idempotent", "checked" or "irreversible". A rule '
+        "allows an irreversible call only if it names this effect or the tool's full name.",
         examples=["checked"],
     )
     risk: Risk | None = Field(
         None,
-        description='Narrows it to a risk: "low" (reads; one edit in L2), "medium" (several edits, L1, what may be '
-        'repeated), "high".',
+        description='Narrows the rule to a risk: "low" (reads; one edit in L2), "medium" (several edits, L1, what may '
+        'be repeated), "high".',
         examples=["low"],
     )
     agent: Text | None = Field(
-        None, description="Narrows it to agents by a glob over their names.", examples=["file_manager"]
+        None, description="Narrows the rule to agents by a glob over their names.", examples=["file_manager"]
     )
     mandate: Text | None = Field(
-        None, description="Narrows it to mandates by a glob over their ids.", examples=["docs-*"]
+        None, description="Narrows the rule to mandates by a glob over their ids.", examples=["docs-*"]
     )
     category: Text | None = Field(
         None,
-        description='Narrows it to a category of tools by a glob, as `kairos-mcp tools list` shows it: "files", '
+        description='Narrows the rule to a category of tools by a glob, as `kairos-mcp tools list` shows it: "files", '
         '"http", or "mcp:NAME" for all tools of a server. Tools may then be left out.',
         examples=["mcp:github"],
     )
     argv: list[str] | None = Field(
         None,
-        description="Narrows it to commands (run_command, so tools may be left out) by a glob for each argument, the "
-        'program first; a last "..." leaves the end open. A program\'s bare name allows what that name finds outside '
-        'the workspace; one in the workspace is allowed by its path, as "./.venv/bin/pytest". A rule that asks or '
-        'denies counts for the last part of any path too. An interpreter goes round a deny rule: sh -c "rm x" is no '
-        "rm.",
+        description="Narrows the rule to commands (run_command, so tools may be left out) by a glob for each "
+        'argument, the program first; a last "..." matches any further arguments. To allow, a program\'s bare name '
+        'matches only a program outside the workspace; for one inside, write its path, as "./.venv/bin/pytest". To '
+        'ask or deny, a name matches the last part of any path too. An interpreter bypasses a deny rule: sh -c "rm x" '
+        "is not rm.",
         examples=[["pytest", "..."]],
     )
 
@@ -141,36 +141,37 @@ class ServerTable(StrictTable):
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = Field(
         None,
-        description="Its environment, beside PATH, HOME, the language and the time zone: nothing else of ours is "
-        'passed on. A value may say where a secret is kept: "env:NAME", "file:PATH" or "keyring:SERVICE/NAME"; within '
-        'a text "${env:NAME}".',
+        description="The server's environment, besides PATH, HOME, the language and the time zone. Kairos passes on "
+        'no other variables of its own. A value may name the place of a secret: "env:NAME", "file:PATH" or '
+        '"keyring:SERVICE/NAME"; within a text "${env:NAME}".',
         examples=[{"LOG_LEVEL": "warn"}],
     )
     cwd: Text | None = Field(
         None,
-        description="The folder that it is started in, relative to this file; without it the workspace.",
+        description="The folder that the server starts in, relative to this file. Without it: the workspace.",
         examples=["${workspace}"],
     )
     sandbox: bool = Field(
         True,
-        description="Whether it runs in bubblewrap: it sees what programs see (command_reads), read-only, may write "
-        "the workspace (but .git) and has the machine's network, with what listens on its loopback and its abstract "
-        "Unix sockets. Of npx, uvx and the like it has caches of its own, in server-caches of the state folder, which "
-        "you may delete: its first start downloads. In a workspace it is paused between its calls: its timers and "
-        "windows stand still, and locks that it holds stay held. false lets it do whatever you may do, and run on.",
+        description="Whether the server runs in bubblewrap. There it can read what programs can (command_reads), "
+        "write the workspace except .git, and use the machine's network, including its loopback and abstract Unix "
+        "sockets. It has its own caches of npx, uvx and the like, so its first start downloads; they are in "
+        "server-caches of the state folder, and you may delete them. In a workspace it is paused between its calls: "
+        "its timers and windows stop, and it keeps its locks. With false it can do whatever you can, and is never "
+        "paused.",
     )
     effects: dict[Text, DeclaredEffect] | None = Field(
         None,
-        description='What its tools do, by globs over its own names: "read", "idempotent" (may be repeated) or '
-        '"irreversible". Without a word they are irreversible. Where the server itself says that a tool does more, '
-        "only its full name here goes before.",
+        description='The effects of its tools, by globs over its own names: "read", "idempotent" (may be repeated) or '
+        '"irreversible". Other tools are irreversible. If the server itself states a stronger effect for a tool, only '
+        "the tool's full name here overrides that.",
         examples=[{"read_*": "read", "list_*": "read", "save_*": "idempotent"}],
     )
     tools: list[Text] | None = Field(
         None, description="Which of its tools are taken, by globs over its own names.", examples=[["*"]]
     )
     timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = Field(
-        60, description="Seconds that a call of one may take."
+        60, description="The most seconds for a call of a tool."
     )
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = Field(
         None,
@@ -179,7 +180,7 @@ class ServerTable(StrictTable):
     )
     headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = Field(
         None,
-        description="Headers of each request; nothing of what our own callers send goes along.",
+        description="Headers of each request. Headers from Kairos's own callers are never passed on.",
         examples=[{"Authorization": "Bearer ${env:ISSUES_TOKEN}"}],
     )
 
@@ -233,20 +234,20 @@ class OAuthTable(StrictTable):
     """The keys of `[oauth]`."""
 
     issuer: _SecureUrl = Field(
-        description="Who issues them: the claim iss, exactly.", examples=["https://login.example.com/"]
+        description="Who issues the tokens: exactly the claim iss.", examples=["https://login.example.com/"]
     )
     audience: Text = Field(
-        description="For whom they have to be issued: the claim aud. It has to be this server's alone, or others could "
-        "use their tokens here.",
+        description="For whom the tokens are issued: the claim aud. Use it for this server only, else tokens for "
+        "other servers work here too.",
         examples=["https://kairos.example.com/mcp"],
     )
     jwks_uri: _SecureUrl = Field(
-        description="Where the issuer publishes its keys. Fetched at the first token, again every five minutes, and "
-        "when a token names another.",
+        description="Where the issuer publishes its keys. Kairos fetches them at the first token, every five minutes, "
+        "and when a token names an unknown key.",
         examples=["https://login.example.com/.well-known/jwks.json"],
     )
     algorithms: Annotated[list[_Algorithm], Field(min_length=1)] = Field(
-        description='By which algorithms they may be signed: "RS256" and the like of RS, PS and ES, or "EdDSA".',
+        description='The algorithms that may sign the tokens: "RS256" and the like of RS, PS and ES, or "EdDSA".',
         examples=[["RS256"]],
     )
     resource: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")] | None = Field(
@@ -302,22 +303,22 @@ class HttpToolTable(StrictTable):
     )
     method: Method = Field("GET", description="GET, HEAD, POST, PUT, PATCH or DELETE.")
     url: _ToolText = Field(
-        description="The URL. A {hole} is filled by an argument: one segment of the path, or a part of one; hosts that "
-        "are not public have to be in private_hosts too.",
+        description="The URL. An argument fills in a {hole}: one segment of the path, or a part of one. A host that "
+        "is not public must also be in private_hosts.",
         examples=["https://api.example.com/v1/forecast/{city}?lang=en"],
     )
     parameters: list[HttpParameterTable] = Field(
         default_factory=list,
         max_length=100,
         description='What a model fills in: in the "path", the "query", a "header", as a member of a JSON "body", or '
-        'as the whole "json" body. `as` is its name there, `schema` a JSON Schema (without one a text), `required` '
-        "false but in the path.",
+        'as the whole "json" body. `as` is its name there, `schema` a JSON Schema (default: a string), `required` is '
+        "false by default, except in the path.",
         examples=[[{"name": "city", "in": "path"}, {"name": "days", "in": "query", "schema": {"type": "integer"}}]],
     )
     headers: dict[str, str] = Field(
         default_factory=dict,
         max_length=30,
-        description='Headers of each request. A value says where a secret is kept: "env:NAME", "file:PATH" or '
+        description='Headers of each request. A value names the place of a secret: "env:NAME", "file:PATH" or '
         '"keyring:SERVICE/NAME"; within a text "${env:NAME}".',
         examples=[{"Authorization": "Bearer ${env:FORECAST_KEY}"}],
     )
@@ -328,11 +329,11 @@ class HttpToolTable(StrictTable):
     )
     effect: DeclaredEffect | None = Field(
         None,
-        description='What it does: "read" (GET and HEAD alone), "idempotent" (may be repeated) or "irreversible". '
-        "Without a word a GET or HEAD may be repeated, and asks a person; all others are irreversible.",
+        description='The tool\'s effect: "read" (GET and HEAD only), "idempotent" (may be repeated) or '
+        '"irreversible". Default: idempotent for GET and HEAD, which still asks a person; irreversible for all others.',
         examples=["read"],
     )
-    timeout_s: float = Field(30.0, description="Seconds that a call may take.")
+    timeout_s: float = Field(30.0, description="The most seconds for a call.")
 
     def to_definition(self) -> HttpDefinition:
         """Return the definition. Raises ConfigError."""

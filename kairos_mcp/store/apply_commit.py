@@ -188,8 +188,8 @@ def _open_branches(batch: ReservationBatch, around: Sequence[BegunBranch], new: 
 
 
 def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:
-    """Take a parked run, and write the commit that begins with the answers brought for it. Raises FenceLost, before
-    anything is written, where the run is not as it was known."""
+    """Take a parked run, and write the commit that begins with the answers brought for it. Raises FenceLost, having
+    written nothing, if the run has changed."""
     if session.row(*parked.condition) is None:
         raise FenceLost(commit.run_id)
     parked.take(session, commit.owner, commit.at)

@@ -307,7 +307,7 @@ class Store(ABC):
 
     @abstractmethod
     async def sealing_key(self) -> bytes:
-        """Return the key with which is sealed what clients carry between two calls, made at the first use.
+        """Return the key that seals `requestState`, made at the first use.
 
         All servers on the store have the same. Raises OSError, the store's errors.
         """

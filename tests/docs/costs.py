@@ -32,13 +32,12 @@ from kairos_mcp.tools.skills import HEAD_BYTES
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
 HEAD = """# What an input from outside may cost
 
-Kairos bounds each input from outside by what it could cost, before it does the work. The bounds are chosen so that one
-input holds the event loop for some 20 ms, for 50 ms at most, and takes less than 100 MB. They are counts, so that the
-same input is taken or refused on every machine and at every replay. What is refused says why.
-What runs in a worker thread may take longer; the loop goes on meanwhile.
-Why counts: [decisions](decisions.md).
+Kairos checks what an input from outside could cost, before it does the work. One input keeps the event loop busy for
+some 20 ms, and for 50 ms at most, and takes less than 100 MB. What runs in a worker thread may take longer; the loop
+goes on meanwhile. The bounds are counts, so that every machine and every replay accepts and refuses the same inputs
+([decisions](decisions.md) has the reasons). A refusal says why.
 
-This page is made by `tests/docs/costs.py` of the code's own figures; a test finds each parser that it leaves out.
+`tests/docs/costs.py` makes this page from the code's own figures; a test finds each parser that it leaves out.
 
 | input | most | where | beyond that |
 |---|---|---|---|

@@ -59,12 +59,12 @@ def server_table() -> str:
 TOOLS_INTRODUCTION = """# The tools of the server
 
 Made by `python tests/docs/readme.py` from the argument classes (`kairos_mcp/server/arguments`); do not edit. A `?`
-marks an argument that may be left out; null is the same as leaving it out, except in `limits`. Unknown arguments are
-refused. Where an argument takes several types, the type names the first, and the text the others. The listing that
-clients are sent has shorter texts.
+marks an optional argument; null is the same as leaving it out, except in `limits`. Unknown arguments are refused. If
+an argument takes several types, the type column has the first, and the text the others. The listing that clients
+receive has shorter texts.
 
-A result has structured content, and a text that says the same. Whatever was cut, defaulted or done differently than
-asked is listed in the field `degraded`; `next` is the one call that makes sense now. An error is a result with
+A result has structured content, and a text with the same content. Its field `degraded` lists whatever was cut,
+defaulted or done differently than asked. Its field `next` names the call to make now. An error is a result with
 `isError` and `{code, message, hint, retryable, run_id?}`: decide by the code; the hint says what to do next.
 """
 
@@ -153,7 +153,7 @@ def resources_table() -> str:
     """The resources, as a host mentions them."""
     rows = [
         f"| `{kind.uri}` | {_cell(kind.description)} | {kind.mime_type or 'by the file'} "
-        f"| {'told' if kind.topic else ''} |"
+        f"| {'notified' if kind.topic else ''} |"
         for kind in RESOURCE_KINDS
     ]
     return "\n".join(["| resource | what it holds | as | changes |", "|---|---|---|---|", *rows])
