@@ -120,7 +120,7 @@ def check_repeated_answer(path: str, value: object, recorded: object, run_id: st
             same = False
     if not same:
         raise AlreadyAnswered(
-            f"{path!r} was answered before, otherwise.",
-            "run_status shows where the run stands.",
+            f"{path!r} already has another answer.",
+            "run_status shows the run's status.",
             run_id=run_id,
         )

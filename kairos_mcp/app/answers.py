@@ -321,6 +321,6 @@ def _refuse_large(answers: Mapping[str, object]) -> None:
     for key, value in answers.items():
         if (size := count_chars(value)) > REPLY_BYTES:
             raise BadArguments(
-                f"The answer for {key[:120]!r} holds {size:,} characters; {REPLY_BYTES:,} are read at most.",
+                f"The answer for {key[:120]!r} has {size:,} characters; at most {REPLY_BYTES:,} are read.",
                 "Write the long part into a file, and answer with its path.",
             )

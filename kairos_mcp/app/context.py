@@ -147,7 +147,7 @@ class AppContext:
             cure = own_server if caller.is_local else "ask whoever runs this one"
             raise PathDenied(
                 f"The run works in {folder}, which this server does not serve.",
-                f"It can be looked at, paused and cancelled here; for all else use a server of that folder, or {cure}.",
+                f"You can read, pause and cancel it here; for all else use a server of that folder, or {cure}.",
                 run_id=run.id,
             )
 
@@ -162,7 +162,7 @@ class AppContext:
         """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
         if not caller.decides:
             raise ApprovalRequired(
-                "This client may not decide that: it came without a token, or its token has no scope approve.",
+                "This client may not decide that: it has no token, or its token lacks the scope approve.",
                 "Ask whoever runs this server, or use a token with that scope.",
                 run_id=run_id,
             )

@@ -283,7 +283,9 @@ class Control(Operations):
         self._context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
         living = await self._store.read(lambda session: ownership.list_living(session, self._store.owners))
         if all(server.number != owner for server in living):
-            raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
+            raise NotFound(
+                f"No running server has the number {owner}.", "`kairos-mcp status` lists the running servers."
+            )
         return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
     async def outdated_servers(self) -> list[tuple[int, list[str]]]:

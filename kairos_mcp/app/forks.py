@@ -76,8 +76,8 @@ async def _check_mandate(context: AppContext, run: RunRow, mandate: Mandate) -> 
         saved = mandates.find(session, run.principal, run.workspace or "", run.mandate or "")
         if saved is None or saved.digest != mandate.digest:
             raise Stale(
-                f"The mandate {run.mandate} was changed since that run, so its cycles do not go on as they were.",
-                "ooda_run begins cycles of the mandate as it is now.",
+                f"The mandate {run.mandate} has changed since that run, so its cycles can't continue.",
+                "ooda_run starts cycles of the current mandate.",
                 run_id=run.id,
             )
         open_run = mandates.open_run(session, run.principal, run.workspace or "", saved.id)

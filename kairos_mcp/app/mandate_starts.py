@@ -45,7 +45,7 @@ async def plan_phase(context: AppContext, request: PhaseRequest, caller: Caller)
     mandate, workspace = await _find_mandate(context, request.mandate, before, caller)
     if request.mandate.mandate is not None and mandate.day != UNLIMITED:
         raise BadArguments(
-            "mandate: day is counted for mandates that are saved.",
+            "mandate: day needs a saved mandate.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
     if before is not None and request.route == AUTO:

@@ -182,7 +182,7 @@ async def choose_workspace(context: AppContext, request: PlannerRequest, caller:
     if before is None or not is_here or context.factory.find_workspace(request.workspace) != before:
         where = "in no folder" if before is None else f"in {caller.visible_path(before)}"
         raise BadArguments(
-            f"That run worked {where}, and a run that continues it works in the same.",
+            f"That run worked {where}, and a run that continues it must work there too.",
             "Leave out workspace, on a server of that folder; or start without `continues`.",
             run_id=request.continues,
         )
@@ -254,12 +254,12 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
     if not request.goal and (request.from_round is None or request.context is not None or request.messages):
         raise BadArguments(
             "There is no goal.",
-            "Say what is to be done. Only a run that goes on at a round (continues and from) may do without, and then "
+            "State a goal. Only a run that continues another at a round (continues and from) needs none; it then "
             "takes no context and no messages.",
         )
     if request.continues is None:
         if request.from_round is not None:
-            raise BadArguments("from cuts the run that continues names.", "Give continues too.")
+            raise BadArguments("from needs continues.", "Give the run to go on from in continues too.")
         return None
     run = await context.find_run(request.continues, caller)
     if request.from_round is None and run.outcome is None and not await _is_stuck(context, run):
@@ -278,7 +278,7 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
         else:
             rounds = describe_rounds(record)
             cure = f"`from` goes on from a round: {rounds}." if rounds else "Start without `continues`."
-            raise BadArguments("That run is no planner run; it has no one conversation.", cure)
+            raise BadArguments("That run is not a planner run, so it has no single conversation.", cure)
     summaries = await context.store.read(lambda session: _read_summaries(session, request, caller))
     return ContinuedRun(run.id, cut.conversation, summaries, loaded.spec.goal, cut.user, cut.notes)
 

@@ -80,7 +80,7 @@ class Tasks(Operations):
 
         found = await self._store.read(read)
         if found is None:
-            raise UnknownRun("There is no such task.", "run_status lists the runs, with the results that they came to.")
+            raise UnknownRun("There is no such task.", "run_status lists the runs with their results.")
         return found
 
     async def note_look(self, task: Task, caller: Caller) -> None:

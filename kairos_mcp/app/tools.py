@@ -227,7 +227,7 @@ class Tools(Operations):
         by = caller.principal
         known = await self._definitions_named(address)
         if pin is not None and len(pin) < PIN_CHARS:
-            raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
+            raise BadArguments(f"A pin has at least {PIN_CHARS} characters.", "Copy it from `kairos-mcp tools list`.")
         states = ("pending",) if decision == "approved" else ("pending", "approved")
         if pin is not None:
             selected = [each for each in known if each.row.hash.startswith(pin) and each.row.state != decision]

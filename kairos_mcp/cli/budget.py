@@ -27,13 +27,13 @@ def budget(
     *,
     days: Annotated[bool, typer.Option("--days", help="The newest days in place of today.")] = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="Say that the clock is right: later days were begun by mistake.")
+        bool, typer.Option("--trust-clock", help="State that the clock is right, and later days began by mistake.")
     ] = False,
     principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="With --trust-clock: whose.")] = LOCAL,
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
-    """Show what is spent and left: today and on whom, on the days before, of a mandate today, or of a run."""
+    """Show what is spent and left: today by whom, on earlier days, of a mandate today, or of a run."""
     if trust_clock:
         return _trust_clock(flags, principal, as_json=as_json)
     scope, caller, settings = run or ("days" if days else "day"), PERSON, read_settings(flags)

@@ -85,7 +85,7 @@ RULES: Commands = {"list": rules.list_rules, "remove": rules.remove}
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
-    "rules": ("Remembered approvals: what was allowed from then on.", RULES),
+    "rules": ("Remembered approvals, which `approve --always` makes.", RULES),
     "store": ("The database in place of a state file: its tables, and what is copied into it.", STORE),
     "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }

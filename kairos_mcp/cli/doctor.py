@@ -71,7 +71,7 @@ _STATE_LABELS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
 def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Try what works here, say how to mend what does not, and list the settings that differ from the defaults."""
+    """Check what works here, say how to fix what does not, and list the settings that differ from the defaults."""
     settings: Settings | None = None
     try:
         settings = read_settings(flags)

@@ -52,9 +52,11 @@ def replay(
 
 def export(
     run: Run,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to; without it, or -, to stdout.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="The file to write. Default: stdout, as with -.")
+    ] = None,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
     flags: AllFlags,
 ) -> int:
     """Write a run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""

@@ -49,7 +49,7 @@ class HostFile:
         if entries is None:
             return None
         if not isinstance(entries, dict):
-            raise ConfigError(f"{section!r} in {self.path} holds no entries.", _BY_HAND)
+            raise ConfigError(f"{section!r} in {self.path} is not a table of entries.", _BY_HAND)
         return entries.get(name)
 
     def set_entry(self, section: str, name: str, entry: JsonObject, *, is_secret: bool = False) -> Path | None:
@@ -59,7 +59,7 @@ class HostFile:
         try:
             text = self.written_as.set_entry(self._text, section, name, entry)
         except ValueError as error:  # as an inline table of TOML, which can't take another one
-            raise ConfigError(f"{self.path} can't take an entry where it stands: {error}.", _BY_HAND) from error
+            raise ConfigError(f"{self.path} has no place for the entry: {error}.", _BY_HAND) from error
         return self._write(text, {**self.content, section: entries}, 0o700 if is_secret else 0o777)
 
     def remove_entry(self, section: str, name: str) -> Path | None:

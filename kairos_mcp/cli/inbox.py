@@ -28,9 +28,9 @@ _DECIDED = ("approval", "settle")  # the kinds of items that a person decides ab
 def inbox(
     *, everywhere: AllWorkspaces = False, principal: Principal = None, as_json: AsJson = False, flags: AllFlags
 ) -> int:
-    """Show what waits for you over all runs of this workspace, and decide about it, one after another.
+    """Show what waits for you in all runs of this workspace, and decide about it, one after another.
 
-    Without a terminal, or with --json, it is a list.
+    Without a terminal, or with --json, print a list.
     """
     settings, caller = settings_for_list(flags), person_for(principal or LOCAL)
     everywhere = everywhere or not settings.workspaces

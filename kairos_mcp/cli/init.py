@@ -14,15 +14,15 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import VARIABLES, Flags
 
 _HEAD = """\
-# The settings of Kairos, each with its default, or an example where it has none. Take the # away from a line, and from
-# the line in [brackets] that it stands below, and change it; the rest may go.
-# `kairos-mcp doctor` shows what is in force, and where each comes from. A server reads this file when it starts."""
+# All settings of Kairos, each with its default or an example. To change one, uncomment the line and its [table] header;
+# you may delete the rest. `kairos-mcp doctor` shows the values in force and their origins. A server reads this file when
+# it starts."""
 
 
 def init(*, flags: AllFlags) -> int:
-    """Write a settings file in which each setting is explained, to begin with; one that is there stays as it is.
+    """Write a settings file that explains each setting, to begin with; an existing file stays unchanged.
 
-    It goes into the state folder, where it is found by itself, or to --config FILE. --workspace DIR puts folders in it.
+    It goes into the state folder, where Kairos finds it, or to --config FILE. --workspace DIR puts folders in it.
     """
     named = None if flags.config is None else Path(flags.config).expanduser().absolute()
     # A file that could not be read back is not written; a wrong variable is what it may be written for.
@@ -30,7 +30,7 @@ def init(*, flags: AllFlags) -> int:
     settings = load_settings(Flags(flags.home, flags.workspaces), environ)
     file = named or settings.home / "kairos.toml"
     if file.suffix != ".toml":
-        raise BadArguments(f"{file.name} is no name of a settings file.", "Give it the ending .toml.")
+        raise BadArguments(f"{file.name} is not a name of a settings file.", "Give it the ending .toml.")
     folders = settings.workspaces if settings.origins["workspaces"] == "flag" else ()
     text = commented_settings(_HEAD, {"workspaces": list(map(str, folders))} if folders else {})
     try:

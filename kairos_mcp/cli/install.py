@@ -37,20 +37,23 @@ def install(
     uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the entry; a copy is kept.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an entry that differs.")] = False,
     project: Annotated[
-        bool, typer.Option("--project", help="The file of the project in this folder, not the user's.")
+        bool, typer.Option("--project", help="Use the project's file in this folder, not the user's.")
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="For `serve --transport http`: its address, and your token.")
+        bool, typer.Option("--http", help="An entry for `serve --transport http`, with your token.")
     ] = False,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="With --http: where it listens.")] = 8765,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="With --http: the port of that server.")] = 8765,
     flags: AllFlags,
 ) -> int:
     """Make a host start this server, or reach it over HTTP: print the entry for its file, or write it.
 
-    Without --workspace an entry for all projects works in the folder that is open, in hosts that can name it.
+    Without --workspace, an entry for all projects works in the open folder, if the host can name it.
     """
     if uninstall and (write or force):
-        raise BadArguments("--uninstall stands alone.", "It edits the host's file; leave out --write and --force.")
+        raise BadArguments(
+            "--uninstall can't be combined with --write or --force.",
+            "It edits the host's file by itself; leave them out.",
+        )
     host = find_host(name)
     chosen = HOSTS[host]
     file = chosen.file(os.environ, project=project)
@@ -89,7 +92,9 @@ def _http_entry(host: HostName, flags: Flags, port: int, *, writes: bool, projec
     """Return an entry for our server over HTTP, and whether it holds a token: of files it does so in the user's alone,
     and it is shown on a terminal alone."""
     if flags.workspaces:
-        raise BadArguments("--workspace does not go with --http.", "Give it to `kairos-mcp serve --transport http`.")
+        raise BadArguments(
+            "--workspace can't be combined with --http.", "Give it to `kairos-mcp serve --transport http`."
+        )
     settings = read_settings(flags)
     may_hold_token = not project and (writes or sys.stdout.isatty())
     token = find_token(settings) if may_hold_token else None

@@ -41,7 +41,9 @@ MandateId = Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `man
 
 
 def save(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A mandate as JSON, or as TOML by its name; - is stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A mandate as JSON, or as TOML if its name ends in .toml; - is stdin.")
+    ],
     *,
     as_json: AsJson = False,
     flags: AllFlags,
@@ -163,14 +165,14 @@ def run(
         str | None, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it; with --due: only this.")
     ] = None,
     *,
-    due: Annotated[
-        bool, typer.Option("--due", help="Those that are due by their schedules, once for each time.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with its open run if that is paused.")] = False,
-    cycles: Annotated[int | None, typer.Option(min=1, max=10, metavar="N", help="Fewer than its max_cycles.")] = None,
+    due: Annotated[bool, typer.Option("--due", help="Run all that are due, once for each scheduled time.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume its open run if that is paused.")] = False,
+    cycles: Annotated[
+        int | None, typer.Option(min=1, max=10, metavar="N", help="Run fewer cycles than its max_cycles.")
+    ] = None,
     route: RouteOption = None,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As model_calls=8; repeatable.")
+        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="A limit, as model_calls=8; repeatable.")
     ] = None,
     as_json: AsJson = False,
     flags: AllFlags,
@@ -300,5 +302,5 @@ def _read_mandate(file: str) -> JsonObject:
     except Undecodable as error:
         raise BadArguments(f"The mandate can't be used: {error.reason}.", 'As {"goal": "..."}.') from error
     if not isinstance(mandate, dict):
-        raise BadArguments("The mandate is no object.", 'As {"goal": "..."}.')
+        raise BadArguments("The mandate is not an object.", 'As {"goal": "..."}.')
     return mandate

@@ -17,14 +17,15 @@ from kairos_mcp.core.routes import RouteName
 from kairos_mcp.settings.settings import Flags
 
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: its id, a unique beginning of one, or `last`, the newest here.")
+    str, typer.Argument(metavar="RUN", help="A run: its id, a unique beginning of its id, or `last` (the newest here).")
 ]
 Key = Annotated[
     str | None,
-    typer.Argument(metavar="[KEY]", help="Which waiting item, as `show` names it; not needed where one waits."),
+    typer.Argument(metavar="[KEY]", help="Which waiting item, as `show` lists it; not needed if only one waits."),
 ]
 Digest = Annotated[
-    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the waiting item has this digest, as shown.")
+    str | None,
+    typer.Option("--digest", metavar="DIGEST", help="Decide only if the waiting item still has this digest, as shown."),
 ]
 Always = Annotated[
     Literal["run", "project"] | None,
@@ -34,21 +35,22 @@ Pattern = Annotated[
     str | None,
     typer.Option(
         metavar="PATTERN",
-        help="With --always, which commands: a glob for each argument, as 'pytest tests/*'; a last ... is any rest.",
+        help="With --always, which commands: a glob for each argument, as 'pytest tests/*'; a last ... matches any "
+        "further ones.",
     ),
 ]
-Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
+Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Continue the run in this process.")]
 Principal = Annotated[
     str | None,
-    typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token; a whole id needs none."),
+    typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token; not needed with a whole id."),
 ]
 RouteOption = Annotated[
     RouteName | None,
     typer.Option(help="Where completions come from."),
 ]
-AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
-ShowAll = Annotated[bool, typer.Option("--all", help="Also what is ok, and settings that are defaults.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Start and ask nothing.")]
+AllWorkspaces = Annotated[bool, typer.Option("--all", help="Include every workspace.")]
+ShowAll = Annotated[bool, typer.Option("--all", help="Also list passed checks and default settings.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Start no servers and send no requests.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]

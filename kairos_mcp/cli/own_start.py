@@ -36,8 +36,8 @@ def installed_words() -> tuple[str, ...]:
     words = (os.path.abspath(sys.executable), "-P", "-m", _MODULE)
     if subprocess.run([*words, "--version"], cwd=os.sep, capture_output=True, timeout=_TRY_S, check=False).returncode:
         raise ConfigError(
-            "This program is not installed: it runs from the folder of its sources alone, and a host has another one.",
-            "Install it, as by `uv tool install .` in that folder, and call the installed one.",
+            "This program is not installed: it runs only from its source folder, and a host starts it in another.",
+            "Install it, as by `uv tool install .` in that folder, and run the installed program.",
         )
     return words
 

@@ -45,9 +45,7 @@ _WHOLE_DIGEST = 64  # hexadecimal digits
 def answer(
     run: Run,
     key: Key = None,
-    text: Annotated[
-        str | None, typer.Argument(metavar="[JSON]", help="The answer; without it or --file, from stdin.")
-    ] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[JSON]", help="The answer. Default: --file, or stdin.")] = None,
     *,
     file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="A file with the answer.")] = None,
     drive: Drive = True,
@@ -101,11 +99,11 @@ def approve(
 ) -> int:
     """Approve what a run asks permission for, and go on with it. `show` prints what that is.
 
-    With --always also such calls from now on: exactly the same call, edits of the same file, or commands that fit a
-    pattern. `rules` lists and removes what is remembered so.
+    With --always, also allow such calls from now on: exactly the same call, edits of the same file, or commands that
+    match a pattern. `rules` lists and removes these approvals.
     """
     if pattern is not None and always is None:
-        raise BadArguments("--pattern goes with --always.", "Say for how long: --always run, or --always project.")
+        raise BadArguments("--pattern needs --always.", "Say for how long: --always run, or --always project.")
     return _decide(
         *(flags, run, key, "approve", None),
         digest=digest,
@@ -193,7 +191,7 @@ def _decide(
     from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
-        raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Say it shorter.")
+        raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Shorten it.")
     target = find_target_to_drive(flags, run, principal)
     run_id, caller, pinned = target.run_id, target.caller, Pinned(key or "", digest)
     was_shown = not _is_certain(target, key, digest)
@@ -317,7 +315,7 @@ def _ask_for_rule(
         return RuleRequest(scope)
     where, shown = "this run" if scope == "run" else "every run in this workspace", format_pattern(argv)
     if as_json or not is_person_there():
-        raise BadArguments("Which commands it is to allow is not said.", f"Add --pattern {shlex.quote(shown)}.")
+        raise BadArguments("It is not clear which commands to allow.", f"Add --pattern {shlex.quote(shown)}.")
     lines = iter((f"From now on, in {where}, this command runs unasked:", f"  {shown}"))
     return RuleRequest(scope) if _confirm(lines, "Allow it (--pattern 'PROGRAM ...' allows more)") else None
 
@@ -334,7 +332,7 @@ def _read_answer(text: str | None, file: str | None) -> JsonObject:
     from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 
     if text is not None and file is not None:
-        raise BadArguments("The answer is given twice.", "Give it as an argument, or by --file.")
+        raise BadArguments("There are two answers.", "Give it as an argument, or by --file.")
     try:
         if file is not None:
             text = read_text_bounded(Path(file))
@@ -348,5 +346,5 @@ def _read_answer(text: str | None, file: str | None) -> JsonObject:
     except Undecodable as error:
         raise BadArguments(f"The answer can't be used: {error.reason}.", 'As {"content": "..."}.') from error
     if not isinstance(parsed, dict):
-        raise BadArguments("The answer is no JSON object.", 'As {"content": "..."}.')
+        raise BadArguments("The answer is not a JSON object.", 'As {"content": "..."}.')
     return parsed

@@ -29,7 +29,7 @@ Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose: 
 def list_rules(
     *, everywhere: AllWorkspaces = False, principal: Whose = LOCAL, as_json: AsJson = False, flags: AllFlags
 ) -> int:
-    """List what was allowed from then on: where, which calls, and in which run it was approved."""
+    """List remembered approvals: where, which calls, and in which run each was approved."""
     settings = settings_for_list(flags)
     caller, everywhere = person_for(principal), everywhere or not settings.workspaces
 

@@ -41,18 +41,20 @@ SMALL_BYTES = 200_000  # of a file that the demo reads
 
 
 def run(
-    goal: Annotated[str | None, typer.Argument(metavar="GOAL", help="What is to be done; -i asks for it.")] = None,
+    goal: Annotated[str | None, typer.Argument(metavar="GOAL", help="What to do; -i asks for it.")] = None,
     *,
     interactive: Annotated[
         bool,
-        typer.Option("--interactive", "-i", help="A conversation: each line goes on from the run before."),
+        typer.Option("--interactive", "-i", help="A conversation: each line continues the previous run."),
     ] = False,
     route: RouteOption = None,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
+        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="A limit, as rounds=8; repeatable.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to ask, as openai:gpt-5.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Who works on it, as `agents` lists them.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The agent that works on it; `agents` lists them.")
+    ] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,18 +72,18 @@ def run(
         int | None, typer.Option(min=1, max=16, help="With --team: how many tasks at once. Default: 4.")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="A team that carries out this plan, as JSON.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="With --team: carry out this plan, as JSON.")
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Print a team's plan as JSON, to be edited, and carry out none of it.")
+        bool, typer.Option("--plan-only", help="Print a team's plan as JSON, and don't carry it out.")
     ] = False,
-    key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key returns the same run.")] = None,
     continues: Annotated[
         str | None,
         typer.Option(
             "--continue",
             metavar="[RUN]",
-            help="Go on with a conversation, without RUN with the newest of this workspace.",
+            help="Continue a conversation: that of RUN, or the newest of this workspace.",
         ),
     ] = None,
     from_round: Annotated[
@@ -89,8 +91,8 @@ def run(
         typer.Option(
             "--from",
             metavar="ROUND",
-            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3, or at a step "
-            "of a plan, a team or cycles, as synthesis or cycle-2/decide. Without GOAL it asks there once more.",
+            help="With --continue RUN: continue from before a round, as round-3, or before a step of a plan, a team "
+            "or cycles, as synthesis or cycle-2/decide. Without GOAL the model is asked there again.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -165,7 +167,7 @@ def demo(
     *,
     slow: Annotated[
         bool,
-        typer.Option("--slow", help="Take seconds for each turn, and ask to write a file: to be watched on the page."),
+        typer.Option("--slow", help="Take seconds for each turn, and ask to write a file, to be watched on the page."),
     ] = False,
     as_json: AsJson = False,
     flags: AllFlags,
@@ -235,7 +237,9 @@ def _read_plan(file: Path) -> JsonObject:
     except (OSError, ValueError) as error:
         raise BadArguments(f"--plan {file}: {error}.", '`kairos-mcp run --plan-only "GOAL"` prints one.') from error
     if not isinstance(found, dict):
-        raise BadArguments(f"--plan {file}: it is no JSON object.", '`kairos-mcp run --plan-only "GOAL"` prints one.')
+        raise BadArguments(
+            f"--plan {file}: it is not a JSON object.", '`kairos-mcp run --plan-only "GOAL"` prints one.'
+        )
     return found
 
 

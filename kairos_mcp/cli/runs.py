@@ -48,9 +48,10 @@ def runs(
         typer.Option("--prune", help="Remove this folder's runs that ended long ago; --all: those of every folder."),
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="With --prune: as 30d, 12h or 2w; else keep_days says it.")
+        str | None,
+        typer.Option(metavar="AGE", help="With --prune: the least age, as 30d, 12h or 2w. Default: keep_days."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prune: only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prune: only list what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --prune: remove without asking.")] = False,
     everywhere: AllWorkspaces = False,
     as_json: AsJson = False,
@@ -61,7 +62,7 @@ def runs(
         return _prune_runs(flags, older_than, everywhere=everywhere, is_dry=dry_run, is_sure=yes, as_json=as_json)
     if older_than is not None or dry_run or yes:
         raise BadArguments(
-            "--older-than, --dry-run and --yes go with --prune.", "`kairos-mcp runs --prune --older-than 30d`"
+            "--older-than, --dry-run and --yes need --prune.", "`kairos-mcp runs --prune --older-than 30d`"
         )
     settings = settings_for_list(flags)
     everywhere = everywhere or not settings.workspaces
@@ -124,7 +125,7 @@ def _prune_runs(
     settings = read_settings(flags) if everywhere else settings_here(flags)
     days = _parse_age(older_than) if older_than is not None else settings.keep_days
     if days is None:
-        raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
+        raise BadArguments("Ended runs are kept forever here.", "Give an age, as --older-than 30d, or set keep_days.")
 
     async def look(app: App) -> list[PrunableRun]:
         return await app.runs.list_prunable(days, everywhere=everywhere)
@@ -139,7 +140,10 @@ def _prune_runs(
         for line in lines:
             print_note(QuestionLine(line))
         if as_json or not is_person_there():
-            raise BadArguments("Nothing was removed: nobody can be asked here.", "Add --yes, or look with --dry-run.")
+            raise BadArguments(
+                "Nothing was removed: without a terminal nobody can confirm it.",
+                "Add --yes, or list the runs with --dry-run.",
+            )
         if not confirm("Remove them for good"):
             print_note("nothing was removed")
             return CANCELLED
@@ -185,7 +189,7 @@ def _parse_age(age: str) -> float:
     """Days of an age as 12h, 30d or 2w. Raises BadArguments."""
     found = re.fullmatch(r"(\d{1,6})([hdw])", age)
     if found is None:
-        raise BadArguments(f"--older-than: {age[:20]!r} is no age.", "As 12h, 30d or 2w.")
+        raise BadArguments(f"--older-than: {age[:20]!r} is not an age.", "As 12h, 30d or 2w.")
     return int(found[1]) * _DAYS[found[2]]
 
 
@@ -194,7 +198,7 @@ def show(
     *,
     view: Annotated[ReportOrView, typer.Option(help="The result, or a part of the record.")] = "report",
     ref: Annotated[str | None, typer.Option(metavar="REF", help="A long text, by its ref.")] = None,
-    opens: Annotated[bool, typer.Option("--open", help="In the browser: see `ui`.")] = False,
+    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser, as `ui` does.")] = False,
     principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,

@@ -34,12 +34,12 @@ def serve(
         TransportName, typer.Option(help="stdin and stdout; Streamable HTTP and SSE; or SSE alone.")
     ] = "stdio",
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond this machine needs a token.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; beyond this machine needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further host name that clients use for this server; repeatable."),
+        typer.Option(metavar="NAME", help="Another host name that clients use for this server; repeatable."),
     ] = None,
     drive: Annotated[
         bool, typer.Option("--drive/--no-drive", help="Over HTTP: drive runs here, or leave them to `kairos-mcp work`.")
@@ -48,7 +48,7 @@ def serve(
         bool,
         typer.Option(
             "--no-auth",
-            help="Over HTTP on this machine: serve clients without a token as you; they decide nothing.",
+            help="Over HTTP on this machine: serve clients without a token as you; they can't decide anything.",
         ),
     ] = False,
 ) -> int:
@@ -56,9 +56,11 @@ def serve(
     flags = replace(flags, tools=tools)
     if transport == "stdio":
         if not drive:
-            raise typer.BadParameter("--no-drive goes with --transport http: what a host starts drives its own runs.")
+            raise typer.BadParameter(
+                "--no-drive needs --transport http: a server that a host starts drives its own runs."
+            )
         if no_auth:
-            raise typer.BadParameter("--no-auth goes with --transport http: on stdio no token is needed.")
+            raise typer.BadParameter("--no-auth needs --transport http: stdio needs no token.")
         serve_stdio(flags)
     else:
         serve_http(flags, transport, host, port, tuple(allow_host or ()), drives=drive, no_auth=no_auth)
@@ -69,7 +71,7 @@ def status(
     *,
     release: Annotated[
         int | None,
-        typer.Option("--release", metavar="OWNER", min=1, help="Take away the runs of a server that was stopped."),
+        typer.Option("--release", metavar="OWNER", min=1, help="Release the runs of a stopped server."),
     ] = None,
     as_json: AsJson = False,
     flags: AllFlags,

@@ -32,7 +32,7 @@ def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
     token = make_owner_token(tokens, settings.home) if name == LOCAL else tokens.add(name)
     if token is None:
         raise BadArguments(
-            "Your token was made before.", "`kairos-mcp install HOST --http` uses it; `token revoke local` ends it."
+            "Your token exists already.", "`kairos-mcp install HOST --http` uses it; `token revoke local` revokes it."
         )
     emit({"name": name, "token": token}, [token], as_json=as_json)
     if not as_json:  # on stderr, so that a pipe gets the token alone

@@ -74,7 +74,7 @@ def call(
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise BadArguments("The arguments are no JSON object.", 'As \'{"path": "README.md"}\'.')
+        raise BadArguments("The arguments are not a JSON object.", 'As \'{"path": "README.md"}\'.')
 
     async def begin(app: App) -> str:
         return await app.runs.start_call(name, parsed, PERSON)
@@ -114,20 +114,21 @@ def import_tools(
     openapi: Annotated[bool, typer.Option("--openapi", help="FILE is an OpenAPI 3 document.")] = False,
     operation: Annotated[
         list[str] | None,
-        typer.Option("--operation", metavar="ID", help="An operation of it; repeatable. Without one: all are listed."),
+        typer.Option("--operation", metavar="ID", help="An operation to import; repeatable. Without one: list all."),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="The server to call, and no other. A key needs it named."),
+        typer.Option("--server", metavar="URL", help="The only server to call; required with a key."),
     ] = None,
     secret: Annotated[
-        str | None, typer.Option("--secret", metavar="REF", help="Where the key that it needs is kept, as env:NAME.")
+        str | None, typer.Option("--secret", metavar="REF", help="Where its key is kept, as env:NAME.")
     ] = None,
     reads: Annotated[bool, typer.Option("--reads", help="State that GET and HEAD only read.")] = False,
     effects: Annotated[
         bool,
         typer.Option(
-            "--effects", help="Show what the servers start, ask, start them, and add what their tools say as comments."
+            "--effects",
+            help="Show what the servers start, ask, start them, and add what their tools state, as comments.",
         ),
     ] = False,
     write: Annotated[bool, typer.Option("--write", help="Append the lines to the settings file.")] = False,
@@ -139,11 +140,11 @@ def import_tools(
 
     if openapi:
         if effects:
-            raise typer.BadParameter("--effects is for servers; with --openapi it is --reads.")
+            raise typer.BadParameter("--effects is for servers; with --openapi use --reads.")
         options = OpenApiOptions(tuple(operation or ()), server, secret, reads)
         return import_openapi(flags, file, options, write=write, as_json=as_json)
     if operation or server or secret or reads:
-        raise typer.BadParameter("--operation, --server, --secret and --reads go with --openapi.")
+        raise typer.BadParameter("--operation, --server, --secret and --reads need --openapi.")
     return import_servers(flags, file, effects=effects, write=write, as_json=as_json)
 
 

@@ -90,7 +90,7 @@ def _may_start(starts: Sequence[str], *, as_json: bool) -> bool:
         print_note(QuestionLine(line))
     if as_json or not is_person_there():
         raise BadArguments(
-            "Nothing was started: nobody is there to look at what would be.", "Run it in a terminal without --json."
+            "Nothing was started: without a terminal nobody can confirm it.", "Run it in a terminal without --json."
         )
     return confirm("Start these servers, and ask for their tools")
 
@@ -118,7 +118,7 @@ def import_openapi(flags: Flags, source: str, options: OpenApiOptions, *, write:
 
 def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json: bool) -> int:
     if not lines.names:
-        raise BadArguments("There is nothing in it to import.", " ".join(lines.notes))
+        raise BadArguments("The file has nothing to import.", " ".join(lines.notes))
     written = _append(flags, lines) if write else None
     shown = lines.toml if lines.masked_toml is None else lines.masked_toml
     if as_json:
@@ -154,7 +154,7 @@ def _read_servers(source: str) -> ImportedServers:
     if file.name in (CLAUDE_CODE, "mcp.json"):
         return read_mcp_json(text)
     hint = f"Known are {CLAUDE_CODE}, {DESKTOP} and .vscode/mcp.json; with --openapi an OpenAPI document."
-    raise BadArguments("By its name this is no list of servers.", hint)
+    raise BadArguments("This file's name is not that of a list of servers.", hint)
 
 
 def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
@@ -206,7 +206,7 @@ def _read_text(file: Path) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise BadArguments(f"The file can't be read: {why}.", "Name a file that is there.") from error
     if has_more_values(text, DOCUMENT_VALUES):
-        raise BadArguments(f"The file holds more than {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")
+        raise BadArguments(f"The file has more than {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")
     return text
 
 

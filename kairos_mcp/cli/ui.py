@@ -23,7 +23,7 @@ PORT = 8766
 
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help=f"Where to serve it; 0 takes a free one. Default {PORT}, else a free one."),
+    typer.Option(min=0, max=65535, help="Where to serve it; Port to listen on; 0 takes a free one. Default "),
 ]
 
 
@@ -33,7 +33,7 @@ def ui(
     port: Port = None,
     flags: AllFlags,
 ) -> int:
-    """Open the page: every run as it moves, what waits for you, what it costs. Ctrl-C ends it; runs are kept."""
+    """Open the page: every run live, what waits for you, and costs. Ctrl-C ends it; runs are kept."""
     return open_page(flags, opens=opens, port=port)
 
 

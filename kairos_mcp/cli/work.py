@@ -29,7 +29,7 @@ def work(
     ] = None,
     flags: AllFlags,
 ) -> int:
-    """Drive runs that servers start and leave, and start mandates that are due, until a signal ends it."""
+    """Drive runs that servers have started and left, and start due mandates, until a signal ends it."""
     settings = settings_for_server(replace(flags, place=place))
     import anyio
 

@@ -135,7 +135,7 @@ def parse_agent(content: bytes, name: str, origin: str) -> Agent:
     """Return the agent in a file of this name. Raises BadArguments, which says what is wrong and how to mend it."""
     if not NAME.fullmatch(name):
         raise BadArguments(
-            f"{printable_name(name)[:64]!r} is no name of an agent.",
+            f"{printable_name(name)[:64]!r} is not a name of an agent.",
             "Name the file with lower-case letters, digits, - and _, and .md at its end.",
         )
     head, prompt = split_agent_file(content)
@@ -159,19 +159,19 @@ def parse_agent(content: bytes, name: str, origin: str) -> Agent:
 def split_agent_file(content: bytes) -> tuple[str, str]:
     """Return the front matter of a file, as YAML, and the prompt after it. Raises BadArguments."""
     if len(content) > AGENT_BYTES:
-        raise BadArguments(f"It has more than {AGENT_BYTES >> 10} KB.", "Shorten it; details belong into a skill.")
+        raise BadArguments(f"It has more than {AGENT_BYTES >> 10} KB.", "Shorten it; move details into a skill.")
     try:
         text = decode_text(content)
     except UnicodeDecodeError as error:
-        raise BadArguments("It is no text in UTF-8 or UTF-16.", "Save it as UTF-8.") from error
+        raise BadArguments("It is not text in UTF-8 or UTF-16.", "Save it as UTF-8.") from error
     if "\0" in text:
-        raise BadArguments("It holds a NUL character, as no text does.", "Save it as text.")
+        raise BadArguments("It contains a NUL character.", "Save it as text.")
     found = _HEAD.match(text)
     if found is None:
         raise BadArguments("It has no front matter.", _FORM)
     if len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
         bounds = f"{HEAD_CHARS:,} characters or {HEAD_LINES} lines"
-        raise BadArguments(f"Its front matter has more than {bounds}.", "What is longer belongs into the prompt.")
+        raise BadArguments(f"Its front matter has more than {bounds}.", "Put longer text into the prompt.")
     prompt = text[found.end() :].strip()
     if not prompt:
         raise BadArguments("It has no prompt.", "Write below the front matter how this agent works.")
@@ -246,7 +246,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 def _read_file(file: Path) -> bytes:
     if not file.is_file():
-        raise BadArguments("It is no file.", "Remove it, or put a file in its place.")
+        raise BadArguments("It is not a file.", "Remove it, or put a file in its place.")
     try:
         with file.open("rb") as opened:
             return opened.read(AGENT_BYTES + 1)

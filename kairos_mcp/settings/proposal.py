@@ -96,7 +96,9 @@ def parse_proposal(spec: JsonObject, redactor: Redactor) -> Proposal:
     except ConfigError as error:
         raise BadArguments(error.message, error.hint) from None
     if proposal.kind == "http_tool" and "__" in name:
-        raise BadArguments("spec.name holds __, which separates a server's name from its tool's.", "Use one _ there.")
+        raise BadArguments(
+            "spec.name contains __, which separates a server's name from its tool's.", "Use one _ there."
+        )
     return proposal
 
 
@@ -129,7 +131,7 @@ def _canonical_body(spec: JsonObject) -> str:
         raise BadArguments("spec is not plain JSON.", "Send plain strings, integers and lists.") from None
     if size > SPEC_BYTES:
         raise TooLarge(
-            f"spec has {size:,} bytes; {SPEC_BYTES:,} are the most.", "A person has to read it: make it shorter."
+            f"spec has {size:,} bytes; it may have at most {SPEC_BYTES:,}.", "A person has to read it: make it shorter."
         )
     return body
 
@@ -137,7 +139,7 @@ def _canonical_body(spec: JsonObject) -> str:
 def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
     for where, name, value in _walk_texts("spec", "", spec):
         if make_visible(value)[0] != value:
-            raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
+            raise BadArguments(f"{where} contains an invisible character.", "Write plain text.")
         if any(not reference.startswith(("env:", "keyring:")) for reference in find_references(value)):
             raise BadArguments(f"{where} refers to a file.", "Use env:NAME or keyring:SERVICE/NAME.")
         secrets = redactor.redact_json({name: value})[1] if name else redactor.redact_text(value).count
@@ -147,7 +149,7 @@ def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
         pairs = spec.get(place)
         for name, value in pairs.items() if isinstance(pairs, dict) else ():
             if is_key_name(str(name)) and not (isinstance(value, str) and find_references(value)):
-                raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Refer to it: env:NAME.")
+                raise BadArguments(f"spec.{place}.{str(name)[:80]} contains a key.", "Refer to it: env:NAME.")
     arguments = spec.get("args")
     for argument in arguments if isinstance(arguments, list) else ():
         if not isinstance(argument, str) or not argument.startswith("-"):
@@ -182,9 +184,9 @@ def _check_url(proposal: Proposal) -> None:
         return
     query = url.target.partition("?")[2]
     if any(is_key_name(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
-        raise BadArguments("spec.url holds a key.", "Give it in a header: headers = {NAME: env:NAME}.")
+        raise BadArguments("spec.url contains a key.", "Give it in a header: headers = {NAME: env:NAME}.")
     if proposal.kind == "server" and proposal.secrets and url.scheme == "http":
-        raise BadArguments("Its secret would go over http.", "Use https.")
+        raise BadArguments("Its secret would be sent over http.", "Use https.")
 
 
 def _parse_server(name: str, fields: JsonObject) -> ServerSetting:

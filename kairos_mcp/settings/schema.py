@@ -78,7 +78,7 @@ def _check_address(text: str) -> str:
     user, _, host = text.partition("://")[2].rpartition("@")  # a password may hold what else ends an authority
     options = parse_qs(urlsplit(text).query)
     if (host and user.partition(":")[2]) or "password" in options or "sslpassword" in options:
-        raise PydanticCustomError("password", "a password does not belong into it: store_password refers to one")
+        raise PydanticCustomError("password", "it must not contain a password: store_password refers to one")
     return text
 
 

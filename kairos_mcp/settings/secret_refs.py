@@ -39,7 +39,7 @@ def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
     """
     if not is_reference(reference):
         raise ConfigError(
-            "This does not refer to a key.", f"Write {REFERENCE_FORMS}; a key itself does not belong into a setting."
+            "This does not refer to a key.", f"Write {REFERENCE_FORMS}; never write a key into a setting."
         )
     kind, _, place = reference.partition(":")
     match kind:

@@ -260,7 +260,7 @@ class OAuthTable(StrictTable):
     @model_validator(mode="after")
     def _has_address(self) -> Self:
         if self.resource is None and not self.audience.startswith(("https://", "http://")):
-            raise PydanticCustomError("resource", "give `resource` too, since the audience is no address")
+            raise PydanticCustomError("resource", "give `resource` too, since the audience is not an address")
         return self
 
     def to_setting(self) -> OAuthSetting:

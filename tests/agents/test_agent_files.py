@@ -183,8 +183,8 @@ WRONG = {
     "a tab": ("---\nname: mine\n\tdescription: x\n---\nDo.", "Its front matter is not valid YAML: "),
     "no prompt": (GOOD.replace("You do it.", " "), "It has no prompt."),
     "an empty file": ("", "It has no front matter."),
-    "a binary file": (b"\x89PNG\r\n\x1a\n\xff\xfe", "It is no text in UTF-8 or UTF-16."),
-    "a NUL": (GOOD.replace("You", "You\0"), "It holds a NUL character, as no text does."),
+    "a binary file": (b"\x89PNG\r\n\x1a\n\xff\xfe", "It is not text in UTF-8 or UTF-16."),
+    "a NUL": (GOOD.replace("You", "You\0"), "It contains a NUL character."),
     "a huge file": (GOOD + "x" * AGENT_BYTES, "It has more than 64 KB."),
     "a huge front matter": (head(description="x" * 9_000), "Its front matter has more than 8,192 characters or"),
     "many lines of it": (head(tools="\n" + "  - read_file\n" * 200), "Its front matter has more than"),
@@ -222,7 +222,7 @@ def test_a_few_lines_that_would_fill_the_memory_are_refused(write: Write, merge:
 
 @pytest.mark.parametrize("name", ["Mine", "my agent", "claude:mine", "x" * 65, "1st"])
 def test_a_file_with_another_kind_of_name_is_named(write: Write, name: str) -> None:
-    assert problem_of(write(GOOD, name), name[:64]).endswith("is no name of an agent.")
+    assert problem_of(write(GOOD, name), name[:64]).endswith("is not a name of an agent.")
 
 
 def test_what_can_not_be_read_disables_its_agent(write: Write, place: Place) -> None:
@@ -235,7 +235,7 @@ def test_what_can_not_be_read_disables_its_agent(write: Write, place: Place) -> 
     (folder / "notes.txt").write_text("x")
     files = write(GOOD)
     assert {wrong.name: wrong.problem for wrong in files.disabled} == dict.fromkeys(
-        ("folder", "gone", "pipe"), "It is no file."
+        ("folder", "gone", "pipe"), "It is not a file."
     )
     assert "mine" in files.agents
 

@@ -257,7 +257,7 @@ async def test_what_has_no_planner_loop_is_not_forked(place: Place) -> None:
         await rests(app, call)
         with pytest.raises(BadArguments, match="one call of a tool"):
             await fork(app, call, "round-1")
-        with pytest.raises(BadArguments, match="from cuts the run that continues names"):
+        with pytest.raises(BadArguments, match="from needs continues"):
             await app.runs.start(PlannerRequest("on", from_round="round-1"), ME)
 
 

@@ -85,7 +85,7 @@ async def test_another_place_answers_nothing_and_a_command_there_does_not_drive(
     async with server(place, "two", drives=True) as two:
         with pytest.raises(PathDenied):
             await two.answers.submit(run_id, {"round-1": {"content": "done"}}, ME)
-        with pytest.raises(BadArguments, match="works in the same"):
+        with pytest.raises(BadArguments, match="must work there too"):
             await start(two, "go on", continues=run_id, from_round="round-1")
     async with App.open(replace(place.settings(), place="two"), via="command") as by_hand:
         run = await by_hand._context.find_run(run_id, PERSON)

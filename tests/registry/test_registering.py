@@ -288,7 +288,7 @@ BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
     "a server on loopback": ({"kind": "server", "name": "y", "url": "http://localhost:9/mcp"}, EgressDenied, "not public"),  # noqa: E501
     "a scheme of ours": (spec(url="file:///etc/{id}"), BadArguments, "url"),
     "huge": (spec(description="x" * 40_000), TooLarge, "bytes"),
-    "unseen": (spec(description="A pet.\u200b\u202eevil"), BadArguments, "no screen shows"),
+    "unseen": (spec(description="A pet.\u200b\u202eevil"), BadArguments, "invisible character"),
     "a tool of the app": (spec(name="read_file"), BadArguments, "already"),
     "one of ours that is off": (spec(name="http_fetch"), BadArguments, "already"),
     "our own interface": (spec(name="run_control"), BadArguments, "already"),

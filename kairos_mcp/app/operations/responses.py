@@ -60,7 +60,7 @@ class Approve(RunOperation):
 
     async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
         if self.pattern is not None and self.always is None:
-            raise BadArguments("A pattern goes with a remembered approval.", "Say for how long.")
+            raise BadArguments("A pattern needs a remembered approval.", "Say for how long to remember it.")
         argv = parse_pattern(self.pattern) if self.pattern is not None else None
         rule = None if self.always is None else RuleRequest(self.always, argv)
         asked = await app.answers.find_approval(self.run, self.key, caller)
