@@ -14,9 +14,9 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import VARIABLES, Flags
 
 _HEAD = """\
-# All settings of Kairos, each with its default or an example. To change one, uncomment the line and its [table] header;
-# you may delete the rest. `kairos-mcp doctor` shows the values in force and their origins. A server reads this file when
-# it starts."""
+# All settings of Kairos, each with its default or an example. To change one, uncomment its line and the [table] header
+# above it; you may delete the rest. `kairos-mcp doctor` shows the values in force and their origins. A server reads this
+# file when it starts."""
 
 
 def init(*, flags: AllFlags) -> int:
