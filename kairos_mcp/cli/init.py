@@ -15,8 +15,8 @@ from kairos_mcp.settings.settings import VARIABLES, Flags
 
 _HEAD = """\
 # All settings of Kairos, each with its default or an example. To change one, uncomment its line and the [table] header
-# above it; you may delete the rest. `kairos-mcp doctor` shows the values in force and their origins. A server reads this
-# file when it starts."""
+# above it; you may delete the rest. `kairos-mcp doctor` shows the values in force and their origins. A server reads
+# this file when it starts."""
 
 
 def init(*, flags: AllFlags) -> int:
