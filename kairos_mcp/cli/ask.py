@@ -150,5 +150,5 @@ async def _ask_why(keyboard: Keyboard) -> str | None:
     while (reason := await keyboard.ask("What should the model know, or do instead? ")) is not None:
         if len(reason) <= MAX_FEEDBACK_CHARS:
             return reason
-        print_note(f"That is longer than {MAX_FEEDBACK_CHARS} characters; say it shorter.")
+        print_note(f"That is longer than {MAX_FEEDBACK_CHARS} characters; shorten it.")
     return None

@@ -62,9 +62,9 @@ def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
         return await app.spending.trust_clock(person_for(principal))
 
     forgotten = with_app(read_settings(flags), trust)
-    line = "No day after today was begun: there was nothing to correct."
+    line = "No later day has begun, so nothing was corrected."
     if forgotten:
-        line = f"No longer counted as begun: {', '.join(forgotten)}. What was used on it counts when it comes."
+        line = f"No longer counted as begun: {', '.join(forgotten)}. Its usage counts once that day comes."
     emit({"no_longer_begun": forgotten}, [line], as_json=as_json)
     return COMPLETED
 

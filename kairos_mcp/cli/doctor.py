@@ -64,7 +64,7 @@ _DAMAGED_DATABASE_CURE = (
     "empty one in `store` and run `kairos-mcp store migrate`."
 )
 _UNREADABLE_CURE = (
-    "Such a run spends nothing more: cancel it if it is still open, or go on from it with planner_run continues;"
+    "Such a run spends nothing more: cancel it if it is still open, or continue it with planner_run continues;"
     " others are not affected. Keep a copy."
 )
 _STATE_LABELS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
@@ -175,7 +175,7 @@ def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:
 
     for pid, names in with_app(settings, list_outdated):
         text = f"{settings.config_file} was changed after the server of process {pid} began; it differs in"
-        cure = "Restart it: end its host, or the connection to it, and begin again."
+        cure = "Restart it: quit its host, or close its connection, and start again."
         yield Finding("servers", "note", f"{text} {', '.join(names)}", cure)
 
 
@@ -183,7 +183,7 @@ def _check_room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
     """Say what pruning would free, if that is worth a command."""
     old = health.get("prunable")
     if old and old["runs"] and (old["bytes"] >= _PRUNE_BYTES or old["runs"] >= _PRUNE_RUNS):
-        kept = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
+        kept = "forever" if settings.keep_days is None else f"for {settings.keep_days} days"
         text = f"{old['runs']} runs ended over {old['ended_days_ago']} days ago, about {old['bytes'] >> 10} KB"
         cure = f"`kairos-mcp runs --prune --older-than {old['ended_days_ago']}d --all`"
         yield Finding("room", "note", f"{text}; ended runs are kept {kept}", cure)

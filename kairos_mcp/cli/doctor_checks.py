@@ -71,8 +71,8 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield from _check_prompts(settings)
     yield from _check_skills(settings)
     for name, similar in unknown_variables(environ):
-        cure = f"Is {similar} meant? Else unset it." if similar else "Look for a typing mistake, or unset it."
-        yield Finding("environment", "note", f"{name} is no setting and is ignored", cure)
+        cure = f"Is {similar} meant? Else unset it." if similar else "Check its spelling, or unset it."
+        yield Finding("environment", "note", f"{name} is not a setting and is ignored", cure)
 
 
 def check_python(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def _check_re2() -> Finding:
 def _check_state_folder(home: Path) -> Finding:
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     if not existing.is_dir():
-        return Finding("state folder", "bad", f"{existing} is no folder", "Name another by --home DIR.")
+        return Finding("state folder", "bad", f"{existing} is not a folder", "Name another by --home DIR.")
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("state folder", "bad", f"{existing} can't be written", "Name another by --home DIR.")
     free = shutil.disk_usage(existing).free
@@ -164,7 +164,7 @@ def _check_workspaces(settings: Settings) -> Iterator[Finding]:
         if not os.access(folder, os.R_OK | os.X_OK):
             yield Finding("workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out.")
         elif (home := settings.home.resolve()).is_relative_to(folder):
-            text = f"{folder} holds the state folder, which no tool sees"
+            text = f"{folder} contains the state folder, which no tool sees"
             if home.parent == folder:
                 yield Finding("workspace", "ok", text)
             else:
@@ -182,7 +182,7 @@ def _check_containment() -> Finding:
         found = kernel_opener(handle)
     except OSError as error:
         text = f"openat2 is there and fails ({error.strerror}): files can't be opened"
-        return Finding("containment", "bad", text, "Tell whoever maintains this program.")
+        return Finding("containment", "bad", text, "Report it to the maintainers of this program.")
     finally:
         os.close(handle)
     if found is not None:
@@ -249,7 +249,7 @@ def _paths_for_root_alone() -> Iterator[Path]:
 def check_server_commands(settings: Settings) -> Iterator[Finding]:
     for server in settings.servers:
         if server.command and not server.sandbox:
-            text = f"UNSAFE: {server.name} runs without a sandbox, so it does whatever you may do"
+            text = f"UNSAFE: {server.name} runs without a sandbox, so it can do whatever you can"
             yield Finding("servers", "note", text, f"Take sandbox = false out of [servers.{server.name}].")
         if (
             server.command
@@ -351,7 +351,9 @@ def _check_skills(settings: Settings) -> Iterator[Finding]:
 
     for folder in settings.skills:
         if not folder.is_dir():
-            yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
+            yield Finding(
+                "skills", "note", f"{folder} is not a folder", "Name a folder that contains folders of skills."
+            )
     with closing(SkillFolders(run_skill_folders(settings))) as folders:
         listing = folders.list_skills()
     yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")

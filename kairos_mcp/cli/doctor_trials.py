@@ -71,7 +71,9 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
         if trial.problem is None:
             yield Finding("servers", "ok", f"{trial.name} lists {count_of(trial.tools, 'tool')}")
             for note in trial.notes:
-                yield Finding("servers", "note", note, "Tell whoever maintains the server; the rest of it is used.")
+                yield Finding(
+                    "servers", "note", note, "Report it to the server's maintainers; Kairos uses the rest of it."
+                )
             continue
         last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
         is_told = bool(last) and "\n".join(last) in trial.problem
@@ -87,7 +89,7 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
             loads = f"{program} loads it first, and is silent where it has no network. " * (program in _LOADERS)
             cure = f"{loads}Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
         else:
-            cure = f"Look whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
+            cure = f"Check whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
         yield Finding("servers", "note", f"{trial.problem}{wrote}", cure)
 
 

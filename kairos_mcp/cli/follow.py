@@ -154,7 +154,7 @@ class Follower:
         if spoken.text and step in self._ended_attempts:  # its first attempt was no answer, and it is asked again
             self._ended_attempts.discard(step)
             self._spoken_texts[step] = ""
-            self._screen.print_above("That broke off; it is asked again:")
+            self._screen.print_above("The reply broke off; asking again:")
         self._spoken_texts[step] = self._spoken_texts.get(step, "") + spoken.text
         self._screen.speak(spoken.text, ends=spoken.ends)
         if spoken.ends and self._spoken_texts[step]:

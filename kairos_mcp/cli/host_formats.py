@@ -64,9 +64,9 @@ def _parse_yaml(text: str) -> JsonObject:
     try:
         content = YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise ValueError("it is no YAML") from error
+        raise ValueError("it is not YAML") from error
     if content is not None and not isinstance(content, dict):
-        raise ValueError("it is no YAML mapping")
+        raise ValueError("it is not a YAML mapping")
     return content or {}
 
 

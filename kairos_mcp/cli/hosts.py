@@ -90,7 +90,7 @@ HOSTS: dict[HostName, Host] = {
         lambda environ, home: Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json",
         ".mcp.json",
         "mcpServers",
-        "Start Claude Code anew; /mcp shows it.",
+        "Restart Claude Code; /mcp shows it.",
         open_folder=".",
         make_entry=_typed_entry,
     ),
@@ -116,7 +116,7 @@ HOSTS: dict[HostName, Host] = {
         lambda environ, home: Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml",
         ".codex/config.toml",  # read in projects that the user trusts
         "mcp_servers",
-        "Start Codex anew; /mcp shows it.",
+        "Restart Codex; /mcp shows it.",
         open_folder=".",
         written_as=TOML,
     ),
@@ -125,7 +125,7 @@ HOSTS: dict[HostName, Host] = {
         lambda _environ, home: home / ".gemini" / "settings.json",
         ".gemini/settings.json",
         "mcpServers",
-        "Start Gemini CLI anew; /mcp shows it.",
+        "Restart Gemini CLI; /mcp shows it.",
         open_folder=".",
     ),
     "zed": Host(

@@ -98,6 +98,6 @@ def find_token(settings: Settings) -> str | None:
     if token is not None and tokens.find_principal(token) == LOCAL:  # else revoked, perhaps from another machine
         return token
     if settings.oauth is not None or tokens.any():
-        print_note("No token of yours is kept here; `kairos-mcp token add local` makes one.")
+        print_note("You have no stored token; `kairos-mcp token add local` makes one.")
         return None
     return make_owner_token(tokens, settings.home)

@@ -44,7 +44,5 @@ def init(*, flags: AllFlags) -> int:
     print_line(f"Written: {file}")
     if named is not None:
         print_note(f"Name it when you start: --config {file}, or KAIROS_CONFIG={file}.")
-    print_note(
-        "Every setting is explained in it; each stands behind a #, with its default, or an example where it has none."
-    )
+    print_note("It explains every setting. Each is commented out and shows its default or an example.")
     return COMPLETED

@@ -68,7 +68,7 @@ def install(
         open_folder = chosen.open_folder  # a file that a team shares names no folder of this machine
         if open_folder is None:
             flags = Flags(flags.home, (str(current_folder()),), flags.config)
-        print_note("The path of the program is the one of this machine; others of a team install theirs.")
+        print_note("The program's path is that of this machine; other members of a team run install too.")
     settings = read_settings(flags)  # an entry that could not start is not installed
     if open_folder is None and settings.origins["workspaces"] not in ("flag", "file"):  # the host's environment differs
         open_folder = chosen.open_folder
@@ -84,7 +84,7 @@ def _print_or_write(
     if write:
         return _write_entry(host, file, entry, force=force, is_secret=is_secret)
     print_line(host.written_as.set_entry("", host.section, ENTRY, entry).rstrip())
-    print_note(f"This belongs into {file}; --write puts it there.")
+    print_note(f"Add this to {file}, or let --write do it.")
     return COMPLETED
 
 
@@ -130,9 +130,9 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool, is_s
     corrected = None if before is None or force else correct_entry(before, _program())
     starts = "command" in entry or "cmd" in entry
     if corrected is not None and starts:
-        print_note("The entry let the folder that the host opens bring Python modules of its own.")
+        print_note("The old entry let Python import modules from the folder that the host opens.")
         if corrected != entry:
-            print_note("How it starts is corrected; its options stay as they were. --force replaces them too.")
+            print_note("Its command is corrected and its options are unchanged. --force replaces them too.")
         entry = corrected
     elif before is not None and not force and (starts or not starts_program(before)):
         raise ConfigError(
@@ -160,8 +160,8 @@ def _remove_entry(host: Host, file: Path) -> int:
     copy = found.remove_entry(host.section, ENTRY)
     print_line(f"Removed: {ENTRY} from {file}")
     _print_copy(copy)
-    print_note(f"Restart {host.name}: the server that it has started runs until then.")
-    print_note("State and settings of Kairos stay where they are.")
+    print_note(f"Restart {host.name}: its server runs until then.")
+    print_note("State and settings of Kairos are kept.")
     return COMPLETED
 
 

@@ -111,7 +111,7 @@ def run(
             "--from goes with --continue.",
             '`kairos-mcp run --continue RUN --from round-3 "GOAL"`',
         ),
-        (is_team and (interactive or continues is not None), "A team has no one conversation.", "Leave out -i."),
+        (is_team and (interactive or continues is not None), "A team has no single conversation.", "Leave out -i."),
         (is_team and agent is not None, "--agent is for a single run.", "--agents says who may be given a task."),
         (plan is not None and plan_only, "--plan carries out a plan, --plan-only makes one.", "Leave out one of them."),
         (
@@ -123,7 +123,7 @@ def run(
     given = None if plan is None else _read_plan(plan)
     goal = (goal or "").strip() or ("" if given is None else goal_of(given))
     if not goal and not interactive and from_round is None:
-        raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
+        raise BadArguments("There is no goal.", 'Say what to do: `kairos-mcp run "GOAL"`.')
     settings = _with_model(settings_here(flags), model, route)
     if is_team:
         team_request = TeamRequest(

@@ -178,7 +178,7 @@ def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iter
         cure = command_line_for(flags).complete_all("`kairos-mcp doctor` says what is wrong with it.")
         yield f"Run {run_id} can't be read, and was kept; {cure}"
     if pruned.texts is None:
-        yield "Texts that nothing refers to any more were kept, since another process is writing; call again."
+        yield "Unused texts were kept, since another process is writing; run it again."
     elif pruned.runs and settings.store is not None:
         yield "The database uses the freed space for later runs."
     elif pruned.runs and not pruned.shrunk:

@@ -95,7 +95,7 @@ def _release(flags: Flags, owner: int, *, as_json: bool) -> int:
         return await app.control.release(owner, PERSON)
 
     count = with_app(read_settings(flags), release)
-    line = f"Released {count_of(count, 'run')} of owner {owner}; the next server that is asked goes on."
+    line = f"Released {count_of(count, 'run')} of owner {owner}; the next server that is asked about it continues."
     emit({"owner": owner, "released": count}, [line], as_json=as_json)
     return COMPLETED
 

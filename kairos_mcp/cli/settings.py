@@ -32,7 +32,7 @@ def unknown_variable_notes() -> Iterator[str]:
     """Say of each variable with our prefix that is no setting that it is none: a mistyped one would be ignored in
     silence."""
     for name, similar in unknown_variables(os.environ):
-        yield f"{name} is no setting and is ignored" + (f"; is {similar} meant?" if similar else "")
+        yield f"{name} is not a setting and is ignored" + (f"; is {similar} meant?" if similar else "")
 
 
 def settings_for_server(flags: Flags) -> Settings:

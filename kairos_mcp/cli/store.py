@@ -42,7 +42,7 @@ def copy(
     copied = _open_database(flags).copy_folder(folder)
     rows = sum(copied.rows.values())
     text = f"{count_of(copied.rows['run'], 'run')} with {count_of(rows, 'row')}, {count_of(copied.tokens, 'token')}."
-    later = "The folder is as it was; nothing reads it while `store` is set, but for its settings."
+    later = "The folder is unchanged; while `store` is set, only its settings are read."
     emit({"rows": copied.rows, "tokens": copied.tokens}, [f"Copied: {text}", later], as_json=as_json)
     return COMPLETED
 

@@ -59,7 +59,7 @@ def revoke(name: TokenName, *, flags: StateFlags) -> int:
     tokens.revoke(name)
     if name == LOCAL:
         remove_owner_token(settings.home)
-    later = "stay yours" if name == LOCAL else "belong to whoever gets a token of that name"
+    later = "stay yours" if name == LOCAL else "belong to the next token of that name"
     print_line(f"{name} is revoked; its runs are kept, and {later}.")
     if not tokens.any():
         print_note("That was the last one: `kairos-mcp serve --transport http` on this machine makes one for you.")

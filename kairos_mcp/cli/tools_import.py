@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FETCH_S = 30.0
 DESKTOP, CLAUDE_CODE = "claude_desktop_config.json", ".mcp.json"
 _MASKED = "Secrets are masked in these lines; --write writes them in full. Better: env:NAME in their place."
-_BY_HAND = "Nothing was written; leave out --write and put the lines in by hand."
+_BY_HAND = "Nothing was written; leave out --write and add the lines by hand."
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
     )
     keys = {(key, tool.sample_url().authority) for tool in tools for key in tool.secret_references}
     notes = [f"The key at {key} is sent to {authority}." for key, authority in sorted(keys)]
-    notes.append("A host that is not public has to be listed in private_hosts.")
+    notes.append("List a host that is not public in private_hosts.")
     return SettingsLines("\n".join(map(format_http_tool, tools)), tuple(tool.name for tool in tools), tuple(notes))
 
 
@@ -203,7 +203,7 @@ def _read_text(file: Path) -> str:
     try:
         text = read_text_bounded(file)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadArguments(f"The file can't be read: {why}.", "Name a file that is there.") from error
     if has_more_values(text, DOCUMENT_VALUES):
         raise BadArguments(f"The file has more than {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")

@@ -38,7 +38,7 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^([A-Za-z_-]+):[ \t]+(\S.*)$", re.MULTILINE)
 _ODD = re.compile(r"^[^\"'\[{|>!&*].*:(?: |$)|^[@`%]")  # a plain value with a colon, or one that begins as none may
-_QUOTES = "Correct that line; a value that holds a colon or another sign of YAML stands in quotes."
+_QUOTES = "Correct that line; put a value with a colon or another sign of YAML in quotes."
 _FORM = "It begins with ---, `name: the-files-name`, `description: ...` and ---; then its prompt follows."
 
 

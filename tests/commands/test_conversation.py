@@ -289,7 +289,7 @@ async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: She
         provider.will(streams(events[:3]), streams(events))
         given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": provider.openai}
         with Terminal("run", "-i", "Tell me.", folder=kairos.folder, environ=kairos.environ(**given)) as person:
-            await asyncio.to_thread(person.shows, "That broke off; it is asked again:")
+            await asyncio.to_thread(person.shows, "The reply broke off; asking again:")
             await asyncio.to_thread(person.shows, "First words, then the end.")
             await asyncio.to_thread(person.shows, PROMPT)
             person.leaves()

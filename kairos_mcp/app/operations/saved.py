@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.core.decision_rights import Caller
 
-BY_A_PERSON = Absent("A person decides it, and whoever calls a tool may be a model.")
+BY_A_PERSON = Absent("A person decides it, and the caller of a tool may be a model.")
 OF_A_PERSON = Absent("A person changes what they were shown; mandate_save saves a mandate anew.")
 
 
