@@ -64,7 +64,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         values["workspaces"] = tuple(dict.fromkeys(_resolve_folder(path) for path in values["workspaces"]))
         for folder in values["workspaces"]:
             if folder.is_relative_to(home.resolve()):  # no run may read or write there
-                raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
+                raise ConfigError(f"The workspace {folder} is inside the state folder {home}.", "Name another folder.")
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
