@@ -316,7 +316,7 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "_fold_events",
-        replaced("END_WAIT_S if has_ended else None", "None"),
+        without("deadline.reschedule(...)"),
         STREAMS + "a_connection_that_stays_open_behind_the_last_event_is_left[openai:small-events0]",
     ),
     Guard(
