@@ -317,7 +317,7 @@ async def test_a_cycle_s_calls_are_named_by_their_tools(place: Place, telemetry:
     settings = watched(place, *cycle(edit("oen.md", "one.md")), gate=EDITS_ALLOWED)
     async with telemetry.app(settings) as app, connect_person(app, era, None) as client:
         run = await client.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}})
-        assert run["status"] == "completed"
+        assert (run["status"], run["stop_reason"]) == ("stopped", "max_cycles_reached")
     spans = telemetry.spans()
     known = by_id(spans)
     assert {span.path for span in spans if span.name.startswith("step")} == {
