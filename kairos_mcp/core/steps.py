@@ -81,6 +81,13 @@ class Mechanical:
 
 
 @dataclass(frozen=True, slots=True)
+class Extended:
+    """A limit was raised while a closing waited for its answer: it is taken back, and the loop goes on."""
+
+    kind: Literal["extended"] = "extended"
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """The call was started and its outcome is not known: in records of older versions. Today such a call becomes an
     open step, which a person settles."""
@@ -95,8 +102,8 @@ class Resumed:
     kind: Literal["resumed"] = "resumed"
 
 
-Answer = Completion | ToolResult | Refused | Failure | Mechanical | Unknown | Resumed
-CompletionAnswer = Completion | Refused | Failure | Mechanical
+Answer = Completion | ToolResult | Refused | Failure | Mechanical | Extended | Unknown | Resumed
+CompletionAnswer = Completion | Refused | Failure | Mechanical | Extended
 CallAnswer = ToolResult | Refused | Unknown
 
 

@@ -16,7 +16,16 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
 from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
-from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
+from kairos_mcp.core.steps import (
+    CompletionAnswer,
+    Extended,
+    Failure,
+    Flow,
+    Mechanical,
+    Refused,
+    RequestCompletion,
+    Unknown,
+)
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, render_prompt
 from kairos_mcp.flows.structured_answer import (
@@ -27,7 +36,7 @@ from kairos_mcp.flows.structured_answer import (
     decode_turn,
     decode_with_repairs,
 )
-from kairos_mcp.flows.tool_calls import MAX_CALLS_PER_TURN, AnsweredCall, limit_name
+from kairos_mcp.flows.tool_calls import MAX_CALLS_PER_TURN, AnsweredCall, limit_name, turn_messages
 
 TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "content_filter", "refusal"]
 
@@ -144,7 +153,7 @@ class LoopGuards:
         return times
 
 
-Stop = Refused | StalledLoop | Failure | Mechanical | Unknown
+Stop = Refused | StalledLoop | Failure | Mechanical | Extended | Unknown
 
 _MAX_TEXT_CHARS = 1_400  # of the model's last text in a record, which has room for it beside the calls
 
@@ -157,6 +166,9 @@ class LoopRecord:
     last_text: str = ""  # the last text of the model that could be read
     calls: Counter[tuple[str, bool]] = field(default_factory=Counter)  # how many, by (tool, whether they succeeded)
     notes: list[str] = field(default_factory=list)
+    closings: int = 0  # that were asked for; all but the newest were taken back
+    outputs: int = 0  # final answers that were decoded
+    has_asked_back: bool = False  # after a first answer without any look at a file
 
     def record_turn(self, turn: Completion, kind: TurnKind) -> None:
         """Count a round and keep its text."""
@@ -207,12 +219,19 @@ def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: s
 
 def deliver_answer(
     planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, turn: Completion
-) -> Flow[Outcome]:
-    """End with the model's final text as the summary, and as the output where a schema was given."""
+) -> Flow[Outcome | Conversation]:
+    """End with the model's final text as the summary, and as the output where a schema was given; or return the
+    conversation with which the loop goes on, as `stop_early` does."""
+    if planner_input.asks_back and not (record.calls or record.has_asked_back):
+        record.has_asked_back = True
+        asked_back = Message("user", planner_input.prompts.look_first)
+        return conversation.add(*turn_messages(planner_input.prompts, turn.content), asked_back)
     reason: StopName = "assistant_stop" if turn.finish == "stop" else "no_tool_calls"
     if planner_input.output_schema is None:
         return record.outcome(reason, turn.content)
-    match (yield from decode_with_repairs(turn, conversation, planner_input.output_schema, planner_input)):
+    record.outputs += 1
+    name = _numbered("output", record.outputs)
+    match (yield from decode_with_repairs(turn, conversation, planner_input.output_schema, planner_input, name)):
         case DecodedOutput(value=value, text=text):
             return record.outcome(reason, text, value)
         case UndecodedOutput(reason=why, text=text):
@@ -225,8 +244,9 @@ def deliver_answer(
 
 def stop_early(
     planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, stop: Stop
-) -> Flow[Outcome]:
-    """End a loop that something stopped before the model did. What was said and done until then is kept."""
+) -> Flow[Outcome | Conversation]:
+    """End a loop that something stopped before the model did. What was said and done until then is kept. Where the
+    closing was taken back, return the conversation with which the loop goes on."""
     match stop:
         case Refused():
             prompt = render_prompt(planner_input.prompts.closing, limit=limit_name(stop))
@@ -238,7 +258,7 @@ def stop_early(
             return record.end_without_model("context_full", *(() if message in record.notes else (message,)))
         case Failure(code=code, message=message):
             return record.end_without_model("llm_error", f"{code}: {message}")
-        case Mechanical():
+        case Mechanical() | Extended():
             return record.end_without_model("llm_error", "Nobody was there to think.")
         case Unknown():
             return record.end_without_model("unknown_outcome")
@@ -246,20 +266,27 @@ def stop_early(
 
 def _request_summary(
     planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, reason: StopName, prompt: str
-) -> Flow[Outcome]:
+) -> Flow[Outcome | Conversation]:
     """Make the closing call: the model's last chance to sum up. Without a usable answer there is no summary."""
+    record.closings += 1
     answer = yield from RequestCompletion(
-        "closing",
+        _numbered("closing", record.closings),
         "closing",
         conversation.add(Message("user", prompt)),
         output_schema=planner_input.output_schema,
         max_tokens=planner_input.max_tokens,
     )
+    if isinstance(answer, Extended):
+        return conversation
     match _check_summary(answer):
         case str(flaw):
             return record.end_from_record(reason, f"There is no summary: {flaw}.")
         case summary:
             return _outcome_with_output(planner_input, record, reason, summary)
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
 
 
 def _outcome_with_output(
@@ -283,7 +310,7 @@ def _check_summary(answer: CompletionAnswer) -> Completion | str:
             return f"the limit on {limit_name(refused)} left nothing for a closing call"
         case Failure(code=code, message=message):
             return f"the closing call failed with {code}: {message}"
-        case Mechanical():
+        case Mechanical() | Extended():
             return "nobody was there to write it"
         case Completion(unreadable=str(reason)):
             return f"the closing answer could not be read: {reason}"

@@ -1,27 +1,38 @@
 """The planner loop: ask the model, execute its tool calls, show it the results, until it stops or is stopped.
 
 The loop knows no limit, no route and no clock: it goes on until the model stops or a step is answered `Refused`.
-Its steps are `round-N`, `round-N/call-M`, `round-N/compact`, `output/repair-N` and `closing`.
+Its steps are `round-N`, `round-N/call-M`, `round-N/compact`, `output/repair-N` and `closing`; after a closing that was
+taken back, since a limit was raised while it waited, `closing-2` and `output-2/repair-N`.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
-from kairos_mcp.core.messages import Completion, Message, add_discovered_tools
+from kairos_mcp.core.messages import Completion, ToolCall, ToolSet, add_discovered_tools
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Flow, Predecessor, RequestCompletion
 from kairos_mcp.flows.ending import (
     LoopGuards,
     LoopRecord,
+    Stop,
+    TurnKind,
     classify_turn,
     correction_messages,
     deliver_answer,
     stop_early,
 )
 from kairos_mcp.flows.planner_input import ContextUsage, PlannerInput, compact_conversation
-from kairos_mcp.flows.tool_calls import execute_calls, first_stop, number_calls, reject_calls, turn_messages
+from kairos_mcp.flows.tool_calls import (
+    AnsweredCall,
+    execute_calls,
+    first_stop,
+    number_calls,
+    reject_calls,
+    turn_messages,
+)
 
 VERSION = 1
 
@@ -30,13 +41,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
-    guards, record, predecessor, has_asked_back, was_too_long = (
-        LoopGuards(prompts),
-        LoopRecord(),
-        None,
-        False,
-        False,
-    )
+    guards, record, predecessor, was_too_long = LoopGuards(prompts), LoopRecord(), None, False
     for number in count(1):
         name = f"round-{number}"
         if was_too_long or usage.is_full(conversation):
@@ -64,27 +69,23 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             record.notes.append(turn.message)
             continue
         if not isinstance(turn, Completion):
-            return (yield from stop_early(planner_input, conversation, record, turn))
+            ended = yield from stop_early(planner_input, conversation, record, turn)
+            if isinstance(ended, Outcome):
+                return ended
+            continue
         was_too_long = False
         usage, kind = usage.after_completion(turn, conversation), classify_turn(turn)
         record.record_turn(turn, kind)
         if (reason := guards.check_turn(kind, turn)) is not None:
             return record.end_without_model(reason)
 
-        match kind:
-            case "final" if planner_input.asks_back and not (record.calls or has_asked_back):
-                predecessor, has_asked_back = Predecessor(name, len(conversation), tools), True
-                asked_back = Message("user", planner_input.prompts.look_first)
-                conversation = conversation.add(*turn_messages(prompts, turn.content), asked_back)
-                continue
-            case "final":
-                return (yield from deliver_answer(planner_input, conversation, record, turn))
-            case "calls":
-                answered = yield from execute_calls(number_calls(turn, name), tools)
-                stop = first_stop(answered) or guards.check_repeats(answered)
-            case flaw:
-                # A cut-off or unreadable turn may hold calls: each gets an error result, and none is executed.
-                answered, stop = reject_calls(number_calls(turn, name), flaw), None
+        if kind == "final":
+            ended = yield from deliver_answer(planner_input, conversation, record, turn)
+            if isinstance(ended, Outcome):
+                return ended
+            predecessor, conversation = Predecessor(name, len(conversation), tools), ended
+            continue
+        answered, stop = yield from _make_calls(kind, number_calls(turn, name), tools, guards)
         record.record_calls(name, answered)
         predecessor = Predecessor(name, len(conversation), tools)
         widened = add_discovered_tools(tools, [(item.call.name, item.answer) for item in answered])
@@ -93,6 +94,19 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             *turn_messages(prompts, turn.content, answered), *correction_messages(prompts, kind, turn)
         )
         if stop is not None:
-            return (yield from stop_early(planner_input, conversation, record, stop))
+            ended = yield from stop_early(planner_input, conversation, record, stop)
+            if isinstance(ended, Outcome):
+                return ended
         del turn, answered  # the run may wait for long, and they stand in the conversation
     raise AssertionError("rounds are never used up: a limit ends the loop")
+
+
+def _make_calls(
+    kind: TurnKind, calls: Sequence[ToolCall], tools: ToolSet, guards: LoopGuards
+) -> Flow[tuple[Sequence[AnsweredCall], Stop | None]]:
+    """Have the calls of a turn made; return their results, and what stops the loop after them, if anything."""
+    if kind != "calls":
+        # A cut-off or unreadable turn may hold calls: each gets an error result, and none is executed.
+        return reject_calls(calls, kind), None
+    answered = yield from execute_calls(calls, tools)
+    return answered, first_stop(answered) or guards.check_repeats(answered)

@@ -14,6 +14,7 @@ from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Messa
 from kairos_mcp.core.outcomes import StopName
 from kairos_mcp.core.steps import (
     CompletionAnswer,
+    Extended,
     Failure,
     Flow,
     Mechanical,
@@ -50,7 +51,7 @@ class UndecodedOutput:
 class InterruptedRepair:
     """No object: a repair was answered with what is no completion. `conversation` ends with the repair's prompt."""
 
-    answer: Refused | Failure | Mechanical
+    answer: Refused | Failure | Mechanical | Extended
     conversation: Conversation
 
 
@@ -96,7 +97,7 @@ def decode_with_repairs(
             f"{name}/repair-{number}", "repair", conversation, output_schema=schema, max_tokens=planner_input.max_tokens
         )
         match answer:
-            case Refused() | Failure() | Mechanical():
+            case Refused() | Failure() | Mechanical() | Extended():
                 return InterruptedRepair(answer, conversation)
             case Completion(finish="content_filter" | "refusal" as finish):
                 return DeclinedRepair(finish)
@@ -244,7 +245,7 @@ def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
             return PhaseFailure("context_full", f"{message} {_WHY_NOT_SHORTENED}")
         case Failure(code=code, message=message):
             return PhaseFailure("llm_error", f"{code}: {message}")
-        case Mechanical():
+        case Mechanical() | Extended():
             return PhaseFailure("llm_error", "Nobody was there to think.")
         case Completion(finish="content_filter"):
             return PhaseFailure("content_filter", "A filter at the model's side held the answer back.")

@@ -15,13 +15,22 @@ from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Answer, DialectName, Refused
+from kairos_mcp.core.steps import Answer, DialectName, Extended, Refused, last_part
 from kairos_mcp.store import client_completions, rows
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.ownership import ANY_SERVER
-from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
+from kairos_mcp.store.queries import (
+    ControlRequest,
+    RunRow,
+    StepRow,
+    pending_requests,
+    run_by_number,
+    step_at,
+    unanswered_steps,
+)
 from kairos_mcp.store.report_queries import exceeded_cap_notes
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session, decode, encode, encode_answer, encode_units, placeholders
@@ -53,7 +62,7 @@ class SubmittedAnswer:
     def as_result(self, kind: str) -> StepResult:
         """Return the result of a step of this kind, which counts as a round or a call itself."""
         spent = self.tokens.plus(counts_of(kind))
-        if isinstance(self.answer, Refused):  # no model answered: its requests are charged as attempts of their own
+        if isinstance(self.answer, Refused | Extended):  # no model answered: its requests are charged as attempts
             spent = spent._replace(model_calls=0)
         return StepResult(self.answer, spent, self.cached, self.exactness, self.text, tuple(self.notes))
 
@@ -101,6 +110,13 @@ def record_answers(
     """Record answers of these steps, which were found waiting in this transaction; `run` was read in it too."""
     if not new:
         return RecordedAnswers()
+    _write_answers(session, run, new, by_route, at)
+    return RecordedAnswers([step.path for step, _ in new], take_run(session, run.n, owner, dead))
+
+
+def _write_answers(
+    session: Session, run: RunRow, new: Sequence[tuple[StepRow, SubmittedAnswer]], by_route: str, at: int
+) -> None:
     batch = ReservationBatch(session, read_account(session, run.account), read_branch_accounts(session, run.account))
     for step, submitted in new:
         result = submitted.as_result(step.kind)
@@ -115,7 +131,6 @@ def record_answers(
     notes = [text for _, submitted in new for text in submitted.notes]
     for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
         add_note(session, run, text)
-    return RecordedAnswers([step.path for step, _ in new], take_run(session, run.n, owner, dead))
 
 
 def record_dialect(session: Session, step: StepRow, dialect: DialectName | None) -> None:
@@ -163,7 +178,7 @@ def submit_request(
     if run_by_number(session, run.n).outcome is not None:
         raise Stale("The run has ended.", _continue_hint(run), run_id=run.id)
     if control.check is not None:
-        control.check(session, run)
+        control.check(session, run, at)
     insert_request(session, run.n, kind, body, actor, at)
     if reason is not None:
         add_note(session, run, reason)
@@ -238,8 +253,8 @@ class ControlKind(NamedTuple):
     taken_by: Literal["inbox", "commit", "pause"] = "inbox"
     """What marks it as taken: the drained inbox, the commit that acts on it, or the commit that ends a pause of the
     flow; without such a pause, the drained inbox. So none is lost before it has its effect."""
-    check: Callable[[Session, RunRow], None] | None = None
-    """Raise Stale where it can't be carried out any more."""
+    check: Callable[[Session, RunRow, int], None] | None = None
+    """Raise Stale where it can't be carried out any more; do what has to be done first. Also given the time."""
     apply_unowned: Callable[[Session, RunRow, str, Sequence[int], int], bool] | None = None
     """Carry it out at once if no living server owns the run, for a caller that may not take runs over. Returns whether
     it was: the request's body, the numbers of dead servers, and the time."""
@@ -275,16 +290,30 @@ def _extend(session: Session, run: RunRow, body: str, _at: int) -> None:
             session.rows(f"update account set cap_{unit} = ? where id = ?", (new, run.account))
 
 
-def _check_not_closing(session: Session, run: RunRow) -> None:
-    if _was_limit_reached(session, run.n):
-        closing = f"Let its closing end: answer what waits, or wait for it. {_continue_hint(run)}"
+def _take_back_closings(session: Session, run: RunRow, at: int) -> None:
+    """Answer the closings that only wait, after a limit of the run: the loops go on. Raises Stale where one is under
+    way, or is about to be."""
+    if not _was_limit_reached(session, run.n):
+        return
+    closings = [step for step in unanswered_steps(session, run.n) if last_part(step.path).name == "closing"]
+    if not closings or not all(
+        step.is_open and not client_completions.requests_of_step(session, step.id) for step in closings
+    ):
+        closing = f"Let its closing end: wait for it. {_continue_hint(run)}"
         raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
+    _write_answers(
+        session, run, [(step, SubmittedAnswer(step.path, Extended())) for step in closings], SERVER_ROUTE, at
+    )
 
 
 def _was_limit_reached(session: Session, n: int) -> bool:
-    """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
-    found = "select 1 from step join answer on answer.step = step.id where run = ? and body like ? and body not like ?"
-    return session.row(f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
+    """Whether a limit of the run has refused a step since a closing was taken back; one of a branch ends that branch
+    alone."""
+    answered = "from step join answer on answer.step = step.id where run = ? and body like ?"
+    taken_back = f"coalesce((select max(step.id) {answered}), 0)"
+    found = f"select 1 {answered} and body not like ? and step.id > {taken_back} limit 1"
+    given = (n, '%"kind":"refused"}', '%"scope":"branch %', n, '%"kind":"extended"}')
+    return session.row(found, given) is not None
 
 
 def _reroute(session: Session, run: RunRow, route: str, at: int) -> None:
@@ -310,7 +339,7 @@ CONTROL: Mapping[str, ControlKind] = {
         ControlKind("pause", _pause, apply_unowned=_pause_unowned),
         ControlKind("resume", _resume, "pause", renews=lambda *_: True),
         ControlKind("cancel", taken_by="commit"),
-        ControlKind("extend", _extend, check=_check_not_closing),
+        ControlKind("extend", _extend, check=_take_back_closings),
         ControlKind("reroute", _reroute),
         ControlKind("verdict", _resume_if_by_itself, renews=_is_approval),  # it stands in the approval's row
         ControlKind("settle", _resume_if_by_itself, "commit"),

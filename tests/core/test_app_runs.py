@@ -254,18 +254,6 @@ async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
         assert any("offers no sampling" in note for note in (await app.runs.report(run_id, ME)).degraded)
 
 
-async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
-    async with open_checked_app(
-        place.settings(),
-    ) as app:
-        run_id = await start_run(app, limits=Limits(rounds=1), route="caller")
-        report = await answer_run(app, run_id, round_1=READS)
-        assert [item["key"] for item in report.waiting] == ["closing"]
-        with pytest.raises(Stale):
-            await app.control.extend(run_id, Limits(rounds=5), ME)
-        assert (await answer_run(app, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
-
-
 async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
     async with open_checked_app(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
         run_id = (await app.runs.start(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id

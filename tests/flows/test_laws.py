@@ -8,7 +8,7 @@ from support.flow_runner import Fed, feed
 from support.planner_inputs import ANSWER_SCHEMA, brief, conversation_faults
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.core.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
+from kairos_mcp.core.steps import Answer, CallTool, Extended, Failure, Mechanical, Refused, Step, Unknown
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
 
@@ -32,7 +32,12 @@ _completions = st.builds(
     st.sampled_from([None, None, None, None, "unreadable"]),
 )
 _answers = st.lists(
-    st.one_of(_completions, _completions, _completions, st.sampled_from([Mechanical(), Failure("timeout", "late")])),
+    st.one_of(
+        _completions,
+        _completions,
+        _completions,
+        st.sampled_from([Mechanical(), Failure("timeout", "late"), Extended()]),
+    ),
     max_size=12,
 )
 _results = st.lists(

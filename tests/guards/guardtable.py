@@ -1030,9 +1030,14 @@ SPENDING = (
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
     Guard(
-        "_check_not_closing",
-        never("_was_limit_reached(session, run.n)"),
-        RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",
+        "_take_back_closings",
+        always("all(...)"),
+        "core/test_taken_back.py::test_one_that_is_under_way_ends_the_run",
+    ),
+    Guard(
+        "SubmittedAnswer.as_result",
+        replaced("Refused | Extended", "Refused"),
+        "core/test_taken_back.py::test_the_loop_goes_on_and_may_close_again",
     ),
     Guard(
         "ToolAccess._check_rate",
