@@ -143,7 +143,7 @@ class RunReports(Operations):
     async def _is_taken_over(self, run: RunRow, missing: Sequence[str]) -> bool:
         """Whether a living server takes this run over, which none has: this one at its next look at the store, if it
         lacks nothing, or one that serves its folder."""
-        if self._context.watcher.takes_runs and not self._context.is_command and not missing:
+        if self._context.watcher.takes_runs and not missing:
             return True
         served, lives = await self._store.read(
             lambda session: ownership.find_serving(session, self._store.owners, run.workspace, run.place)

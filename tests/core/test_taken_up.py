@@ -39,6 +39,7 @@ async def test_one_that_can_not_says_working_while_another_can_and_paused_with_w
     other = place_in(place.root / "other")
     elsewhere = replace(place.settings(), workspaces=(other.workspace,))
     async with App.open(elsewhere, via="mcp") as asked:
+        asked.watcher.wake()  # as any call of a tool does
         report = await asked.runs.report(run_id, ME)
         assert report.status == "paused"
         assert any("the workspace 'workspace'" in note for note in report.held_up_by)

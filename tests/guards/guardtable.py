@@ -4435,11 +4435,6 @@ CALLED_NEXT = (
         TAKEN_UP + "test_one_that_can_not_says_working_while_another_can_and_paused_with_what_it_takes_else",
     ),
     Guard(
-        "RunReports._is_taken_over",
-        without("not self._context.is_command"),
-        TAKEN_UP + "test_a_command_that_looks_does_not_take_it_up",
-    ),
-    Guard(
         "_plan_by_record",
         replaced("context.factory.find_workspace(request.workspace)", "context.factory.find_workspace(None)"),
         ROOTS + "test_a_single_call_works_in_the_folder_that_it_names",
