@@ -89,7 +89,7 @@ MAX_HITS = 50
 REF_CHARS = 512
 
 RESULT_SPEC = BUILTIN["read_result"].spec(
-    "Read one page of an earlier result that was too long to show in full, by its ref.\n"
+    "Read one page of an earlier result that was cut, by its ref.\n"
     "With grep (RE2), returns the matching lines from offset on, and the offset of each.",
     {
         "type": "object",
@@ -97,10 +97,10 @@ RESULT_SPEC = BUILTIN["read_result"].spec(
             "ref": {
                 "type": "string",
                 "maxLength": REF_CHARS,
-                "description": "The ref that the shortened result names",
+                "description": "As the cut result names it",
             },
-            "offset": {"type": "integer", "minimum": 0, "description": "Character to start at; default 0"},
-            "grep": {"type": "string", "description": "Regular expression (RE2), matched line by line"},
+            "offset": {"type": "integer", "minimum": 0, "description": "In characters; default 0"},
+            "grep": {"type": "string"},
         },
         "required": ["ref"],
         "additionalProperties": False,

@@ -47,6 +47,7 @@ from kairos_mcp.views.words import (
     in_one_line,
     next_words,
     notes_words,
+    usage_words,
     waiting_words,
     work_words,
 )
@@ -105,7 +106,7 @@ class RunReport:
     route: Annotated[str, Field({"enum": [*ROUTES, SERVER_ROUTE]}, in_delta=True)]
     model: Annotated[str | None, Field(TEXT_OR_NULL)]
     resume_at: Annotated[str | None, Field({**TEXT_OR_NULL, "description": "When a paused run goes on by itself"})]
-    usage: Annotated[JsonObject, Field(USAGE, amounts_words)]
+    usage: Annotated[JsonObject, Field(USAGE, usage_words)]
     remaining: Annotated[JsonObject, Field(REMAINING, amounts_words)]
     calls: Annotated[
         tuple[JsonObject, ...],

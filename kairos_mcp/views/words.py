@@ -31,6 +31,12 @@ def amounts_words(amounts: JsonObject) -> str | None:
     return ", ".join(f"{name} {value}" for name, value in told.items()) or None
 
 
+def usage_words(usage: JsonObject) -> str | None:
+    """Say what was used; nothing of what was not."""
+    used = {name: value for name, value in usage.items() if value}
+    return amounts_words(used) if used.keys() - {"exactness"} else None
+
+
 def calls_words(calls: Sequence[JsonObject]) -> str | None:
     return "; ".join(map(_call_words, calls)) or None
 

@@ -67,7 +67,7 @@ def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
 
 def test_the_system_prompt_has_no_tool_list_and_no_json_example() -> None:
     system = (PROMPTS / "planner.md").read_text()
-    assert 30 <= len(system.splitlines()) <= 45
+    assert len(system) <= 1_250
     assert "{" not in system
     assert not any(name in system for name in ("read_file", "list_files", "search_files", "file_tree"))
 

@@ -178,7 +178,7 @@ async def test_a_turn_of_which_a_word_was_masked_is_shown_whole(place: Place, er
 async def test_after_a_compaction_the_item_is_whole_and_only_after_it(place: Place, era: str) -> None:
     for name in ("c.txt", "d.txt"):
         (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
-    async with open_client(place.settings(context_tokens=4_000), era) as client:
+    async with open_client(place.settings(context_tokens=3_600), era) as client:
         run = await answers(client, await starts(client, tools=["read_file"]), reads("c.txt"))
         assert run["waiting"][0]["after"] == "round-1"
         run = await answers(client, run, reads("d.txt"))

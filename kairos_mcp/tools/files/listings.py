@@ -31,21 +31,20 @@ RESULT_SHARE = 0.1  # of the time that is left, kept for writing the result
 
 LIST_SPEC = BUILTIN["list_files"].spec(
     "List the entries of a workspace folder; with a glob, all files below it that match.\n"
-    "Folder names end with /, links (never followed) with @. A glob without / matches names at any depth (*.py); "
-    "one with / is relative to path (src/**/*.ts). With a glob, .git and files ignored by .gitignore are left out.",
+    "Folder names end with /, links (never followed) with @. A glob without / matches names at any depth; with a glob, "
+    ".git and files ignored by .gitignore are left out.",
     {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": 'Folder relative to the workspace; default "."'},
-            "glob": {"type": "string", "description": "List only files that match, e.g. *.py or src/**/*.{ts,tsx}"},
+            "path": {"type": "string", "description": 'Default "."'},
+            "glob": {"type": "string", "description": "As *.py or src/**/*.{ts,tsx}"},
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MAX_LISTED,
-                "description": f"Maximum number of names to return; default {DEFAULT_LISTED}",
+                "description": f"Default {DEFAULT_LISTED}",
             },
         },
-        "required": [],
         "additionalProperties": False,
     },
     category="file_ops",
@@ -53,19 +52,18 @@ LIST_SPEC = BUILTIN["list_files"].spec(
 
 TREE_SPEC = BUILTIN["file_tree"].spec(
     "Show the folders and files below a folder as an indented tree, nearest levels first.\n"
-    "Leaves out .git and files ignored by .gitignore. Says where the tree was cut.",
+    "Leaves out .git and files ignored by .gitignore.",
     {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": 'Folder relative to the workspace; default "."'},
+            "path": {"type": "string", "description": 'Default "."'},
             "depth": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MAX_TREE_DEPTH,
-                "description": f"Number of levels to show; default {DEFAULT_TREE_DEPTH}",
+                "description": f"Default {DEFAULT_TREE_DEPTH}",
             },
         },
-        "required": [],
         "additionalProperties": False,
     },
     category="file_ops",

@@ -28,16 +28,15 @@ SCAN_STEP = 1 << 20
 BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
 
 READ_SPEC = BUILTIN["read_file"].spec(
-    "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
-    "Returns plain text. A range that exceeds the file is clamped to it. The result's data has the number of lines and "
-    "a hash of the whole file.",
+    "Read a text file of the workspace, or a range of its lines (from 1, both ends included).\n"
+    "Returns plain text. A range that exceeds the file is clamped.",
     {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": "File path relative to the workspace"},
-            "start_line": {"type": "integer", "description": "First line to read; default 1"},
-            "end_line": {"type": "integer", "description": "Last line to read; default: the last line of the file"},
-            "line_numbers": {"type": "boolean", "description": "Show each line's number before it"},
+            "path": {"type": "string", "description": "Relative to the workspace"},
+            "start_line": {"type": "integer", "description": "Default 1"},
+            "end_line": {"type": "integer", "description": "Default: the last"},
+            "line_numbers": {"type": "boolean", "description": "Show them"},
         },
         "required": ["path"],
         "additionalProperties": False,

@@ -27,20 +27,20 @@ FILE_BYTES = WINDOW_BYTES  # searched of one file; of a larger one the rest is l
 SEARCH_S = 30.0
 
 SEARCH_SPEC = BUILTIN["search_files"].spec(
-    "Search the workspace's text files for a regular expression (RE2); returns matching lines as path:line: text.\n"
-    "Leaves out .git, files ignored by .gitignore, and binary files. Start the pattern with (?i) to ignore case; "
-    "backreferences and look-around are not supported.",
+    "Search the workspace's text files for a regular expression, line by line; returns lines as path:line: text.\n"
+    "Leaves out .git, files ignored by .gitignore, and binary files. RE2: (?i) ignores case; no look-around, no "
+    "backreferences.",
     {
         "type": "object",
         "properties": {
-            "pattern": {"type": "string", "description": "Regular expression (RE2), matched line by line"},
-            "path": {"type": "string", "description": 'Folder or file to search; default "."'},
-            "glob": {"type": "string", "description": "Search only files that match, e.g. *.py or src/**/*.{ts,tsx}"},
+            "pattern": {"type": "string"},
+            "path": {"type": "string", "description": 'Folder or file; default "."'},
+            "glob": {"type": "string", "description": "As *.py"},
             "max_results": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MAX_RESULTS,
-                "description": f"Maximum number of lines to return; default {DEFAULT_RESULTS}",
+                "description": f"Lines; default {DEFAULT_RESULTS}",
             },
         },
         "required": ["pattern"],
