@@ -19,6 +19,7 @@ from benchmarks.fresh import fresh
 from benchmarks.parked import answered
 from benchmarks.resumed import waiting_settings
 from kairos_mcp.app.app import App
+from kairos_mcp.core.already_read import AlreadyRead
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.mcp_server import build_server
@@ -50,7 +51,7 @@ async def _measured(app: App, run: str, rounds: int) -> dict[str, float]:
         began = time.process_time()
         await app.runs.report(run, subjects.ME, full=False)
         looks.append(time.process_time() - began)
-    shown = run_result(await app.runs.report(run, subjects.ME, answered=[f"round-{rounds}"]))
+    shown = run_result(await app.runs.report(run, subjects.ME, read=AlreadyRead([f"round-{rounds}"])))
     began = time.process_time()
     await answered(app, run, ROUNDS, rounds + 1)
     return {

@@ -46,6 +46,7 @@ TINY = [
         "--tasks 2 --rounds 2 --times 1",
         {"round_of_tasks", "tasks_by_runs", "under_way_at_once", "wall_by_waits"},
     ),
+    ("shown", "", {"fix_chars", "question_times", "team_times"}),
     (
         "workers",
         "--runs 2 --rounds 2 --times 1 --most 1",

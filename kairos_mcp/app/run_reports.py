@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from kairos_mcp.app.context import Operations, read_run, stopped_server_error
+from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.core.decision_rights import Caller, may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.routes import ROUTES
@@ -32,21 +33,27 @@ class RunReports(Operations):
         *,
         full: bool = True,
         attached: bool = False,
-        answered: Collection[str] = (),
+        read: AlreadyRead = NOTHING_READ,
     ) -> RunReport:
         """Return the report of a run as it is now. Without `full`, waiting items are keys and kinds alone.
 
-        `answered`: the keys that the caller's call answered, as `Answers.keys_unmasked` has them. Raises UnknownRun.
+        `read`: what the caller has read, as its call says. Raises UnknownRun.
         """
         run = await self._context.find_run(run_id, caller)
-        return await self.report_row(run, caller, full=full, attached=attached, answered=answered)
+        return await self.report_row(run, caller, full=full, attached=attached, read=read)
 
     async def report_row(
-        self, run: RunRow, caller: Caller, *, full: bool = True, attached: bool = False, answered: Collection[str] = ()
+        self,
+        run: RunRow,
+        caller: Caller,
+        *,
+        full: bool = True,
+        attached: bool = False,
+        read: AlreadyRead = NOTHING_READ,
     ) -> RunReport:
         """Return the report of a run whose row this caller has just read."""
         detail: Detail = "all" if full else "keys"
-        return make_report(*await self.look(run, caller, detail, attached=attached, answered=answered))
+        return make_report(*await self.look(run, caller, detail, attached=attached, read=read))
 
     async def list_reports(self, run_ids: Sequence[str], caller: Caller) -> list[RunReport]:
         """Return the reports of several runs, in which waiting items are keys and kinds alone. Raises UnknownRun."""
@@ -75,11 +82,11 @@ class RunReports(Operations):
         detail: Detail,
         *,
         attached: bool = False,
-        answered: Collection[str] = (),
+        read: AlreadyRead = NOTHING_READ,
     ) -> tuple[RunFacts, Viewer]:
         """Return what a run is, whose row this caller has just read, and who looks: what its views are made of."""
         stands = await self._store.read(lambda session: self._context.read_standing(session, run))
-        viewer = replace(await self._viewer(stands, caller), attached=attached, answered=answered)
+        viewer = replace(await self._viewer(stands, caller), attached=attached, read=read)
         try:
             return await self._read_facts(stands, viewer, detail), viewer
         except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same

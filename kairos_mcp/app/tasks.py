@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, Operations, read_run
+from kairos_mcp.core.already_read import AlreadyRead
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import UnknownRun
@@ -55,13 +56,13 @@ class Tasks(Operations):
         super().__init__(context)
         self._looked_at: OrderedDict[tuple[int, str], float] = OrderedDict()  # by run and session; monotonic seconds
 
-    async def create(self, run_id: str, answered: Collection[str], caller: Caller, *, attached: bool) -> Task:
+    async def create(self, run_id: str, read: AlreadyRead, caller: Caller, *, attached: bool) -> Task:
         """Create a task of a run for this caller's client. Raises UnknownRun."""
         at = self._clock()
 
         def write(session: Session) -> Task:
             run = read_run(session, run_id, caller)
-            row = tasks.create_task(session, run, caller.client, answered, at, attached=attached)
+            row = tasks.create_task(session, run, caller.client, read, at, attached=attached)
             return _read_task(session, run, row)
 
         return await self._store.submit(write)
@@ -70,7 +71,7 @@ class Tasks(Operations):
         """Return a task of this principal. Raises UnknownRun."""
         run_id, _, number = task_id.rpartition(_INFIX)
 
-        def read(session: Session) -> Task | None:
+        def find(session: Session) -> Task | None:
             try:
                 run = read_run(session, run_id, caller)
             except UnknownRun:
@@ -78,7 +79,7 @@ class Tasks(Operations):
             row = tasks.find_task(session, run, int(number)) if number.isdecimal() and len(number) < 10 else None
             return None if row is None else _read_task(session, run, row)
 
-        found = await self._store.read(read)
+        found = await self._store.read(find)
         if found is None:
             raise UnknownRun("There is no such task.", "run_status lists the runs with their results.")
         return found

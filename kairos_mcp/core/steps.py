@@ -16,7 +16,7 @@ name, and mostly an ordinal from 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -131,11 +131,19 @@ class Sent:
 @dataclass(frozen=True, slots=True)
 class Predecessor:
     """The completion whose conversation another one goes on with: the name of its step, and with how many messages and
-    which tools it was asked. Its answer and what came of it are the messages after those."""
+    which tools it was asked. Its answer and what came of it are the messages after those. `before`: its own one."""
 
     name: str
     messages: int
     tools: ToolSet
+    before: Predecessor | None = None
+
+    def newest_of(self, names: Container[str], within: str) -> Predecessor | None:
+        """Return the newest completion of this conversation whose path, `within` and its name, is one of these."""
+        found: Predecessor | None = self
+        while found is not None and within + found.name not in names:
+            found = found.before
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +151,8 @@ class RequestCompletion:
     """Ask the model. `max_tokens` is what the flow wants; what it gets is decided when the step is executed.
 
     A `reminder` is digested with the step and shown at the tail of the newest turn; it never joins the conversation.
-    `predecessor`: so that whoever answered that one need be shown only what is new; None where the conversation was
-    begun or changed since. It follows from the conversation, so it is neither digested nor compared.
+    `predecessor`: so that whoever answered that one, or one before it, need be shown only what is new; None where the
+    conversation was begun or changed since. It follows from the conversation, so it is neither digested nor compared.
     """
 
     name: str

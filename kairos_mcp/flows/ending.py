@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from kairos_mcp.core.input_checks import Undecodable
@@ -22,6 +23,7 @@ from kairos_mcp.core.steps import (
     Failure,
     Flow,
     Mechanical,
+    Predecessor,
     Refused,
     RequestCompletion,
     Unknown,
@@ -218,10 +220,15 @@ def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: s
 
 
 def deliver_answer(
-    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, turn: Completion
+    planner_input: PlannerInput,
+    conversation: Conversation,
+    predecessor: Predecessor,
+    record: LoopRecord,
+    turn: Completion,
 ) -> Flow[Outcome | Conversation]:
     """End with the model's final text as the summary, and as the output where a schema was given; or return the
-    conversation with which the loop goes on, as `stop_early` does."""
+    conversation with which the loop goes on, as `stop_early` does. `predecessor`: the
+    round of that text."""
     if planner_input.asks_back and not (record.calls or record.has_asked_back):
         record.has_asked_back = True
         asked_back = Message("user", planner_input.prompts.look_first)
@@ -231,29 +238,38 @@ def deliver_answer(
         return record.outcome(reason, turn.content)
     record.outputs += 1
     name = _numbered("output", record.outputs)
-    match (yield from decode_with_repairs(turn, conversation, planner_input.output_schema, planner_input, name)):
+    match (
+        yield from decode_with_repairs(
+            turn, conversation, predecessor, planner_input.output_schema, planner_input, name
+        )
+    ):
         case DecodedOutput(value=value, text=text):
             return record.outcome(reason, text, value)
         case UndecodedOutput(reason=why, text=text):
             return record.outcome("format_errors", text, None, f"No output: {why}.")
         case DeclinedRepair(finish=finish):
             return record.end_without_model("refused" if finish == "refusal" else "content_filter")
-        case InterruptedRepair(answer=stop, conversation=longer):
-            return (yield from stop_early(planner_input, longer, record, stop))
+        case InterruptedRepair(answer=stop, conversation=longer, predecessor=newest):
+            return (yield from stop_early(planner_input, longer, newest, record, stop))
 
 
 def stop_early(
-    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, stop: Stop
+    planner_input: PlannerInput,
+    conversation: Conversation,
+    predecessor: Predecessor | None,
+    record: LoopRecord,
+    stop: Stop,
 ) -> Flow[Outcome | Conversation]:
     """End a loop that something stopped before the model did. What was said and done until then is kept. Where the
     closing was taken back, return the conversation with which the loop goes on."""
+    ask = partial(_request_summary, planner_input, conversation, predecessor, record)
     match stop:
         case Refused():
             prompt = render_prompt(planner_input.prompts.closing, limit=limit_name(stop))
-            return (yield from _request_summary(planner_input, conversation, record, _stop_reason(stop), prompt))
+            return (yield from ask(_stop_reason(stop), prompt))
         case StalledLoop(tool=tool):
             prompt = render_prompt(planner_input.prompts.stalled, tool=tool)
-            return (yield from _request_summary(planner_input, conversation, record, "stalled", prompt))
+            return (yield from ask("stalled", prompt))
         case Failure(code="context_full", message=message):
             return record.end_without_model("context_full", *(() if message in record.notes else (message,)))
         case Failure(code=code, message=message):
@@ -265,7 +281,12 @@ def stop_early(
 
 
 def _request_summary(
-    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, reason: StopName, prompt: str
+    planner_input: PlannerInput,
+    conversation: Conversation,
+    predecessor: Predecessor | None,
+    record: LoopRecord,
+    reason: StopName,
+    prompt: str,
 ) -> Flow[Outcome | Conversation]:
     """Make the closing call: the model's last chance to sum up. Without a usable answer there is no summary."""
     record.closings += 1
@@ -275,6 +296,7 @@ def _request_summary(
         conversation.add(Message("user", prompt)),
         output_schema=planner_input.output_schema,
         max_tokens=planner_input.max_tokens,
+        predecessor=predecessor,
     )
     if isinstance(answer, Extended):
         return conversation

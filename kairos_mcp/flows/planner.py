@@ -69,32 +69,32 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             record.notes.append(turn.message)
             continue
         if not isinstance(turn, Completion):
-            ended = yield from stop_early(planner_input, conversation, record, turn)
+            ended = yield from stop_early(planner_input, conversation, predecessor, record, turn)
             if isinstance(ended, Outcome):
                 return ended
             continue
         was_too_long = False
         usage, kind = usage.after_completion(turn, conversation), classify_turn(turn)
+        predecessor = Predecessor(name, len(conversation), tools, predecessor)
         record.record_turn(turn, kind)
         if (reason := guards.check_turn(kind, turn)) is not None:
             return record.end_without_model(reason)
 
         if kind == "final":
-            ended = yield from deliver_answer(planner_input, conversation, record, turn)
+            ended = yield from deliver_answer(planner_input, conversation, predecessor, record, turn)
             if isinstance(ended, Outcome):
                 return ended
-            predecessor, conversation = Predecessor(name, len(conversation), tools), ended
+            conversation = ended
             continue
         answered, stop = yield from _make_calls(kind, number_calls(turn, name), tools, guards)
         record.record_calls(name, answered)
-        predecessor = Predecessor(name, len(conversation), tools)
         widened = add_discovered_tools(tools, [(item.call.name, item.answer) for item in answered])
         usage, tools = usage.with_more_overhead(widened.size - tools.size), widened
         conversation = conversation.add(
             *turn_messages(prompts, turn.content, answered), *correction_messages(prompts, kind, turn)
         )
         if stop is not None:
-            ended = yield from stop_early(planner_input, conversation, record, stop)
+            ended = yield from stop_early(planner_input, conversation, predecessor, record, stop)
             if isinstance(ended, Outcome):
                 return ended
         del turn, answered  # the run may wait for long, and they stand in the conversation

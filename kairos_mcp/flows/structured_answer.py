@@ -49,10 +49,12 @@ class UndecodedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRepair:
-    """No object: a repair was answered with what is no completion. `conversation` ends with the repair's prompt."""
+    """No object: a repair was answered with what is no completion. `conversation` ends with the repair's prompt;
+    `predecessor` is the completion before it."""
 
     answer: Refused | Failure | Mechanical | Extended
     conversation: Conversation
+    predecessor: Predecessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,15 @@ def decode_turn(turn: Completion, schema: JsonObject) -> JsonObject:
 
 
 def decode_with_repairs(
-    turn: Completion, conversation: Conversation, schema: JsonObject, planner_input: PlannerInput, name: str = "output"
+    turn: Completion,
+    conversation: Conversation,
+    predecessor: Predecessor,
+    schema: JsonObject,
+    planner_input: PlannerInput,
+    name: str = "output",
 ) -> Flow[DecodedOutput | UndecodedOutput | InterruptedRepair | DeclinedRepair]:
-    """Decode `turn`, the answer to `conversation`; steps `NAME/repair-N` show the model what is wrong."""
+    """Decode `turn`, the answer to `conversation` at the step of `predecessor`; steps `NAME/repair-N` show the model
+    what is wrong."""
     text = turn.content
     for number in count(1):
         try:
@@ -93,16 +101,23 @@ def decode_with_repairs(
             return UndecodedOutput(reason, text)
         prompt = Message("user", render_prompt(planner_input.prompts.repair, problems=reason))
         conversation = conversation.add(*turn_messages(planner_input.prompts, turn.content), prompt)
-        answer = yield from RequestCompletion(
-            f"{name}/repair-{number}", "repair", conversation, output_schema=schema, max_tokens=planner_input.max_tokens
+        request = RequestCompletion(
+            f"{name}/repair-{number}",
+            "repair",
+            conversation,
+            output_schema=schema,
+            max_tokens=planner_input.max_tokens,
+            predecessor=predecessor,
         )
+        answer = yield from request
         match answer:
             case Refused() | Failure() | Mechanical() | Extended():
-                return InterruptedRepair(answer, conversation)
+                return InterruptedRepair(answer, conversation, predecessor)
             case Completion(finish="content_filter" | "refusal" as finish):
                 return DeclinedRepair(finish)
             case turn:
                 text = turn.content if turn.content.strip() else text
+                predecessor = Predecessor(request.name, len(conversation), request.tools, predecessor)
     raise AssertionError("the repairs are counted")
 
 
@@ -206,12 +221,11 @@ def request_answer(
         )
         if not isinstance(turn, Completion) or turn.finish in ("content_filter", "refusal"):
             return phase_failure(turn)
-        is_cut_off = turn.finish == "length"
+        is_cut_off, predecessor = turn.finish == "length", Predecessor(step, len(conversation), tools, predecessor)
         if reading_tools is not None and len(tools) and turn.tool_calls and not is_cut_off and turn.unreadable is None:
             answered = yield from reading_tools.execute_calls(turn)
             if (stop := first_stop(answered)) is not None:
                 return phase_failure(stop)
-            predecessor = Predecessor(step, len(conversation), tools) if purpose == _PHASE else None
             conversation = conversation.add(*turn_messages(prompts, turn.content, answered))
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
@@ -228,7 +242,7 @@ def request_answer(
             problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
             prompt = render_prompt(repair_prompts.repair, problems=problems)
         conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
-        step, purpose, predecessor = f"{name}/repair-{repairs}", _REPAIR, None
+        step, purpose = f"{name}/repair-{repairs}", _REPAIR
 
 
 _WHY_NOT_SHORTENED = "Nothing was shortened: what this step shows is made for it, and needed whole."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as wire
 
+from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
 from kairos_mcp.server.tasks import create_task
@@ -18,29 +19,30 @@ if TYPE_CHECKING:
     from kairos_mcp.server.arguments import ooda, runs
     from kairos_mcp.server.arguments.run_control import RunControl
 
+NEWS_S = 0.5  # what comes so soon after news comes with it
+
 Result = wire.CallToolResult | wire.InputRequiredResult | dict[str, Any]
 """A call's result, or of a client that takes tasks, the task (server/tasks.py)."""
 
 
 async def report_when_at_rest(
-    call: ServerCall, run_id: str, wait_s: float, *, attached: bool = False, answered: Collection[str] = ()
+    call: ServerCall, run_id: str, wait_s: float, *, attached: bool = False, read: AlreadyRead = NOTHING_READ
 ) -> Result:
     """The run's report once nothing of it moves or the wait is over; or a request to the client that has to come first.
 
-    A run that needs the client's model moves only while such a call is open. `answered`: the keys that this call
-    answered; of what follows on them the report shows only what is new. A client that takes tasks gets one, unless the
-    call is over soon.
+    A run that needs the client's model moves only while such a call is open. `read`: what the caller has read
+    before, of which the report shows nothing again. A client that takes tasks gets one, unless the call is over soon.
     """
     call.follow(run_id)
     if call.client.takes_tasks:
-        return await _report_or_task(call, run_id, wait_s, attached=attached, answered=answered)
+        return await _report_or_task(call, run_id, wait_s, attached=attached, read=read)
     until_s = time.monotonic() + wait_s
     if call.client.samples:
         call.app.client_requests.register_call(run_id, call.caller)
     with call.session.newest_call(run_id, call):
         run = await _wait_for_rest(call, run_id, until_s, again=False)
         asked = None
-        while run.outcome is None and (asked := await client_requests.ask_client(call, run, until_s, answered)):
+        while run.outcome is None and (asked := await client_requests.ask_client(call, run, until_s, read.answered)):
             if isinstance(asked, wire.InputRequiredResult):
                 return asked
             run = await _wait_for_rest(call, run_id, until_s, again=True)
@@ -51,18 +53,16 @@ async def report_when_at_rest(
             [run_id], until="news", wait_s=until_s - time.monotonic(), caller=call.caller, since={run_id: run.seq}
         )
         run = await _wait_for_rest(call, run_id, until_s, again=True)
-    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, answered=answered))
+    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, read=read))
 
 
-async def _report_or_task(
-    call: ServerCall, run_id: str, wait_s: float, *, attached: bool, answered: Collection[str]
-) -> Result:
+async def _report_or_task(call: ServerCall, run_id: str, wait_s: float, *, attached: bool, read: AlreadyRead) -> Result:
     until_s = time.monotonic() + min(wait_s, call.policy.task_s)
     run = await _wait_for_rest(call, run_id, until_s, again=False)
-    is_over = await call.app.runs.is_at_rest(run) and not await client_requests.has_requests(call, run, answered)
+    is_over = await call.app.runs.is_at_rest(run) and not await client_requests.has_requests(call, run, read.answered)
     if not is_over:
-        return await create_task(call, run_id, attached=attached, answered=answered)
-    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, answered=answered))
+        return await create_task(call, run_id, attached=attached, read=read)
+    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, read=read))
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:
@@ -86,15 +86,20 @@ class StartArguments(Protocol):
     @property
     def wait(self) -> float: ...
 
+    @property
+    def read(self) -> AlreadyRead: ...
+
     def request(self) -> RunRequest: ...
 
 
 async def start_run(call: ServerCall, arguments: StartArguments) -> Result:
     """The handler of each tool that starts a run."""
     if call.resumed is not None:
-        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
+        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait, read=arguments.read)
     started = await call.app.runs.start(arguments.request(), call.caller)
-    return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
+    return await report_when_at_rest(
+        call, started.run_id, arguments.wait, attached=started.attached, read=arguments.read
+    )
 
 
 async def mandate_save(call: ServerCall, arguments: ooda.MandateSave) -> wire.CallToolResult:
@@ -114,19 +119,16 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
         call.caller, results.NEWEST, everywhere=bool(arguments.all)
     )
     if arguments.wait and run_ids:
-        await call.app.runs.wait(
-            run_ids,
-            until=arguments.until or "attention",
-            wait_s=arguments.wait,
-            caller=call.caller,
-            on_heartbeat=call.on_heartbeat,
-            since=arguments.known_seqs(run_ids),
-        )
+        until_s = time.monotonic() + arguments.wait
+        wait = partial(call.app.runs.wait, run_ids, caller=call.caller, on_heartbeat=call.on_heartbeat)
+        await wait(until=arguments.until or "attention", wait_s=arguments.wait, since=arguments.known_seqs(run_ids))
+        if arguments.until == "news":  # after a decision it mostly goes on at once, and that is what is waited for
+            await wait(until="attention", wait_s=min(NEWS_S, max(0.0, until_s - time.monotonic())), again=True)
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.named_runs)
     if brief:
         reports = await call.app.runs.list_reports(run_ids, call.caller)
     else:
-        reports = [await call.app.runs.report(run_id, call.caller) for run_id in run_ids]
+        reports = [await call.app.runs.report(run_id, call.caller, read=arguments.read) for run_id in run_ids]
     await call.app.control.retry_stalled(run_ids, call.caller)
     elsewhere = 0 if arguments.named_runs or arguments.all else await call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
@@ -141,7 +143,8 @@ async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     answered = await call.app.answers.keys_unmasked(
         answers
     )  # of a resumed call too: its state is sealed with its arguments
-    return await report_when_at_rest(call, arguments.run_id, arguments.wait, answered=answered)
+    read = arguments.read._replace(answered=answered)
+    return await report_when_at_rest(call, arguments.run_id, arguments.wait, read=read)
 
 
 async def run_control(call: ServerCall, arguments: RunControl) -> wire.CallToolResult:

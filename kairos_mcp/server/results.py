@@ -30,7 +30,8 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     """The result for one run. For a run of a single tool call, the result is an error if that call failed; but not if
     the run was `steered`, since then it was run_control that was called."""
     if report.is_delta:
-        return _delta_result(report)
+        body = _delta_body(report)
+        return _result(body, _delta_text(report, body))
     full = report.as_json()
     kind = kind_of(report.flow)
     body = fit_keeping_output(full) if kind.keeps_output else fit_result(full)
@@ -38,8 +39,8 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
 
-def _delta_result(report: RunReport) -> wire.CallToolResult:
-    """The result for a caller whose answer this call brought: what changed with it, and nothing that is empty.
+def _delta_body(report: RunReport) -> JsonObject:
+    """The run for a caller that has read it up to some keys: what changed since then, and nothing that is empty.
 
     A call's preview is left out: its result stands in the new messages.
     """
@@ -47,22 +48,35 @@ def _delta_result(report: RunReport) -> wire.CallToolResult:
     new = [name for name, field in FIELDS.items() if field.in_delta]
     full = {name: value if name in new else None for name, value in report.as_json().items()}
     fitted = fit_result(full | {"calls": [], "plan": []}) | {"calls": calls}
-    body = {name: value for name in new if (value := fitted[name]) not in (None, [])}
+    return {name: value for name in new if (value := fitted[name]) not in (None, [])}
+
+
+def _delta_text(report: RunReport, body: JsonObject) -> str:
     head = f"run {report.run_id}: {report.status}, {report.work}, route {report.route}, seq {report.seq}"
-    return _result(body, _with_items([head, *_field_lines({**body, "waiting": None})], body["waiting"]))
+    return _with_items([head, *_field_lines({**body, "waiting": None})], body.get("waiting", []))
 
 
 def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
     """The result for several runs, each in full or, `brief`, as a row. `elsewhere`: runs of workspaces not shown."""
     share = max(MIN_RUN_CHARS, RESULT_CHARS // max(1, len(reports)))
     runs: list[JsonObject] = []
-    room = ITEMS_CHARS
+    room, told = ITEMS_CHARS, set[str]()
     for report in reports:
-        runs.append(report.as_row() if brief else fit_result(report.as_json(), share, room))
-        room = max(0, room - sum(map(size, runs[-1]["waiting"])))
-    next_call = next((run["next"] for run in runs if run["next"] is not None), None)
+        if brief:
+            runs.append(report.as_row())
+        elif report.is_delta:
+            runs.append(_delta_body(report))
+            del runs[-1]["next"]  # it stands beside the runs
+        else:
+            runs.append(fit_result(report.as_json(), share, room, told))
+            room = max(0, room - sum(map(size, runs[-1]["waiting"])))
+    next_call = next((report.next for report in reports if report.next is not None), None)
     more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
-    text = rows_text(reports, next_call, elsewhere) if brief else runs_text(runs, next_call)
+    match reports:
+        case [report] if report.is_delta and not brief:  # `after` is for one run
+            text = _delta_text(report, {**runs[0], "next": next_call})
+        case _:
+            text = rows_text(reports, next_call, elsewhere) if brief else runs_text(runs, next_call)
     return _result({"runs": runs, "next": next_call, **more}, text)
 
 

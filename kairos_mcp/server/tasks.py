@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +24,7 @@ from kairos_mcp.server.progress import progress_message
 
 if TYPE_CHECKING:
     from kairos_mcp.app.tasks import Task
+    from kairos_mcp.core.already_read import AlreadyRead
     from kairos_mcp.core.messages import JsonObject
 
 log = logging.getLogger(__name__)
@@ -70,9 +70,9 @@ class TaskState:
         return body
 
 
-async def create_task(call: ServerCall, run_id: str, *, attached: bool, answered: Collection[str]) -> dict[str, Any]:
+async def create_task(call: ServerCall, run_id: str, *, attached: bool, read: AlreadyRead) -> dict[str, Any]:
     """Answer a call with a task, which is stored before the client hears of it."""
-    task = await call.app.tasks.create(run_id, answered, call.caller, attached=attached)
+    task = await call.app.tasks.create(run_id, read, call.caller, attached=attached)
     state = TaskState(task, "working", await _describe_progress(call, task))
     return {"resultType": "task", **state.as_wire(call.app.tasks.ttl_ms(task))}
 
@@ -92,7 +92,7 @@ async def find_state(call: ServerCall, task: Task) -> TaskState:
     if run.outcome is None:
         if rests:
             app.tasks.check_served(task, call.caller)
-        asked = await client_requests.ask_through_task(call, run, row.answered, takes_over=row.fetched_at is None)
+        asked = await client_requests.ask_through_task(call, run, row.read.answered, takes_over=row.fetched_at is None)
         await app.tasks.skip(task, call.skipped)
         if isinstance(asked, dict) and asked:
             waits = f"The run waits for {count_of(len(asked), 'answer')} of this client."
@@ -111,9 +111,7 @@ async def _end(call: ServerCall, task: Task) -> Task:
     if task.was_cancelled:
         return await tasks.end(task, "cancelled")
     try:
-        report = await call.app.runs.report(
-            task.run.id, call.caller, attached=task.row.attached, answered=task.row.answered
-        )
+        report = await call.app.runs.report(task.run.id, call.caller, attached=task.row.attached, read=task.row.read)
         result = results.run_result(report)
     except KairosError:
         raise  # of the store alone: the task ends once it can be read

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kairos_mcp.server.call import ServerCall
 
 TEXT: JsonObject = {"type": "string"}
+TEXTS: JsonObject = {"type": "array", "items": TEXT}
 
 OBJECT: JsonObject = {"type": "object"}
 """The schema of a result. It is open, and errors fit it too: some clients check those as well. Without a `type` at its
@@ -92,6 +93,7 @@ class ServerTool:
             briefs["route"] = {
                 name: properties["route"][name] for name in ("type", "description") if name in properties["route"]
             }
+            briefs |= {name: TEXTS for name in ("after", "known") if name in properties}
         if issubclass(self.arguments, ooda.OodaPhase):
             briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
         return {**schema, "properties": {**properties, **briefs}}

@@ -12,7 +12,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.views.cuts import NOTE_CHARS, size
 from kairos_mcp.views.result_fields import Cut
 from kairos_mcp.views.run_report import FIELDS
-from kairos_mcp.views.waiting import is_named_only, name_item
+from kairos_mcp.views.waiting import is_named_only, leave_out_texts, name_item, text_ids
 
 RESULT_CHARS = 6_000
 ITEMS_CHARS = 60_000  # of all waiting items in a result; those beyond are named
@@ -23,10 +23,12 @@ APPROVAL_CHARS = 8_000
 _CUTS = sorted(((name, cut) for name, field in FIELDS.items() for cut in field.cuts), key=lambda each: each[1].turn)
 
 
-def fit_result(result: JsonObject, chars: int = RESULT_CHARS, items_chars: int = ITEMS_CHARS) -> JsonObject:
+def fit_result(
+    result: JsonObject, chars: int = RESULT_CHARS, items_chars: int = ITEMS_CHARS, told: set[str] | None = None
+) -> JsonObject:
     """Cut the result to at most `chars` characters, without its waiting items, which are cut by their own rule to
-    `items_chars`."""
-    items, notes = _fit_items(result["waiting"], items_chars)
+    `items_chars`. `told`: the ids of the long texts that stand in it already; those of its items are added."""
+    items, notes = _fit_items(result["waiting"], items_chars, set() if told is None else told)
     body = {**result, "waiting": [], "degraded": [*result["degraded"], *notes]}
     for name, cut in _CUTS:
         if size(body) <= chars:
@@ -53,10 +55,11 @@ def _cut_field(body: JsonObject, name: str, cut: Cut, chars: int) -> JsonObject:
     return {**changed, "degraded": [*changed["degraded"], cut.note.format(cut.measure(body[name]))]}
 
 
-def _fit_items(items: Sequence[JsonObject], chars: int) -> tuple[list[JsonObject], list[str]]:
+def _fit_items(items: Sequence[JsonObject], chars: int, told: set[str]) -> tuple[list[JsonObject], list[str]]:
     """The waiting items that find room, each cut by its own rule, and of the others what names them; with notes on what
-    was cut. What follows an answer of this call comes first, then what waits longest. In a result with nothing else the
-    first is always shown: it is answered before there is room for more."""
+    was cut. What follows an answer of this call comes first, then what waits longest. A long text stands in the first
+    that has it, and the others name it. In a result with nothing else the first is always shown: it is answered before
+    there is room for more."""
     shown = [name_item(item) for item in items]
     notes: list[str] = []
     left = chars - sum(map(size, shown))
@@ -67,12 +70,13 @@ def _fit_items(items: Sequence[JsonObject], chars: int) -> tuple[list[JsonObject
             continue
         is_first = chars == ITEMS_CHARS and not number
         room = left + size(shown[at])
-        cut, cuts = _cut_item(items[at], room if is_first else None)
+        cut, cuts = _cut_item(leave_out_texts(items[at], told), room if is_first else None)
         if size(cut) > room and not is_first:
             left_out += 1
             continue
         left = room - size(cut)
         shown[at] = cut
+        told |= text_ids(cut)
         notes += cuts
     if left_out:
         many = f"{left_out} of {len(items)} waiting items are named only, for want of room"

@@ -61,12 +61,13 @@ def newest_completion(session: Session, n: int) -> tuple[int, str]:
     return session.row(statement, (n,)) or (0, "")
 
 
-def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
-    """Return the number in the file of the oldest of the steps at these paths, all of which exist; 0 without any."""
-    statement = f"select coalesce(min(id), 0) from step where run = ? and path in ({placeholders(paths)})"
-    found = session.row(statement, (n, *paths))
-    assert found is not None
-    return int(found[0])
+def number_steps(session: Session, n: int, paths: Collection[str]) -> dict[str, int]:
+    """Return the numbers in the file of the steps at these paths, by path, of those that exist and are answered."""
+    statement = (
+        "select path, step.id from step join answer on answer.step = step.id"
+        f" where run = ? and path in ({placeholders(paths)})"
+    )
+    return dict(session.rows(statement, (n, *paths)))
 
 
 def first_answered_at(session: Session, n: int, keys: Collection[str]) -> int | None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from kairos_mcp.core.already_read import AlreadyRead
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Row, Session
 
@@ -19,18 +20,18 @@ TaskEnding = Literal["completed", "failed", "cancelled"]
 class TaskRow(NamedTuple):
     """A task. Times in milliseconds since 1970.
 
-    `n`: which task of its run. `client`: whose call it is. `answered`: the keys that the call answered. `attached`: it
-    found the run of an identical start. `skipped`: the keys about which its client is asked no more; `on_page`: of
-    these, what its user went to decide on the page. `fetched_at`: when its status was first asked for. `cancelled_at`:
-    when its client asked for its end. `ending`: None while it is open. `result`: what it ended with, as JSON: the
-    call's result, or a JSON-RPC error where it `failed`.
+    `n`: which task of its run. `client`: whose call it is. `read`: what its caller has read, as the call says.
+    `attached`: it found the run of an identical start. `skipped`: the keys about which its client is asked no more;
+    `on_page`: of these, what its user went to decide on the page. `fetched_at`: when its status was first asked for.
+    `cancelled_at`: when its client asked for its end. `ending`: None while it is open. `result`: what it ended with, as
+    JSON: the call's result, or a JSON-RPC error where it `failed`.
     """
 
     id: int
     run: int
     n: int
     client: str
-    answered: tuple[str, ...]
+    read: AlreadyRead
     attached: bool
     skipped: tuple[str, ...]
     on_page: tuple[str, ...]
@@ -50,21 +51,20 @@ class OpenAsk(NamedTuple):
 
 
 _SELECT = (
-    "select id, run, n, client, answered, attached, skipped, on_page, created_at, fetched_at, cancelled_at, ended_at,"
+    "select id, run, n, client, read, attached, skipped, on_page, created_at, fetched_at, cancelled_at, ended_at,"
     " ending, result from task where run = ?"
 )
 
 
-def create_task(
-    session: Session, run: RunRow, client: str, answered: Collection[str], at: int, *, attached: bool
-) -> TaskRow:
+def create_task(session: Session, run: RunRow, client: str, read: AlreadyRead, at: int, *, attached: bool) -> TaskRow:
     """Insert a task of a run, with the next number."""
     found = session.row("select coalesce(max(n), 0) + 1 from task where run = ?", (run.n,))
     assert found is not None
     number = int(found[0])
+    has_read = json.dumps({name: sorted(keys) for name, keys in read._asdict().items()})
     session.rows(
-        "insert into task(run, n, client, answered, attached, skipped, created_at) values (?, ?, ?, ?, ?, '[]', ?)",
-        (run.n, number, client, json.dumps(sorted(answered)), int(attached), at),
+        "insert into task(run, n, client, read, attached, skipped, created_at) values (?, ?, ?, ?, ?, '[]', ?)",
+        (run.n, number, client, has_read, int(attached), at),
     )
     task = find_task(session, run, number)
     assert task is not None
@@ -78,9 +78,9 @@ def find_task(session: Session, run: RunRow, number: int) -> TaskRow | None:
 
 
 def _task_row(found: Row) -> TaskRow:
-    number, run, n, client, answered, attached, skipped, on_page, *rest = found
+    number, run, n, client, read, attached, skipped, on_page, *rest = found
     keys = tuple(json.loads(skipped)), tuple(json.loads(on_page))
-    return TaskRow(number, run, n, client, tuple(json.loads(answered)), bool(attached), *keys, *rest)
+    return TaskRow(number, run, n, client, AlreadyRead(**json.loads(read)), bool(attached), *keys, *rest)
 
 
 def mark_fetched(session: Session, task: TaskRow, at: int) -> None:

@@ -10,7 +10,6 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.routes import AUTO, is_answered_by
 from kairos_mcp.store.approvals import LAPSED
-from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TaskView, TeamView
@@ -25,12 +24,12 @@ from kairos_mcp.views.waiting import (
 def next_call(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
     run, trouble = facts.run, viewer.trouble
     if not viewer.may_move:
-        return None if facts.has_ended else _wait_for_news(run, "A server of its workspace goes on with it.")
+        return None if facts.has_ended else _wait_for_news(facts, "A server of its workspace goes on with it.")
     match facts.status(viewer):
         case "input_required":
             return _next_for_waiting(facts, viewer)
         case "working":
-            return _wait_for_news(run, "It goes on; wait for news.")
+            return _wait_for_news(facts, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
             return _continue(facts, "This run can't go on; a new one can.")
         case "paused" if trouble is not None and trouble.code == "busy":
@@ -81,10 +80,11 @@ def _next_for_waiting(facts: RunFacts, viewer: Viewer) -> JsonObject:
         shown = [item for item in theirs if not is_named_only(item)] or theirs
         answers = {item["key"]: answer_template(item) for item in shown}
         why = _where_requests_are(shown, len(theirs) - len(shown))
-        return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
+        return _call("run_continue", {"run_id": run.id, "answers": answers, **_read_up_to(facts)}, why)
     if asked:
         return _call_for_decision(facts, viewer, asked[0])
-    return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
+    goes_on = "It goes on in a call that may ask your client's model."
+    return _call("run_continue", {"run_id": run.id, **_read_up_to(facts)}, goes_on)
 
 
 def _where_requests_are(items: Sequence[JsonObject], others: int) -> str:
@@ -120,16 +120,26 @@ def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> Jso
         asks = (
             "Your client asks its user what became of this call." if lost else "Your client asks its user for approval."
         )
-        return _call("run_continue", {"run_id": run.id}, asks)
+        return _call("run_continue", {"run_id": run.id, **_read_up_to(facts)}, asks)
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
     where = "" if viewer.page is None else f"; in a browser: {viewer.page}"
-    return _wait_for_news(run, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}){where}.")
+    return _wait_for_news(
+        facts, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}){where}."
+    )
 
 
-def _wait_for_news(run: RunRow, why: str) -> JsonObject:
+def _wait_for_news(facts: RunFacts, why: str) -> JsonObject:
     """Return the call that waits until something changes that this result does not show yet."""
-    return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
+    run, told = facts.run, [item["key"] for item in facts.items if item["kind"] in ("approval", "settle")]
+    news = {"run_ids": [run.id], "until": "news", "since": run.seq}
+    return _call("run_status", news | _read_up_to(facts, told), why)
+
+
+def _read_up_to(facts: RunFacts, told: Sequence[str] = ()) -> JsonObject:
+    """Return the argument that says what the caller has read of what goes on. `told`: keys of what waits for others."""
+    keys = [*facts.read_up_to, *told]
+    return {"after": keys} if keys else {}
 
 
 def _next_for_queued_approvals(facts: RunFacts) -> JsonObject:

@@ -95,6 +95,8 @@ WAITING = list_of(
         kind={"enum": ["completion", "tool_call", "approval", "settle"]},
         after={**TEXT, "description": "The item before: only what is new since then is here"},
         unchanged={**list_of(TEXT), "description": "What is as it was in that item"},
+        system_id={**TEXT, "description": "Names `system`; without that, another item has it, or `known` did"},
+        tools_id={**TEXT, "description": "Names `tools` likewise"},
     )
 )
 NEXT: JsonObject = {

@@ -6,10 +6,11 @@ the rows. Only the text of a waiting completion, and the cycles of a pause, need
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from kairos_mcp.budget.reservation import Account
+from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.core.decision_rights import LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.limits import NOTHING, UNLIMITED
@@ -31,7 +32,7 @@ from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import NewestCalls, newest_calls
 from kairos_mcp.views.command_text import CommandLine
 from kairos_mcp.views.team_view import TeamView
-from kairos_mcp.views.waiting import NOTHING_SHOWN, OpenStep, ShownBefore, waiting_items
+from kairos_mcp.views.waiting import OpenStep, ShownBefore, waiting_items
 
 NOTHING_WAITS = WaitingItems({}, {})
 
@@ -60,10 +61,9 @@ class Viewer:
     `goes_on`: a living server has the run, or takes it over. `trouble`: the error that stopped the run here. `lacks`:
     what this server lacks to go on with a run that no server goes on with. `attached`: the start found this run, and
     did not make it. `decides`: who may decide about approvals, for this caller. `at`: now, in milliseconds since 1970.
-    `backing_off`: failed attempts that are repeated after a pause.
-    `changed_file`: the settings file, if it was changed after this server began.
-    `answered`: the keys that this call answered, word for word as they are recorded. `page`: where a person can decide
-    in a browser. `may_move`: the caller may answer and drive the run here. `commands`: how the caller calls this
+    `backing_off`: failed attempts that are repeated after a pause. `changed_file`: the settings file, if it was changed
+    after this server began. `read`: what the caller has read before, as its call says. `page`: where a person can
+    decide in a browser. `may_move`: the caller may answer and drive the run here. `commands`: how the caller calls this
     program; None for one who is told no command to paste.
     """
 
@@ -76,7 +76,7 @@ class Viewer:
     backing_off: tuple[BackOff, ...] = ()
     changed_file: str | None = None
     caller: Caller = LOCAL_CALLER
-    answered: Collection[str] = ()
+    read: AlreadyRead = NOTHING_READ
     page: str | None = None
     may_move: bool = True
     commands: CommandLine | None = None
@@ -135,11 +135,12 @@ class RunFacts(Standing):
     """What a run is, as far as a viewer is shown it.
 
     `steps`: the open steps by path; without them (None) `items` are keys and kinds, and a mandate's pause is its status
-    alone. `items`: what waits. `calls` and `notes`, and in `tally` the attempts: all of them, or those that came after
-    the step `since`, whose answer this call brought. `model`: the one in use. `unanswered`: the steps without an answer
-    of a run that goes on. `team`: what its team or its plan has come to, where that is shown. `queue`: the approvals
-    that have to be decided before a run is asked about its own, as (run id, key), oldest first. `mandate`: the
-    arguments that name its mandate, where another run goes on with that.
+    alone. `items`: what waits. `read_up_to`: the keys up to which the caller has read conversations that go on. `calls`
+    and `notes`, and in `tally` the attempts: all of them, or those that came after the step `since`, up to which the
+    caller has read. `is_delta`: it shows nothing but what is new to the caller. `model`: the one in use. `unanswered`:
+    the steps without an answer of a run that goes on. `team`: what its team or its plan has come to, where that is
+    shown. `queue`: the approvals that have to be decided before a run is asked about its own, as (run id, key), oldest
+    first. `mandate`: the arguments that name its mandate, where another run goes on with that.
     """
 
     spec: Spec | None
@@ -148,7 +149,9 @@ class RunFacts(Standing):
     notes: Sequence[str]
     steps: Mapping[str, OpenStep] | None = None
     items: tuple[JsonObject, ...] = ()
+    read_up_to: Sequence[str] = ()
     since: int = 0
+    is_delta: bool = False
     model: str | None = None
     calls: NewestCalls = NewestCalls([], False)
     unanswered: Sequence[StepRow] = ()
@@ -164,19 +167,17 @@ class RunFacts(Standing):
     def rounds(self) -> int:
         return self.account.spent.rounds + self.account.held.rounds
 
-    @property
-    def is_delta(self) -> bool:
-        """Whether it holds only what is new to a caller whose answer this call brought."""
-        return any("after" in item for item in self.items)
-
 
 def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mapping[str, OpenStep] | None) -> RunFacts:
     """Read what a run is, all but its team. Raises Unreadable."""
     run, status = stands.run, stands.status(viewer)
     spec: Spec = decode(Spec, run.spec)
-    shown = _shown_before(session, stands, viewer.answered)
+    answered = viewer.read.answered if not stands.has_ended else ()
+    answered_at = report_queries.first_answered_at(session, run.n, answered) if answered else None
+    shown = ShownBefore(viewer.read, answered_at)
     items = tuple(waiting_items(run, stands.waits, steps, shown, for_person=viewer.caller.is_person))
-    since = _answered_step(session, stands, items, viewer.answered)
+    read = report_queries.number_steps(session, run.n, viewer.read.keys) if viewer.read.keys else {}
+    since = _read_step(session, stands, items, viewer.read, read)
     account, tally, model, calls, notes, unanswered = read_together(
         session,
         lambda session: read_account(session, run.account),
@@ -196,7 +197,9 @@ def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mappin
         notes=notes,
         steps=steps,
         items=items,
+        read_up_to=_read_up_to(read, items, unanswered),
         since=since,
+        is_delta=since > 0 and status in ("input_required", "working"),
         # Before the first request, the model that the run was started with.
         model=model or (spec.model if run.route == spec.route else None),
         calls=calls,
@@ -230,20 +233,24 @@ def _fields_of(stands: Standing) -> dict[str, Any]:
     return {name: getattr(stands, name) for name in ("run", "outcome", "waits", "owner", "unreadable")}
 
 
-def _shown_before(session: Session, stands: Standing, answered: Collection[str]) -> ShownBefore:
-    """Return the items that the answering caller has already seen."""
-    if not answered or stands.has_ended:
-        return NOTHING_SHOWN
-    return ShownBefore(answered, report_queries.first_answered_at(session, stands.run.n, answered))
-
-
-def _answered_step(session: Session, stands: Standing, items: Sequence[JsonObject], answered: Collection[str]) -> int:
-    """Return the number of the step whose answer in this call brought the run to where it is; what came after it is new
-    to the caller. 0 where the caller is to be shown everything."""
-    if not answered:
+def _read_step(
+    session: Session, stands: Standing, items: Sequence[JsonObject], read: AlreadyRead, steps: Mapping[str, int]
+) -> int:
+    """Return the number of the step after which everything is new to a caller that has read up to these `steps`, by
+    path. 0 where the caller is to be shown everything."""
+    if not steps:
         return 0
     if stands.has_ended:
         step, path = report_queries.newest_completion(session, stands.run.n)
-        return step if path in answered else 0
-    before = {item["after"] for item in items if "after" in item}
-    return report_queries.oldest_step(session, stands.run.n, before) if before else 0
+        return step if path in steps else 0
+    before = {item["after"] for item in items if "after" in item} or steps.keys() & read.answered or steps
+    return min(steps[path] for path in before)
+
+
+def _read_up_to(read: Mapping[str, int], items: Sequence[JsonObject], unanswered: Sequence[StepRow]) -> tuple[str, ...]:
+    """Return of these keys the newest of each loop that goes on without a completion that waits: what follows on one
+    that waits is read by whoever answers it."""
+    newest = {loop_of(path): path for path in sorted(read, key=read.__getitem__)}
+    goes_on = {loop_of(item["key"]) for item in items} | {loop_of(step.path) for step in unanswered}
+    asked = {loop_of(item["key"]) for item in items if item["kind"] == "completion"}
+    return tuple(path for loop, path in newest.items() if loop not in asked and (not goes_on or loop in goes_on))

@@ -39,7 +39,7 @@ from kairos_mcp.views.result_fields import (
 )  # fmt: skip
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TeamPhase
-from kairos_mcp.views.waiting import answered_by, format_time
+from kairos_mcp.views.waiting import answered_by, format_time, leave_out_texts
 from kairos_mcp.views.words import (
     amounts_words,
     as_json,
@@ -145,6 +145,7 @@ class RunReport:
         TeamPhase | None, Field({"enum": list(get_args(TeamPhase)), "description": "Of a team that has not ended"})
     ] = None
     held_up_by: tuple[str, ...] = ()  # those of `degraded` that say why it stands still; no field of results
+    is_delta: bool = False  # whether it shows only what is new to its caller; no field of results
 
     def as_json(self) -> JsonObject:
         """Return the report as callers get it; `phase` only of a team that has not ended."""
@@ -160,11 +161,6 @@ class RunReport:
     def work(self) -> str:
         """How far it is: rounds or model calls, by its flow."""
         return work_words(self.flow, self.rounds, self.usage["model_calls"])
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether it shows only what is new to a caller whose answer this call brought."""
-        return any("after" in item for item in self.waiting)
 
     def describe_waiting(self, most: int | None = None) -> str:
         """Say what the run waits for, and from whom; empty where it waits for nobody. `most`: so many keys."""
@@ -247,10 +243,12 @@ def make_report(facts: RunFacts, viewer: Viewer) -> RunReport:
         next=None if next_step is None else {**next_step, "why": viewer.complete(next_step["why"])},
         phase=facts.team.phase if facts.team is not None and not is_over else None,
         held_up_by=held_up_by,
+        is_delta=facts.is_delta,
     )
 
 
 def _complete_item(item: JsonObject, viewer: Viewer) -> JsonObject:
+    item = leave_out_texts(item, viewer.read.known)
     if viewer.commands is None or "command" not in item:
         return item
     return {**item, "command": viewer.commands.complete(item["command"])}

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead, text_id
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.input_checks import Placeholder
-from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
+from kairos_mcp.core.messages import JsonObject, Message, ToolSpec, canonical_json
 from kairos_mcp.core.routes import OUTSIDE_ROUTES, is_answered_by
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step, last_part, loop_of
 from kairos_mcp.core.text import truncate
@@ -20,6 +21,7 @@ from kairos_mcp.store.queries import RunRow, WaitingRow
 
 ABOUT_CHARS = 200
 _LABELS = ("key", "kind", "agent", "about")
+_TEXT_IDS = {"system_id": "system", "tools_id": "tools"}
 
 
 class OpenStep(NamedTuple):
@@ -31,20 +33,22 @@ class OpenStep(NamedTuple):
 
 
 class ShownBefore(NamedTuple):
-    """What a caller needs not be shown whose call answered these keys at `answered_at` (milliseconds since 1970; None:
-    it is shown everything)."""
+    """What a caller needs not be shown that has read this, and whose call answered at `answered_at` (milliseconds since
+    1970; None: it answered nothing)."""
 
-    answered: Collection[str] = ()
+    read: AlreadyRead = NOTHING_READ
     answered_at: int | None = None
 
-    def covers(self, path: str, opened_at: int) -> bool:
-        """Whether to name the item of a step alone: it was there before the answers were given, or it goes on in a loop
-        that this call answered nothing in, so that whoever did is shown it."""
+    def covers(self, key: str, path: str, opened_at: int) -> bool:
+        """Whether to name the item of a step alone: the caller says that it has it, it was there before the answers
+        were given, or it goes on in a loop that this call answered nothing in, so that whoever did is shown it."""
+        if key in self.read.after:
+            return True
         if self.answered_at is None or opened_at < self.answered_at:
             return self.answered_at is not None
         loop = loop_of(path)
         is_first = not loop or last_part(path) == ("round", 1)
-        return not is_first and all(loop_of(key) != loop for key in self.answered)
+        return not is_first and all(loop_of(key) != loop for key in self.read.answered)
 
 
 NOTHING_SHOWN = ShownBefore()
@@ -60,10 +64,10 @@ def waiting_items(
 ) -> Iterator[JsonObject]:
     """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone.
 
-    What waited already when this call gave its answers, or follows the answers of others, is named alone. Of a
-    completion that goes on with the conversation of one of them only what is new is shown: whoever answered has read
-    what came before. `for_person`: for the person who decides, on the terminal or on the page, who alone is shown what
-    depends on a file that may not be read unasked.
+    Of a completion that goes on with a conversation which the caller has read up to some key, only what is new since
+    then is shown. What waited already when this call gave its answers, or follows the answers of others, is named
+    alone. `for_person`: for the person who decides, on the terminal or on the page, who alone is shown what depends on
+    a file that may not be read unasked.
     """
     yield from _step_items(waits.steps, steps, before)
     yield from _approval_items(run, waits, steps, before, for_person=for_person)
@@ -78,6 +82,17 @@ def name_item(item: JsonObject) -> JsonObject:
 def is_named_only(item: JsonObject) -> bool:
     """Whether of an item no more is shown than what names it."""
     return item.keys() <= set(_LABELS)
+
+
+def text_ids(item: JsonObject) -> set[str]:
+    """Return the ids of the long texts of an item: its system text, and its tools."""
+    return {item[name] for name in _TEXT_IDS if name in item}
+
+
+def leave_out_texts(item: JsonObject, known: Collection[str]) -> JsonObject:
+    """Return an item in which the long texts with these ids are named alone."""
+    left_out = {text for name, text in _TEXT_IDS.items() if item.get(name) in known}
+    return {name: value for name, value in item.items() if name not in left_out} if left_out else item
 
 
 def answered_by(kind: str, route: str) -> str:
@@ -119,10 +134,16 @@ def _step_items(
             continue  # the latter waits for the end of a provider's outage
         found = shown.get(path)
         labels = _label_item(path, "tool_call" if row.kind == "call" else "completion", found)
-        if found is None or before.covers(path, row.opened_at):
+        if found is None or path in before.read.after:
+            yield labels
+            continue
+        new = _new_part(path, found.step, row.sent, before.read.keys)
+        if new is not None:
+            yield labels | new
+        elif before.covers(path, path, row.opened_at):
             yield labels
         else:
-            yield labels | _request(path, row.sent, found.step, before.answered)
+            yield labels | _request(found.step, row.sent)
 
 
 def _approval_items(
@@ -135,7 +156,7 @@ def _approval_items(
 ) -> Iterator[JsonObject]:
     for key, row in waits.approvals.items():
         item = _label_item(key, "approval", (steps or {}).get(row.path))
-        if steps is not None and not before.covers(row.path, row.asked_at):
+        if steps is not None and not before.covers(key, row.path, row.asked_at):
             preview = row.person_preview if for_person else row.preview
             item |= {"name": row.tool, "effect": row.effect, "preview": preview, "digest": row.digest}
             item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
@@ -151,7 +172,7 @@ def _unsettled_items(
         key = path + settlements.KEY_SUFFIX
         item = _label_item(key, "settle", shown.get(path))
         match shown.get(path):
-            case OpenStep(step=CallTool(call=call)) if not before.covers(path, row.opened_at):
+            case OpenStep(step=CallTool(call=call)) if not before.covers(key, path, row.opened_at):
                 item |= {"name": call.name, "arguments": call.arguments}
                 yield item | {
                     "digest": settlements.settlement_digest(run, path, row),
@@ -166,11 +187,11 @@ def format_time(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _request(path: str, sent: Sent, step: Step, answered: Collection[str]) -> JsonObject:
+def _request(step: Step, sent: Sent) -> JsonObject:
     """Return what a step asks for, as the caller sees it; the newest turn ends with reminder and status line."""
     match step:
         case RequestCompletion():
-            return _new_part(path, step, sent, answered) or _completion_item(step, sent)
+            return _completion_item(step, sent)
         case CallTool(call=call):
             return {"name": call.name, "arguments": call.arguments}
         case _:
@@ -179,12 +200,15 @@ def _request(path: str, sent: Sent, step: Step, answered: Collection[str]) -> Js
 
 def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
     encoded = dialects.encode_native(step, sent)
+    tools = _tool_items(encoded.tools)
     item: JsonObject = {
         "system": encoded.system,
         "messages": [message.as_json() for message in encoded.messages],
-        "tools": _tool_items(encoded.tools),
+        "tools": tools,
         "max_tokens": sent.max_tokens or step.max_tokens,
     }
+    item |= {"system_id": text_id(encoded.system)} if encoded.system else {}
+    item |= {"tools_id": text_id(canonical_json(tools))} if tools else {}
     return item if step.output_schema is None else item | {"schema": step.output_schema}
 
 
@@ -192,31 +216,36 @@ def _tool_items(tools: Sequence[ToolSpec]) -> list[JsonObject]:
     return [{"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools]
 
 
-def _new_part(path: str, step: RequestCompletion, sent: Sent, answered: Collection[str]) -> JsonObject | None:
-    """Return what a completion adds to the one before it: the turn's calls, by the ids that they got in place of the
-    caller's, then the messages after the turn, and the tools that were added. None where it has to be shown whole."""
-    before = step.predecessor
-    after = None if before is None else path.removesuffix(step.name) + before.name
-    if before is None or after not in answered or step.tools[: len(before.tools)] != before.tools[:]:
+def _new_part(path: str, step: Step, sent: Sent, read: Collection[str]) -> JsonObject | None:
+    """Return what a completion adds to the newest one of its conversation that was read and answered: that turn's
+    calls, by the ids that they got in place of the caller's, then the messages after the turn, and the tools that were
+    added, or none where all of them are gone. None where it has to be shown whole."""
+    if not (read and isinstance(step, RequestCompletion) and step.predecessor):
         return None
-    messages = [_new_message(message) for message in dialects.encode_newest(step, sent, before.messages)]
-    added = _tool_items(step.tools[len(before.tools) :])
+    within = path.removesuffix(step.name)
+    before = step.predecessor.newest_of(read, within)
+    if before is None or (step.tools and step.tools[: len(before.tools)] != before.tools[:]):
+        return None
+    turn, *others = dialects.encode_newest(step, sent, before.messages)
+    messages = [_without_text(turn) if turn.role == "assistant" else turn.as_json()]
+    messages += [message.as_json() for message in others]
+    item: JsonObject = {"after": within + before.name, "messages": [each for each in messages if len(each) > 1]}
+    has_same_tools = len(step.tools) == len(before.tools)
+    if not has_same_tools:
+        item["tools"] = _tool_items(step.tools[len(before.tools) :])
     known = {
         "system": step.conversation[0].role == "system",
-        "tools": before.tools and not added,
+        "tools": len(step.tools) and has_same_tools,
         "schema": step.output_schema,
     }
     unchanged = [name for name, has in known.items() if has]
-    item: JsonObject = {"after": after, "messages": [message for message in messages if len(message) > 1]}
-    return item | ({"tools": added} if added else {}) | ({"unchanged": unchanged} if unchanged else {})
+    return item | ({"unchanged": unchanged} if unchanged else {})
 
 
-def _new_message(message: Message) -> JsonObject:
-    """Return a new message; of the turn itself, which its reader wrote, nothing but the ids of its calls."""
-    if message.role != "assistant":
-        return message.as_json()
-    calls = [{"id": call.id, "name": call.name} for call in message.tool_calls]
-    return {"role": message.role} | ({"tool_calls": calls} if calls else {})
+def _without_text(turn: Message) -> JsonObject:
+    """Return of a turn, which its reader wrote, nothing but the ids of its calls."""
+    calls = [{"id": call.id, "name": call.name} for call in turn.tool_calls]
+    return {"role": turn.role} | ({"tool_calls": calls} if calls else {})
 
 
 def decision_command(run: RunRow, key: str) -> str:

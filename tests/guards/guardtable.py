@@ -3391,15 +3391,18 @@ WHOSE_RUN = (
 
 WHAT_IS_NEW = (
     Guard(
-        "_new_part",
-        without("after not in answered"),
-        ONLY_NEW + "what_somebody_else_answered_before_is_shown_whole[2025-11-25]",
+        "Predecessor.newest_of",
+        replaced("within + found.name not in names", "within + found.name not in names and found.before"),
+        ONLY_NEW + "what_a_person_let_go_on_elsewhere_is_shown_from_where_the_caller_was[2025-11-25]",
         quick=True,
     ),
     Guard(
         "_new_part",
-        without("step.tools[:len(before.tools)] != before.tools[:]"),
-        "ooda/test_phase_tools.py::test_tools_that_are_offered_no_more_are_shown_whole",
+        replaced(
+            "step.tools and step.tools[:len(before.tools)] != before.tools[:]",
+            "step.tools[:len(before.tools)] != before.tools[:]",
+        ),
+        "ooda/test_phase_tools.py::test_an_item_says_that_tools_are_offered_no_more",
     ),
     Guard(
         "planner",

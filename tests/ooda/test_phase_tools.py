@@ -272,12 +272,12 @@ async def test_a_turn_that_only_read_is_followed_by_what_is_new(place, era):
         assert (await answer(client, run, noop()))["status"] == "completed"
 
 
-async def test_tools_that_are_offered_no_more_are_shown_whole(place, era):
+async def test_an_item_says_that_tools_are_offered_no_more(place, era):
     arguments = {"mandate": MANDATE, "orientation": json.loads(orientation_line()["content"]), "route": "caller"}
     async with open_scripted_client(place, era) as client:
         run = await answer(client, await client.ask("ooda_decide", arguments), reads_of(20))
         (item,) = run["waiting"]
-        assert ("after" in item, item["tools"]) == (False, [])
+        assert (item["after"], item["tools"], item["unchanged"]) == ("decide", [], ["system", "schema"])
         assert (await answer(client, run, noop()))["status"] == "completed"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, Place, assert_all_lawful, place_in, reads, says
+from support.app import ASK, ME, PERSON, Place, assert_all_lawful, place_in, reads, says
 from support.reviewers import Person, accepts, connect_person
 from support.sampling_clients import ConnectedClient, open_client
 from support.statements import count_statements
@@ -39,10 +39,15 @@ async def starts(client: ConnectedClient, **more: Any) -> dict[str, Any]:
     return await client.ask("planner_run", {"goal": "look around", "route": "caller", **more})
 
 
+def has_whole_item(run: dict[str, Any]) -> bool:
+    """Whether the one completion that waits is shown as the whole request."""
+    (item,) = run["waiting"]
+    return {"system", "messages", "tools"} <= item.keys() and "after" not in item and "unchanged" not in item
+
+
 def is_whole(run: dict[str, Any]) -> bool:
     """Whether the result holds every key, and its one completion the whole request."""
-    (item,) = run["waiting"]
-    return {"goal", "usage", "calls", "degraded"} <= run.keys() and "after" not in item and "unchanged" not in item
+    return {"goal", "usage", "calls", "degraded"} <= run.keys() and has_whole_item(run)
 
 
 async def test_a_result_of_an_answer_holds_what_is_new_and_nothing_else(place: Place, era: str) -> None:
@@ -130,7 +135,12 @@ async def test_the_same_answer_again_gives_the_same_until_what_follows_is_answer
         assert await answer(client, first["run_id"], "round-1", reads("a.txt")) == second
         third = await answers(client, second, reads("b.txt"))
         again = await answer(client, first["run_id"], "round-1", reads("a.txt"))
-        assert (again["waiting"][0]["key"], is_whole(again)) == ("round-3", True)
+        (item,) = again["waiting"]
+        assert (item["key"], item["after"]) == ("round-3", "round-1")
+        # What followed may have been answered by somebody else; the turn that this call brought was not.
+        assert [message["role"] for message in item["messages"]] == ["assistant", "tool", "assistant", "tool"]
+        assert [message.get("content") for message in item["messages"][::2]] == [None, "look"]
+        assert item["messages"][2]["tool_calls"][0]["arguments"] == {"path": "b.txt"}
         ended = await answers(client, third, says("done"))
         assert ended.keys() == first.keys()
         assert (ended["summary"], ended["calls"], second["calls"][0]["name"]) == ("done", [], "read_file")
@@ -151,12 +161,10 @@ async def test_a_client_that_lost_the_result_and_its_server_gets_the_same_from_a
 
 async def test_a_call_that_asks_its_client_s_user_first_still_shows_only_what_is_new(place: Place, era: str) -> None:
     """From protocol 2026-07-28 on the client calls again with the user's word; before that it is asked meanwhile."""
-    edit = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
     person = Person([accepts(decision="approve")])
     async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as client:
         run = await starts(client, tools=["read_file", "edit_file"])
-        turn = {"content": "mine", "tool_calls": [{"name": "edit_file", "arguments": edit}]}
-        run = await answers(client, run, turn)
+        run = await answers(client, run, EDITS)
         assert (len(person.seen), (place.workspace / "a.txt").read_text()) == (1, "omega\n")
         assert run["waiting"][0]["after"] == "round-1"
         assert "mine" not in json.dumps(run)
@@ -183,23 +191,36 @@ async def test_after_a_compaction_the_item_is_whole_and_only_after_it(place: Pla
         assert run["waiting"][0]["after"] == "round-1"
         run = await answers(client, run, reads("d.txt"))
         assert place.rows("select path from step where kind = 'compact'") == [("round-3/compact",)]
-        assert (run["waiting"][0]["key"], is_whole(run)) == ("round-3", True)
+        assert (run["waiting"][0]["key"], has_whole_item(run)) == ("round-3", True)
         assert "line 1 of c.txt" not in json.dumps(run["waiting"])
         run = await answers(client, run, reads("a.txt"))
         assert run["waiting"][0]["after"] == "round-3"
         await answers(client, run, says("done"))
 
 
-async def test_a_repair_and_a_closing_are_shown_whole(place: Place, era: str) -> None:
+async def test_a_repair_and_a_closing_go_on_with_the_conversation(place: Place, era: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     async with open_client(place.settings(), era) as client:
         run = await answers(client, await starts(client, output_schema=schema), reads("a.txt"))
         assert run["waiting"][0]["unchanged"] == ["system", "tools", "schema"]
         run = await answers(client, run, says("no object"))
-        assert (run["waiting"][0]["key"], is_whole(run)) == ("output/repair-1", True)
+        (item,) = run["waiting"]
+        (told,) = item.pop("messages")
+        assert (told["role"], "no object" in told["content"]) == ("user", False)
+        assert item == {
+            "key": "output/repair-1",
+            "kind": "completion",
+            "after": "round-2",
+            "tools": [],
+            "unchanged": ["system", "schema"],
+        }
+        run = await answers(client, run, says("nor is this"))
+        assert (run["waiting"][0]["key"], run["waiting"][0]["after"]) == ("output/repair-2", "output/repair-1")
         assert (await answers(client, run, says('{"n": 1}')))["output"] == {"n": 1}
         run = await answers(client, await starts(client, limits={"rounds": 1}), reads("a.txt"))
-        assert (run["waiting"][0]["key"], is_whole(run)) == ("closing", True)
+        (item,) = run["waiting"]
+        assert (item["key"], item["after"], item["tools"]) == ("closing", "round-1", [])
+        assert [message["role"] for message in item["messages"]] == ["assistant", "tool", "user"]
         await answers(client, run, says("one file"))
 
 
@@ -215,14 +236,72 @@ async def test_a_turn_without_calls_adds_the_correction_alone(place: Place, era:
         await answers(client, first, says("done"))
 
 
-async def test_a_result_of_the_caller_s_own_tool_is_followed_by_the_whole_item(place: Place, era: str) -> None:
-    """The turn was answered in another call, by whoever it was."""
+async def test_what_follows_the_caller_s_own_tool_is_new_to_whoever_says_that_it_wrote_the_turn(
+    place: Place, era: str
+) -> None:
+    """`next` says it for them. Without that the item is whole: the turn was answered in another call."""
     tool = {"name": ASK.name, "description": ASK.description, "input_schema": ASK.input_schema, "effect": "read"}
     async with open_client(place.settings(), era) as client:
         calls = {"tool_calls": [{"name": ASK.name, "arguments": {}}]}
-        run = await answers(client, await starts(client, caller_tools=[tool]), calls, {"content": "so"})
-        assert (run["waiting"][0]["key"], is_whole(run)) == ("round-2", True)
-        await answers(client, run, says("done"))
+        run = await answers(client, await starts(client, caller_tools=[tool]), calls)
+        result = {"run_id": run["run_id"], "answers": {"round-1/call-1": {"content": "so"}}}
+        assert run["next"]["arguments"]["after"] == ["round-1"]
+        whole = await client.ask("run_continue", result)
+        assert (whole["waiting"][0]["key"], has_whole_item(whole)) == ("round-2", True)
+        (item,) = (await client.ask("run_continue", {**result, "after": run["next"]["arguments"]["after"]}))["waiting"]
+        assert (item["key"], item["after"]) == ("round-2", "round-1")
+        assert [message["role"] for message in item["messages"]] == ["assistant", "tool"]
+        await answers(client, whole, says("done"))
+
+
+EDIT = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
+EDITS = {"content": "mine", "tool_calls": [{"name": "edit_file", "arguments": EDIT}]}
+
+
+async def looks(client: ConnectedClient, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The run as run_status shows it, with the next call."""
+    body = await client.ask("run_status", arguments)
+    (run,) = body["runs"]
+    return {**run, "next": body["next"]}
+
+
+async def test_what_a_person_let_go_on_elsewhere_is_shown_from_where_the_caller_was(place: Place, era: str) -> None:
+    async with open_client(place.settings(), era) as client:
+        run = await answers(client, await starts(client, tools=["read_file", "edit_file"]), EDITS)
+        key = "round-1/call-1/approval"
+        assert (run["waiting"][0]["key"], "usage" in run) == (key, False)
+        look = run["next"]["arguments"]
+        assert (run["next"]["tool"], look["after"]) == ("run_status", ["round-1", key])
+        named = await looks(client, {"run_ids": look["run_ids"], "after": look["after"]})
+        assert named["waiting"] == [{"key": key, "kind": "approval"}]
+        assert named["next"]["arguments"]["after"] == look["after"]
+        await client.app.answers.decide(run["run_id"], key, "approve", None, PERSON)
+        seen = await looks(client, look)
+        (item,) = seen["waiting"]
+        assert (item["key"], item["after"], item["unchanged"]) == ("round-2", "round-1", ["system", "tools"])
+        assert "mine" not in json.dumps(seen)
+        assert [call["ref"] for call in seen["calls"]] == ["round-1/call-1"]
+        assert await looks(client, look) == seen
+        assert (await client.ask("run_continue", {"run_id": run["run_id"], "after": "round-1"})) == seen
+        assert (await starts(client, tools=["read_file", "edit_file"], after="round-1"))["waiting"] == seen["waiting"]
+        there = await looks(client, {"run_ids": [run["run_id"]], "after": "round-2"})
+        assert there["waiting"] == [{"key": "round-2", "kind": "completion"}]
+        assert is_whole(await looks(client, {"run_ids": [run["run_id"]], "after": ["round-9"]}))
+        await answers(client, seen, says("done"))
+
+
+async def test_a_caller_that_has_a_text_is_not_shown_it_again(place: Place, era: str) -> None:
+    async with open_client(place.settings(), era) as client:
+        first = await starts(client)
+        (item,) = first["waiting"]
+        ids = [item["system_id"], item["tools_id"]]
+        assert [len(each) for each in ids] == [12, 12]
+        (known,) = (await starts(client, known=ids))["waiting"]  # the same run: what is known is no part of a start
+        assert known == {name: value for name, value in item.items() if name not in ("system", "tools")}
+        (again,) = (await starts(client, known=ids[:1], key="another"))["waiting"]
+        assert ("system" in again, again["tools"]) == (False, item["tools"])
+        ((runs,),) = place.rows("select count(*) from run")
+        assert runs == 2
 
 
 ROUNDS = 9

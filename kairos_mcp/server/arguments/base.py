@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.limits_table import LimitsTable
 
@@ -40,6 +41,45 @@ class Arguments(BaseModel):
     """Arguments of a tool: nothing is coerced, unknown names are refused, null is the same as absent."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @property
+    def read(self) -> AlreadyRead:
+        """What the caller has read before this call."""
+        return NOTHING_READ
+
+
+Key = Annotated[str, Field(min_length=1, max_length=400)]
+After = Annotated[list[Key], Field(max_length=256)] | Key
+
+
+class ReadingArguments(Arguments):
+    """What the tools share that show what waits in a run: they don't show again what their caller has read."""
+
+    after: After | None = Field(
+        None,
+        description="The key of the newest item that you answered in this run; for several conversations a list, one "
+        "for each. Only what came after these is shown; what waits under one of them is named alone. `next` carries "
+        "it.",
+        json_schema_extra=in_listing(""),
+    )
+
+    @property
+    def read(self) -> AlreadyRead:
+        return AlreadyRead(after=(self.after,) if isinstance(self.after, str) else self.after or ())
+
+
+class StartArguments(ReadingArguments):
+    """What the tools share that start a run which may show its caller long texts."""
+
+    known: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=256)] | None = Field(
+        None,
+        description="Ids of texts that you have, as `system_id` and `tools_id` of an item: they are not shown again.",
+        json_schema_extra=in_listing(""),
+    )
+
+    @property
+    def read(self) -> AlreadyRead:
+        return super().read._replace(known=self.known or ())
 
 
 LimitsArgument = Annotated[Limits, LimitsTable(most_count=10**12, most_amount=10**6)]

@@ -69,7 +69,7 @@ class OodaRun(_MandateArguments):
     cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(
         None,
         description="The most cycles of this run. Default: `max_cycles` of the mandate.",
-        json_schema_extra=in_listing("Default: the mandate's max_cycles"),
+        json_schema_extra=in_listing(""),
     )
 
     def request(self) -> CyclesRequest:

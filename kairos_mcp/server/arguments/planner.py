@@ -22,6 +22,7 @@ from kairos_mcp.server.arguments.base import (
     LongText,
     Name,
     RunId,
+    StartArguments,
     Wait,
     in_listing,
 )
@@ -72,7 +73,7 @@ def _refuse_blank(goal: str | None) -> str | None:
 Goal = Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS), AfterValidator(_refuse_blank)]
 
 
-class PlannerRun(Arguments):
+class PlannerRun(StartArguments):
     goal: Goal | None = Field(
         None,
         description="What the run is to achieve. Without it, a run with `continues` and `from` goes on at that round "
@@ -140,7 +141,7 @@ class PlannerRun(Arguments):
     limits: LimitsArgument | None = Field(
         None,
         description="The most that the run may use. A limit above the configured one counts as that one.",
-        json_schema_extra=in_listing("Within those configured"),
+        json_schema_extra=in_listing("At most"),
     )
     output_schema: JsonObject | None = Field(
         None,
@@ -251,7 +252,7 @@ class PlannerPlan(_TeamArguments):
         )
 
 
-class TeamRun(_TeamArguments):
+class TeamRun(_TeamArguments, StartArguments):
     goal: Goal | None = Field(
         None,
         description="What the team is to achieve. Without it, the `analysis` of the plan that is given stands for it.",
@@ -263,13 +264,13 @@ class TeamRun(_TeamArguments):
         "of this form: {analysis, strategy: single_task|decomposed, "
         "tasks: [{id, agent, description, depends_on?, ...}]}.",
         json_schema_extra=in_listing(
-            "To carry out: {analysis, strategy: single_task|decomposed, tasks: [{id, agent, description, depends_on?}]}"
+            "{analysis, strategy: single_task|decomposed, tasks: [{id, agent, description, depends_on?}]}"
         ),
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,
         description="Names of tools, or patterns of names with `*`: each agent keeps those of its tools that match.",
-        json_schema_extra=in_listing("Patterns; narrow the agents' tools"),
+        json_schema_extra=in_listing("Patterns"),
     )
     max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(
         None,

@@ -16,6 +16,7 @@ from kairos_mcp.server.arguments.base import (
     WORKSPACE_TEXT,
     Arguments,
     Name,
+    ReadingArguments,
     RunId,
     Wait,
     in_listing,
@@ -30,7 +31,7 @@ DEFAULT_TRACE_CHARS = 8_000
 Seq = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class RunStatus(Arguments):
+class RunStatus(ReadingArguments):
     run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
         None,
         description="The ids of the runs to show. Default: the newest of this workspace, briefly.",
@@ -47,9 +48,7 @@ class RunStatus(Arguments):
         description="Wait until a run waits for an answer, is paused or has ended (`attention`); until one has changed "
         "since the result that `since` names (`news`); until all have ended (`done`). Default: `attention` if "
         "`wait_s` is given, else don't wait.",
-        json_schema_extra=in_listing(
-            "attention: a run waits, is paused or ended; news: one changed since; done: all ended"
-        ),
+        json_schema_extra=in_listing("attention: one waits, is paused or ended; news: changed since; done: all ended"),
     )
     since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
         None,
@@ -59,7 +58,7 @@ class RunStatus(Arguments):
     wait_s: Wait | None = Field(
         None,
         description="The most seconds to wait. Default: 45 with `until`, else 0.",
-        json_schema_extra=in_listing("Default 45 with until, else 0"),
+        json_schema_extra=in_listing("Default 0; 45 with until"),
     )
     view: Literal["brief", "full"] | None = Field(
         None,
@@ -73,6 +72,8 @@ class RunStatus(Arguments):
             raise PydanticCustomError("needs", '`since` is for until="news"')
         if isinstance(self.since, int) and len(self.named_runs) != 1:
             raise PydanticCustomError("needs", "`since` is one number for one run; {run_id: seq} for several")
+        if self.after is not None and len(self.named_runs) != 1:
+            raise PydanticCustomError("needs", "`after` has keys of one run; name that one alone")
         if self.all and self.named_runs:
             raise PydanticCustomError("needs", "`all` is for lists; name no run beside it")
         return self
@@ -93,7 +94,7 @@ class RunStatus(Arguments):
         return self.wait_s
 
 
-class RunContinue(Arguments):
+class RunContinue(ReadingArguments):
     run_id: RunId = Field(description="The id of the run.", json_schema_extra=in_listing(""))
     answers: Annotated[JsonObject, Field(max_length=256)] | None = Field(
         None,
@@ -144,7 +145,7 @@ class RunTrace(Arguments):
     grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
         None,
         description="A regular expression in the syntax of RE2: show only what matches.",
-        json_schema_extra=in_listing("RE2 regular expression"),
+        json_schema_extra=in_listing("RE2"),
     )
     cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description=CURSOR_TEXT, json_schema_extra=in_listing("")
@@ -152,7 +153,7 @@ class RunTrace(Arguments):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(
         None,
         description="The most characters of the result; the rest is on further pages. Default: 8000.",
-        json_schema_extra=in_listing("Default 8000"),
+        json_schema_extra=in_listing(""),
     )
 
     @model_validator(mode="after")

@@ -213,7 +213,7 @@ create table task(
     run integer not null references run,
     n integer not null,                           -- which task of its run
     client text not null,
-    answered text not null,                       -- the keys that the call answered
+    read text not null,                           -- what its caller has read: {answered, after, known}
     attached integer not null,                    -- 1: the call found the run, and did not start it
     skipped text not null,                        -- the keys that its client is asked about no more
     on_page text not null default '[]',           -- of these, the ones that its user went to decide on the page
