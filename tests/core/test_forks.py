@@ -104,7 +104,7 @@ async def test_a_fork_without_a_goal_is_asked_what_that_round_was_asked_and_noth
 async def test_a_fork_without_a_goal_is_compacted_around_the_goal_that_it_has(place: Place) -> None:
     for name in ("c.txt", "d.txt"):
         (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
-    async with open_checked_app(place.settings(context_tokens=4_000)) as app:
+    async with open_checked_app(place.settings(context_tokens=3_600)) as app:
         first = await start_run(app, "An older goal.", route="caller", tools=("read_file",))
         await answer_run(app, first, round_1=says("Reached."))
         run_id = await start_run(app, "The newer goal.", route="caller", tools=("read_file",), continues=first)
@@ -144,7 +144,7 @@ async def test_the_run_that_is_forked_stays_as_it_is(place: Place) -> None:
 async def test_a_compacted_conversation_is_what_the_loop_had_by_then(place: Place) -> None:
     for name in ("c.txt", "d.txt"):
         (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
-    async with open_checked_app(place.settings(context_tokens=4_000)) as app:
+    async with open_checked_app(place.settings(context_tokens=3_600)) as app:
         run_id = await start_run(app, route="caller", tools=("read_file",))
         await answer_run(app, run_id, round_1=reads("c.txt"))
         await answer_run(app, run_id, round_2=reads("d.txt"))
