@@ -25,7 +25,7 @@ from kairos_mcp.core.tool import Tool, ToolContext
 MAX_QUERY_WORDS = 20
 _STOP_WORDS = """
     a an and any are at by can do does for from how i in into is it its me my need of on or please some that the this to
-    tool tools want what which with you your
+    want what which with you your
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 MIN_STEM = 4  # characters of a word, to be the same as one with an ending

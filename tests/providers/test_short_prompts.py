@@ -173,7 +173,7 @@ async def test_what_is_read_at_a_start_is_ready_before_its_clock_runs(
         events.append("clock")
         return time.monotonic()
 
-    monkeypatch.setattr(import_module("kairos_mcp.tools.tool"), "compile_schema", compile_noted)
+    monkeypatch.setattr(import_module("kairos_mcp.core.tool"), "compile_schema", compile_noted)
     monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=clock_noted))
     server.will(final("no"), final("no"))
     async with App.open(provider_settings(place, server), via="serve") as app:
