@@ -149,11 +149,13 @@ class RunReports(Operations):
 
     async def _is_taken_over(self, run: RunRow, missing: Sequence[str]) -> bool:
         """Whether a living server takes this run over, which none has: this one at its next look at the store, if it
-        lacks nothing, or one that serves its folder."""
+        lacks nothing, or another that serves its folder."""
         if self._context.watcher.takes_runs and not missing:
             return True
         served, lives = await self._store.read(
-            lambda session: ownership.find_serving(session, self._store.owners, run.workspace, run.place)
+            lambda session: ownership.find_serving(
+                session, self._store.owners, run.workspace, run.place, other_than=self._store.owner_number
+            )
         )
         route = ROUTES.get(run.route)
         return lives and served is not None and (route is None or route.lacking is None or route.name in served.routes)

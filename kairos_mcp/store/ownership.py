@@ -119,13 +119,15 @@ def list_serving(session: Session, owners: Owners) -> list[tuple[int, int, Serve
 
 
 def find_serving(
-    session: Session, owners: Owners, workspace: str | None, place: str | None
+    session: Session, owners: Owners, workspace: str | None, place: str | None, *, other_than: int = 0
 ) -> tuple[ServedRuns | None, bool]:
     """Return what the server of this folder, at this place, serves, and whether that server is alive.
 
-    It is one that is alive and not stopped, else the newest. Commands don't count as servers.
+    It is one that is alive and not stopped, else the newest. Commands don't count as servers, nor does the one with the
+    number `other_than`.
     """
-    found = session.rows("select lock, pid, serves from owner where serves is not null order by id desc")
+    statement = "select lock, pid, serves from owner where serves is not null and id != ? order by id desc"
+    found = session.rows(statement, (other_than,))
     living = owners.find_living(session, [lock for lock, *_ in found])
     newest: ServedRuns | None = None
     for lock, pid, text in found:

@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     "no front matter": ("Do.", "It has no front matter."),
     "no prompt": (head().replace("You review.", ""), "It has no prompt."),
     "a huge file": (head() + "x" * AGENT_BYTES, "It has more than 64 KB."),
-    "a binary file": (b"\xff\xfe\x00", "It is no text in UTF-8"),
+    "a binary file": (b"\xff\xfe\x00", "It is not text in UTF-8"),
 }
 
 
