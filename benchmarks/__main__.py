@@ -9,7 +9,7 @@ from importlib import import_module
 
 NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
-    *("lengths", "asked", "transports", "requests", "team", "shown"),
+    *("counted", "lengths", "asked", "transports", "requests", "team", "shown"),
 )
 OPT_IN = ("peers", "page", "workers")  # install other frameworks; drive a browser; need a PostgreSQL server
 

@@ -29,6 +29,7 @@ TINY = [
     ("started", "--times 1", {"bare_ms", "start"}),
     ("called", "--calls 2 --times 1", {"bare_us", "recorded", "added_in_floors"}),
     ("crowded", "--rounds 2 --times 1 --tools 50", {"round_us", "round_with_50", "start_ms_with_50"}),
+    ("counted", "--rounds 8", {"reading_operations", "noop_calls", "caller_statements", "tasks_calls"}),
     ("lengths", "--few 2 --many 30 --times 1", {"report_grows", "round_grows", "round_us_at_30", "push_grows"}),
     ("asked", "--runs 1 --times 1", {"push_above", "input_required_above", "floor_us"}),
     (

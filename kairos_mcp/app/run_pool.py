@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
@@ -15,13 +16,14 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import force_cancel_job
+from kairos_mcp.execution.commit import commit, write_first, write_known
+from kairos_mcp.execution.decide_at_once import decide_at_once
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
-from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
+from kairos_mcp.execution.plan_commit import plan_commit
 from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import ownership, queries, runs
-from kairos_mcp.store.apply_commit import WrittenCommit, apply_first_commit, apply_usual_commit, commit_with_answers
-from kairos_mcp.store.commit import StepResult, UsualCommit
+from kairos_mcp.store.commit import CommitPlan, Committed, Decided, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
@@ -233,22 +235,17 @@ class RunPool:
         """Drive the run with this number, whose row was changed when this server took it."""
         await self.start(await self._store.read(lambda session: queries.run_by_number(session, n)), fence)
 
-    def go_on(
-        self, state: RunState, fence: int, written: WrittenCommit | None = None, *, is_released: bool = False
-    ) -> None:
-        """Go on with a run of which a commit was written here: drive it, or park it where only open steps are left.
-
-        `written`: a usual commit, which the state does not know of yet.
-        """
-        if written is not None and (written[0].outcome is not None or written[0].waits_outside):
-            state.apply_usual(*written)
-            is_released = True
-        if not is_released:
+    def go_on(self, state: RunState, fence: int, committed: Committed | None) -> None:
+        """Go on with a run of which a commit was written here, which the state does not know of yet: drive it, or park
+        it where only open steps are left."""
+        if committed is None or not committed.released:
             worker = self._make_worker(state, fence)
-            worker.is_current, worker.written = True, written
+            worker.is_current, worker.committed = True, committed
             self._launch(worker)
-        elif not state.runner.finished:
-            self._park(fence, state)
+        else:
+            state.apply(committed)
+            if not state.runner.finished:
+                self._park(fence, state)
         if self._tracing is not None:
             self._tracing.follow(state.run, fence)
         self.change_signal.notify(state.run.id)
@@ -328,8 +325,8 @@ class RunPool:
     # -- commits that are one transaction with what caused them ---------------------------------------------------
 
     async def create_run(self, new: NewRun, spec: Spec, owner: int) -> RunRow | None:
-        """Create a run together with its first commit, where that is a usual one, and drive it; or return the run that
-        the same start has created before. Raises the store's errors."""
+        """Create a run together with its first commit, where that is decided at once, and drive it; or return the run
+        that the same start has created before. Raises the store's errors."""
         draft = runs.draft_run(new, owner)
         try:
             loaded = await self._factory.specs.load_new(new, spec)
@@ -337,28 +334,28 @@ class RunPool:
             await self._factory.read_known_costs(draft.principal)
             state = self._factory.make_state(draft, loaded)
             state.begin(new.limits)
-            first = plan_usual_commit(state, self.daily_accounts, owner, draft.fence, new.at)
+            first = decide_at_once(state, self.daily_accounts, owner, draft.fence, new.at)
         except Exception:  # a damaged text of an earlier run, a bug of the flow: the run's worker meets it
             loaded, state, first = None, None, None
 
-        def create(session: Session) -> tuple[RunRow, WrittenCommit | None] | RunRow:
+        def create(session: Session) -> tuple[RunRow, Committed | None] | RunRow:
             before = runs.find_same_start(session, new)
             if before is not None:
                 return before
             run = runs.insert_run(session, new, draft)
-            return run, None if first is None else apply_first_commit(session, run, first)
+            return run, None if first is None else write_first(session, *first, run)
 
         created = await self._store.submit(create)
         if isinstance(created, RunRow):
             return created
-        run, written = created
+        run, committed = created
         if loaded is None or state is None:
             await self.start(run, run.fence)
             return None
         self._factory.bind_state(state, run, loaded)
-        if written is None:
+        if committed is None:
             state.begin(new.limits)
-        self.go_on(state, run.fence, written)
+        self.go_on(state, run.fence, committed)
         return None
 
     async def commit_answers(
@@ -382,41 +379,37 @@ class RunPool:
         try:
             parked_run = state.take_answers(answers, by_route, nonce)
             state.run = state.run._replace(owner=mine, fence=fence)
-            usual = plan_usual_commit(state, self.daily_accounts, mine, fence, at)
+            found = decide_at_once(state, self.daily_accounts, mine, fence, at)
         except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
             return False
-        if usual is not None and await self._commit_usual(state, usual, parked_run):
-            return True
-        try:
-            commit = plan_commit(state, mine, fence, at, accounts, no_new_steps=False, steps_running=False)
-        except Exception:
-            return False
-        try:
-            result = await self._store.submit(
-                lambda session: commit_with_answers(session, commit, parked_run), of_run=run.n
-            )
-        except (FenceLost, StoreCorrupt):
-            return False
-        state.apply_result(commit, result)
-        if result.paused is not None:
-            state.run = state.run._replace(paused=result.paused.reason, resume_at=result.paused.resume_at)
-        self.go_on(state, fence, is_released=result.released)
+        committed = None if found is None else await self._write_known(state, *found, parked_run)
+        if committed is None:
+            try:
+                plan = plan_commit(state, mine, fence, at, accounts)
+            except Exception:
+                return False
+            job = partial(commit, plan=plan, known=state.known_facts(plan), parked=parked_run)
+            try:
+                committed = await self._store.submit(job, of_run=run.n)
+            except (FenceLost, StoreCorrupt):
+                return False
+        self.go_on(state, fence, committed)
         return True
 
-    async def _commit_usual(self, state: RunState, commit: UsualCommit, parked: ParkedRun) -> bool:
-        """Write a parked run's usual commit and go on with it; False, and nothing is written, where something is not as
+    async def _write_known(
+        self, state: RunState, plan: CommitPlan, decided: Decided, parked: ParkedRun
+    ) -> Committed | None:
+        """Write a parked run's commit that was decided at once; None, and nothing is written, where something is not as
         it was known."""
         try:
-            step_ids = await self._store.submit(
-                lambda session: apply_usual_commit(session, commit, parked), of_run=commit.run
+            committed = await self._store.submit(
+                lambda session: write_known(session, plan, decided, parked), of_run=plan.run
             )
-        except StoreCorrupt:  # the general way meets it too
-            step_ids = None
-        if step_ids is None:
-            state.return_lines(begun.sent.line for begun in commit.begun)
-            return False
-        self.go_on(state, commit.fence, (commit, step_ids))
-        return True
+        except StoreCorrupt:  # whoever reads what the commit rests on meets it too
+            committed = None
+        if committed is None:
+            state.withdraw(plan)
+        return committed
 
     async def close(self) -> None:
         """Wait for the running steps to end and be committed, then stop."""

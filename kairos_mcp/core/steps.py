@@ -127,6 +127,20 @@ class Sent:
     agent: str | None = None
     unpriced: bool | None = None
 
+    def with_grant(self, max_tokens: int | None, tail: str | None) -> Sent:
+        """Return it with the tokens that were granted, and the status line that the model is shown."""
+        return Sent(
+            self.route,
+            self.model,
+            max_tokens,
+            tail,
+            self.line,
+            self.temperature,
+            self.dialect,
+            self.agent,
+            self.unpriced,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:

@@ -56,6 +56,9 @@ class ApprovalContext:
     has_sandbox: bool = True
 
 
+_ALLOWED = Allowed()
+
+
 def authorize_at_once(gate: Gate, call: GatedCall, tool: Tool | None) -> Allowed | ToolResult | None:
     """Decide without looking at files: allowed or denied. None: `authorize` has to decide.
 
@@ -69,7 +72,7 @@ def authorize_at_once(gate: Gate, call: GatedCall, tool: Tool | None) -> Allowed
         case "deny":
             return gate_denial(call, verdict.reason)
         case "allow" if call.tool is not None and (call.tool.effect == "read" or tool is None or not tool.preview):
-            return Allowed()
+            return _ALLOWED
         case _:
             return None
 
@@ -272,24 +275,17 @@ class ToolAccess:
             return is_secret
         return self.gate.hidden_path_test(self.gate_call(path, step))
 
-    def needs_preview(self, path: str, step: CallTool) -> bool:
-        """Whether files have to be read before it is known if this call may be made."""
-        spec = self.find_offered(path, step.call.name)
+    def authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec | None) -> Authorization | None:
+        """Return what is known of permission for a call without a look at files; None: `authorize` has to decide.
+
+        `spec`: of the tool, as it was offered there. A call that can't be made, as `check_call` says, needs none.
+        """
         if spec is None or step.call.unreadable is not None or self._is_always_allowed(spec):
-            return False
-        return self._authorize_at_once(path, step, spec) is None
-
-    def allows_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> bool:
-        """Whether the call may be made, and that is known without a look at files."""
-        return self._is_always_allowed(spec) or isinstance(self._authorize_at_once(path, step, spec), Allowed)
-
-    def authorize_planned(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
-        """The authorization of a call that needs no look at files; None: it may be made."""
-        if self._is_always_allowed(spec):
-            return None
-        authorization = self._authorize_at_once(path, step, spec)
-        assert authorization is not None, "a call is planned once it was authorized"
-        return authorization
+            return _ALLOWED
+        is_secret = self._secret_file_test(spec)
+        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
+            return _ALLOWED
+        return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
 
     def check_call(self, path: str, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """The error of a call that can't be made, or None. `at`: milliseconds since 1970."""
@@ -326,12 +322,6 @@ class ToolAccess:
     def reset(self) -> None:
         """Forget all calls, before the record is read again."""
         self._calls.clear()
-
-    def _authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
-        is_secret = self._secret_file_test(spec)
-        if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
-            return Allowed()
-        return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
 
     def _is_always_allowed(self, spec: ToolSpec) -> bool:
         """Whether every call of this tool may be made. Cached for the run, since most calls are of such tools."""

@@ -12,7 +12,7 @@ from kairos_mcp.core.steps import Answer, Failure
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
-from kairos_mcp.store.commit import AnsweredStep, DroppedStep, RunCommit, StepResult
+from kairos_mcp.store.commit import AnsweredStep, CommitPlan, DroppedStep, StepResult
 from kairos_mcp.store.database import Job
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import encode
@@ -20,8 +20,8 @@ from kairos_mcp.store.rows import encode
 
 def final_commit(
     state: RunState, mismatched: Sequence[StepRow], owner: int, fence: int, at: int, done: str
-) -> RunCommit:
-    """The commit that ends the run. `mismatched`: the unanswered steps of a record that its flow can't replay.
+) -> CommitPlan:
+    """Plan the commit that ends the run. `mismatched`: the unanswered steps of a record that its flow can't replay.
 
     Results that came after the cancellation join `state.finished`. Raises Unreadable.
     """
@@ -41,7 +41,7 @@ def final_commit(
         else:
             result = _stopped_result(row.kind, row.held)
             stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared))
-    return RunCommit(
+    return CommitPlan(
         run.n,
         run.id,
         owner,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from kairos_mcp.budget.more_rounds import RoundsRequest
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
@@ -38,7 +39,6 @@ from kairos_mcp.execution.accounting import (
 from kairos_mcp.execution.tool_calls import Allowed, Authorization, CallMaker, CallRights
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
-from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.prefixes import PrefixCost
 
 COMPLETION_TIMEOUT_MS = 300_000
@@ -97,29 +97,8 @@ class StepExecutor:
 
     _prefix_reports: PrefixReports = field(default_factory=PrefixReports)
 
-    def plan(
-        self,
-        path: str,
-        step: Step,
-        route: str,
-        at: int,
-        time_shares: int = 1,
-        authorization: Authorization | None = None,
-    ) -> NewStep:
-        """Plan the step's row: begun, open, or answered at once because its result is known.
-
-        `authorization`: of a call that had to be looked at first. `time_shares`: among how many steps the time that
-        is left is divided.
-        """
-        match step:
-            case RequestCompletion():
-                return self._plan_completion(path, step, route, time_shares)
-            case CallTool():
-                return self._plan_call(path, step, at, time_shares, authorization)._replace(asked=step.asked)
-            case Pause():
-                return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
-
-    def _plan_completion(self, path: str, step: RequestCompletion, route: str, time_shares: int) -> NewStep:
+    def plan_completion(self, path: str, step: RequestCompletion, route: str, time_shares: int) -> NewStep:
+        """Plan the row of a completion. `time_shares`: among how many steps the time that is left is divided."""
         if step.purpose == "compact" and route == CALLER.name:
             return NewStep(path, "compact", step.digest, _COMPACT_REQUEST, Sent(), Mechanical())
         request = self.reservation_request(path, step, route, counts_of(step.purpose), time_shares)
@@ -169,32 +148,32 @@ class StepExecutor:
         own = self.agent_models.get(agent or "")
         return own.paid if whole_run is not None and own is not None and own.paid is not None else whole_run
 
-    def rounds_request(
-        self, step: Step, share: BranchShare | None, open_branches: Iterable[str]
-    ) -> RoundsRequest | None:
-        """Return what a loop asks for that wants more rounds; None for any other step.
+    def plan_pause(self, path: str, step: Pause) -> NewStep:
+        """Plan the row of a pause, which waits until somebody lets the flow go on."""
+        return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
+
+    def asks_for_rounds(self, step: CallTool) -> bool:
+        """Whether a loop asks for more rounds with this call."""
+        name = step.call.name
+        return name == REQUEST_MORE_ROUNDS.name and REQUEST_MORE_ROUNDS.is_tool(self.tool_access.find_spec(name))
+
+    def rounds_request(self, step: CallTool, share: BranchShare | None, open_branches: Iterable[str]) -> RoundsRequest:
+        """Return what a loop asks for that wants more rounds.
 
         `share`: what the branch around the loop gets, if one has limits of its own. `open_branches`: the paths of all
         such branches.
         """
-        if not isinstance(step, CallTool):
-            return None
-        if not REQUEST_MORE_ROUNDS.is_tool(self.tool_access.find_spec(step.call.name)):
-            return None
         refusal = None if self.grants_rounds else "whoever started this run limited its rounds"
         asked = step.call.arguments.get("additional", 0)
         return RoundsRequest(asked, refusal, self.most_rounds, share, tuple(open_branches))
 
-    def _plan_call(
-        self, path: str, step: CallTool, at: int, time_shares: int, authorization: Authorization | None
-    ) -> NewStep:
+    def plan_call(self, path: str, step: CallTool, at: int, time_shares: int, authorization: Authorization) -> NewStep:
+        """Plan the row of a call: begun, open, or answered at once because its result is known."""
         spec = self.tool_access.find_offered(path, step.call.name)
         error = self.tool_access.check_call(path, step.call, spec, at)
         if error is not None or spec is None:
             answer = error_result(error) if error is not None else None
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
-        if authorization is None:
-            authorization = self.tool_access.authorize_planned(path, step, spec)
         sent = _SENT_TO_CALLER if spec.is_caller_tool else SENT_TO_SERVER
         match authorization:
             case ToolResult():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
@@ -12,7 +13,6 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
 from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.execution.tool_calls import reviewer_comment
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
@@ -25,7 +25,7 @@ FIRST_OUTAGE_PAUSE_MS, MAX_OUTAGE_PAUSE_MS = 30_000, 3_600_000  # doubled each t
 
 
 class PendingStep:
-    """A step with a row and without an answer. `id`: of its row (0: not written yet).
+    """A step with a row and without an answer. `id`: of its row.
 
     `is_open`: handed out, or waiting to be begun; otherwise it was begun here. `held`: all that it holds of its
     accounts. `reservation`: one that was not used yet: the step may begin. `shared`: the accounts besides the
@@ -65,14 +65,11 @@ class PendingStep:
         self.sent, self.reservation, self.shared = sent, reservation, shared
 
     def apply_reservation(self, started: StartedStep, reservation: Reservation) -> None:
-        """Take over what was reserved for the first attempt or a further one: the step may begin, or waits for somebody
-        else."""
+        """Take over what was reserved for a further attempt: the step may begin, or waits for somebody else."""
         # Read before it is reset: whether this open call is one whose outcome nobody knows.
         self.needs_settlement = started.is_open and self.outcome_unknown and self.kind == "call"
-        self.held = (
-            reservation.held if self.held is NOTHING else self.held.minus(self.releasable).plus(reservation.held)
-        )
-        self.id, self.sent, self.is_open, self.shared = started.step_id, started.sent, started.is_open, started.shared
+        self.held = self.held.minus(self.releasable).plus(reservation.held)
+        self.sent, self.is_open, self.shared = started.sent, started.is_open, started.shared
         self.reservation = None if started.is_open else reservation
         self.ended_attempt = self.failed_result = self.begun_at = self.probe_result = self.retry_at = None
         self.is_backing_off = self.may_begin_again = False

@@ -1,45 +1,35 @@
 """Plan the next commit of a run: what is answered, begun, begun again, asked, paused or ended with it.
 
-Most commits of most runs are *usual*, of a team's branches too: answers are new, and all steps that come next are begun
-or handed out; or the run ends. They need none of what `plan_commit` looks for (open steps, approvals, further attempts,
-new branches, control requests), so `plan_usual_commit` takes a short way with the same rows. It says whether the next
-one is usual and what it then writes, so that a run may change from one way to the other at any commit; it takes the
-lines of a script, which are returned where the commit is not written.
+A plan says what is wanted. What becomes of it, with what the accounts have, is `decide`'s (`decide.py`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from kairos_mcp.budget.reservation import Account, format_status_line, reserve
+from kairos_mcp.budget.ledger import BegunBranch
+from kairos_mcp.budget.more_rounds import RoundsRequest
 from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import OUTSIDE_ROUTES, SERVER_ROUTE
-from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step, enclosing_paths
+from kairos_mcp.core.steps import CallTool, enclosing_paths
 from kairos_mcp.core.tool import ProbeResult
-from kairos_mcp.execution.accounting import DailyAccounts
-from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.pending_step import PendingStep, outage_pause
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_calls import Allowed
-from kairos_mcp.store.accounts import AccountChange, BegunBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.commit import (
     AccountsToCharge,
-    AnsweredStep,
+    CommitPlan,
     EndedAttempt,
     NewAttempt,
     NewStep,
     Paused,
-    RunCommit,
     StepResult,
-    UsualCommit,
 )
-from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.queries import WAITED
-from kairos_mcp.store.reservations import exceeds_held
 from kairos_mcp.store.rows import encode
 
 
@@ -50,69 +40,94 @@ def plan_commit(
     at: int,
     charged: AccountsToCharge,
     *,
-    no_new_steps: bool,
-    steps_running: bool,
-) -> RunCommit:
-    """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
-    pause = None if no_new_steps else _pause_at_rest(state, at, steps_running=steps_running)
-    approvals_renewed = [] if no_new_steps else _renew_approvals(state)
-    attempts = (
-        _charge_ended_attempts(state, at) if no_new_steps else _plan_attempts(state, at, is_paused=pause is not None)
-    )
-    new_steps, some_left = ([], False) if no_new_steps or pause is not None else _plan_new_steps(state, at)
-    run, outcome, notes = state.run, None, _failure_notes(state, attempts)
-    if state.runner.finished:
-        outcome, notes = encode(state.runner.outcome), (*notes, *state.runner.outcome.notes)
-    return RunCommit(
+    no_new_steps: bool = False,
+    steps_running: bool = False,
+) -> CommitPlan:
+    """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run.
+
+    It takes lines of a script for the steps that it plans; `RunState.apply` returns those of steps that are not begun.
+    """
+    run, runner, pause = state.run, state.runner, None
+    attempts: list[NewAttempt] = []
+    renewed: list[tuple[int, ApprovalRequest | ReusedApproval | None]] = []
+    has_idle_steps = state.has_idle_steps
+    if has_idle_steps:
+        if no_new_steps:
+            attempts = _charge_ended_attempts(state, at)
+        else:
+            pause = _pause_at_rest(state, at, steps_running=steps_running)
+            renewed = _renew_approvals(state)
+            attempts = _plan_attempts(state, at, is_paused=pause is not None)
+    new_steps: list[NewStep] = []
+    some_left = False
+    if runner.waiting and not no_new_steps and pause is None:
+        new_steps, some_left = _plan_new_steps(state, at)
+    notes, outcome = _failure_notes(state, attempts) if attempts else (), None
+    if runner.finished:
+        outcome, notes = encode(runner.outcome), (*notes, *runner.outcome.notes)
+    return CommitPlan(
         run.n,
         run.id,
         owner,
         fence,
         run.account,
         at,
-        list(state.finished),
+        tuple(state.finished),
         new_steps,
         attempts,
         notes,
         outcome=outcome,
         # A step that an earlier commit reserved for may not have begun yet: that of a branch beside this one.
-        may_release=not (steps_running or no_new_steps or some_left or state.startable_steps),
-        open_step_ids=[step.id for step in state.pending.values() if step.is_open],
+        may_release=not (steps_running or no_new_steps or some_left or state.startable),
+        open_step_ids=[step.id for step in state.pending.values() if step.is_open] if has_idle_steps else (),
         branches=state.branches,
-        begun_branches=_branches_around(state, [*attempts, *new_steps]) if state.runner.branches else (),
-        others_move=bool(state.pending) or some_left,
+        begun_branches=_branches_around(state, [*attempts, *new_steps]) if runner.branches else (),
+        others_move=some_left or bool(state.pending),
         charged=charged if run.paused is None else charged._replace(pause_when_used_up=None),
         handled_requests=tuple(state.handled_requests),
         pause=pause,
-        renewed_approvals=approvals_renewed,
+        renewed_approvals=renewed,
+        forgets=state.has_notes_of_tools,
     )
 
 
 def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
-    """Plan the steps that have no row yet. True: some were left out, because they came to wait while others were
-    authorized."""
+    """Plan the steps that have no row yet. True: some were left out: they came to wait while others were authorized, or
+    wait for what siblings of their branches leave, and nothing new was left since."""
+    runner, pending, kept, executor = state.runner, state.pending, state.kept_waiting, state.executor
+    passed_by = kept if kept and not state.has_new_room else ()
     without_row = [
         (path, step)
-        for path, step in state.runner.waiting.items()
-        if path not in state.pending and state.runner.take(path)
+        for path, step in runner.waiting.items()
+        if path not in pending and path not in passed_by and runner.take(path)
     ]
-    if len(without_row) > 1 and state.runner.branches:
-        # What runs goes first. So what may be kept waiting is last, and a script's lines can be taken back.
-        without_row.sort(key=lambda item: state.may_be_kept_waiting(item[0]))
-    planned, shares = [], state.count_by_branch(without_row)
+    if passed_by and not without_row:
+        without_row, passed_by = [item for item in runner.waiting.items() if item[0] in kept], ()
+    planned, shares = list[NewStep](), None
+    if len(without_row) > 1:
+        if runner.branches:
+            # What runs goes first. So what may be kept waiting is last, and a script's lines can be taken back.
+            without_row.sort(key=lambda item: state.may_be_kept_waiting(item[0]))
+        # The time that is left of an account is divided among the steps that are planned together.
+        shares = Counter(runner.branch_of(path) for path, _ in without_row)
     for path, step in without_row:
-        authorization = state.authorizations.pop(path, None)
-        if authorization is None and step.kind == "tool_call" and state.executor.tool_access.needs_preview(path, step):
-            continue
-        branch = state.runner.branch_of(path)
-        new = state.executor.plan(path, step, state.run.route, at, shares[branch], authorization)
-        planned.append(new._replace(rounds_request=_rounds_request(state, path, step)))
-        shares[branch] -= 1
-    return planned, len(planned) < len(without_row)
+        time_shares = 1
+        if shares is not None:
+            branch = runner.branch_of(path)
+            time_shares, shares[branch] = shares[branch], shares[branch] - 1
+        if step.kind == "completion":
+            planned.append(executor.plan_completion(path, step, state.run.route, time_shares))
+        elif step.kind == "pause":
+            planned.append(executor.plan_pause(path, step))
+        elif (authorization := state.take_authorization(path, step)) is not None:
+            asks = _rounds_request(state, path, step) if executor.asks_for_rounds(step) else None
+            new = executor.plan_call(path, step, at, time_shares, authorization)
+            planned.append(new._replace(asked=step.asked, rounds_request=asks))
+    return planned, len(planned) < len(without_row) or bool(passed_by)
 
 
-def _rounds_request(state: RunState, path: str, step: Step) -> RoundsRequest | None:
-    """What a loop that asks for more rounds asks for; None for any other step."""
+def _rounds_request(state: RunState, path: str, step: CallTool) -> RoundsRequest:
+    """What a loop that asks for more rounds asks for."""
     branch, branches = state.runner.branch_of(path), state.runner.branches
     return state.executor.rounds_request(step, branches[branch]() if branch else None, branches)
 
@@ -158,7 +173,7 @@ def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused |
         return None
     others_move = (
         steps_running
-        or state.startable_steps
+        or state.startable
         or state.runner.waiting.keys() - state.pending.keys() - state.kept_waiting
         or any(state.needs_attempt(step) and not step.is_held_back(at) for step in steps)
     )
@@ -176,8 +191,6 @@ def _failure_notes(state: RunState, attempts: Sequence[NewAttempt]) -> tuple[str
 def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt]:
     """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run
     is, until a provider's outage may be over."""
-    if not state.pending:
-        return []
     _finish_probed_calls(state, at)
     planned = []
     for path, step in state.pending.items():
@@ -240,6 +253,7 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
         request = request._replace(counts_only=True)
     never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
     ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
+    asks = isinstance(step.step, CallTool) and state.executor.asks_for_rounds(step.step)
     return NewAttempt(
         path,
         step.id,
@@ -250,160 +264,5 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
         ended,
         step.shared,
         step.withdrawn_requests,
-        _rounds_request(state, path, step.step),
+        _rounds_request(state, path, step.step) if isinstance(step.step, CallTool) and asks else None,
     )
-
-
-def plan_usual_commit(
-    state: RunState, daily_accounts: DailyAccounts, owner: int, fence: int, at: int
-) -> UsualCommit | None:
-    """Return the next commit where it is a usual one; None where it is any other. `at`: milliseconds since 1970.
-
-    It takes lines of a script, which are to be returned (`RunState.return_lines`) if the commit is not written.
-    """
-    runner, pending, kept = state.runner, state.pending, state.kept_waiting
-    if kept and state.has_new_room:
-        return None
-    # `take` comes first: it counts the branches that begin with such a step, and `has_more_to_do` then sees those whose
-    # accounts have to be opened.
-    new = [
-        (path, step)
-        for path, step in runner.waiting.items()
-        if path not in pending and path not in kept and runner.take(path)
-    ]
-    if not (new or runner.finished) or not state.accounts or state.has_more_to_do:
-        return None
-    outcome = None
-    if runner.finished:
-        if runner.outcome.notes:
-            return None
-        outcome = encode(runner.outcome)
-    plan = _Plan(state, daily_accounts, at, dict(state.accounts))
-    answered = tuple(state.finished)
-    for each in answered:
-        if not plan.settle(each):
-            return None
-    begun = plan.begin(new)
-    if begun is None:
-        return None
-    changes = {
-        path: AccountChange(before, plan.accounts[path])
-        for path, before in state.accounts.items()
-        if plan.accounts[path] is not before or not path
-    }
-    waits_outside = bool(begun) and begun[0].request.counts_only
-    return UsualCommit(
-        state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, waits_outside, outcome
-    )
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A commit as it is planned. `accounts`: as they are by now, the run's own under "", those of branches by path."""
-
-    state: RunState
-    daily_accounts: DailyAccounts
-    at: int
-    accounts: dict[str, Account]
-
-    def settle(self, answered: AnsweredStep) -> bool:
-        """Settle a step that was answered. False: more than its answer is to be written: a long text, a note, or a
-        note on a limit that it has exceeded."""
-        if answered.result.text is not None or answered.result.notes:
-            return False
-        held, spent = answered.held, answered.result.spent
-        for path in self.state.charged_accounts(answered.path):
-            account = self.accounts.get(path)
-            if account is None:
-                return False
-            self.accounts[path] = account = account.settle(held, spent)
-            if exceeds_held(held, spent) and _is_over_cap(account):
-                return False
-        return True
-
-    def begin(self, new: Sequence[tuple[str, Step]]) -> list[NewStep] | None:
-        """Begin these steps. None: one of them can't be begun in a usual commit."""
-        begun: list[NewStep] = []
-        shares = self.state.count_by_branch(new) if len(new) > 1 else None
-        waits_outside = 0
-        for path, step in new:
-            time_shares = 1
-            if shares is not None:
-                branch = self.state.runner.branch_of(path)
-                time_shares, shares[branch] = shares[branch], shares[branch] - 1
-            found = self._begin_step(path, step, time_shares)
-            if found is None:
-                self.state.return_lines(each.sent.line for each in begun)
-                return None
-            begun.append(found)
-            waits_outside += found.request.counts_only
-        if waits_outside and (waits_outside < len(begun) or self.state.pending):
-            return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
-        return begun
-
-    def _begin_step(self, path: str, step: Step, time_shares: int) -> NewStep | None:
-        """Begin a step, and hold what it reserves. None: it can't be begun in a usual commit."""
-        charged = self.state.charged_accounts(path)
-        own = [account for each in charged if (account := self.accounts.get(each)) is not None]
-        if len(own) < len(charged):
-            return None
-        if step.kind == "completion":
-            found = self._begin_completion(path, step, own, time_shares)
-        elif step.kind == "tool_call":
-            found = self._begin_call(path, step, own, time_shares)
-        else:
-            return None
-        if found is not None:
-            held = found.held
-            for each, account in zip(charged, own, strict=True):
-                self.accounts[each] = account.hold(held)
-        return found
-
-    def _begin_completion(
-        self, path: str, step: RequestCompletion, own: list[Account], time_shares: int
-    ) -> NewStep | None:
-        """Begin a completion that this server performs, or hand it out; its price and its day are known."""
-        state, executor, purpose = self.state, self.state.executor, step.purpose
-        route = state.run.route
-        if route not in executor.models and (route not in OUTSIDE_ROUTES or purpose == "compact"):
-            return None
-        charged = self.daily_accounts.known_accounts(state.run, executor.tool_access.mandate, self.at)
-        if charged is None:
-            return None
-        request = executor.reservation_request(path, step, route, counts_of(purpose), time_shares)
-        nearest, *enclosing = own
-        reservation = reserve(nearest, request, (), enclosing)
-        if request.price is None or isinstance(reservation, Refused):
-            return None
-        if enclosing and reservation.max_tokens < request.wanted_tokens and state.has_new_room:
-            return None  # its branch may get more
-        status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
-        sent = executor.completion_sent(path, route, status, reservation.max_tokens)
-        return NewStep(path, purpose, step.digest, request, sent, reservation=reservation, shared=charged.shared)
-
-    def _begin_call(self, path: str, step: CallTool, own: list[Account], time_shares: int) -> NewStep | None:
-        """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
-        executor, call = self.state.executor, step.call
-        access = executor.tool_access
-        spec = access.find_offered(path, call.name)
-        if (
-            spec is None
-            or spec.is_caller_tool
-            or spec.effect != "read"
-            or access.check_call(path, call, spec, self.at) is not None
-        ):
-            return None
-        if not access.allows_at_once(path, step, spec):
-            return None
-        nearest, *enclosing = own
-        request = executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), time_shares)
-        reservation = reserve(nearest, request, (), enclosing)
-        if isinstance(reservation, Refused):
-            return None
-        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, asked=step.asked, reservation=reservation)
-
-
-def _is_over_cap(account: Account) -> bool:
-    """Whether more is used than a cap allows."""
-    held, spent = account.held, account.spent
-    return any(held[cap.place] + spent[cap.place] > cap.most for cap in account.caps.caps)

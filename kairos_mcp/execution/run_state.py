@@ -7,18 +7,17 @@ or waits.
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Account
+from kairos_mcp.budget.reservation import Account, Reservation
 from kairos_mcp.core.limits import NOTHING, Limits, counts_of
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, Step, enclosing_paths, task_of
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, enclosing_paths, task_of
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
 from kairos_mcp.execution.tool_calls import Authorization, denial_result, settlement_result
@@ -26,7 +25,17 @@ from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_completions import WithdrawnRequest
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult, UsualCommit
+from kairos_mcp.store.commit import (
+    AnsweredStep,
+    CommitPlan,
+    Committed,
+    Facts,
+    NewAttempt,
+    NewStep,
+    StartedStep,
+    StepResult,
+)
+from kairos_mcp.store.commit_rows import branches_in_view
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -85,20 +94,18 @@ def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
     )
 
 
-_RUN_ALONE = ("",)  # of a run without branches, each step is charged to its own account alone
-
-
 @dataclass(slots=True)
 class RunState:
     """One run in memory. `make_flow` starts its flow anew; `agent` is whose steps these are.
 
-    `pending`: steps with a row and without an answer, by path. `finished`: answers to be committed next.
+    `pending`: steps with a row and without an answer, by path; `startable`: those with a reservation that
+    is not used yet: they may begin now. `finished`: answers to be committed next.
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
     where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
-    `kept_waiting`: steps that begin once siblings of their branches have left more, as the newest general commit says;
-    `room_seen`: what there was then that leaves room.
+    `kept_waiting`: steps that begin once siblings of their branches have left more; `room_seen`: what there was that
+    leaves room when they were tried last.
     `has_notes_of_tools`: tools may have stored something of this run. `fits_rows`: this is what the run's rows say;
     after an error it may not be, and is rebuilt before the next step.
     """
@@ -109,6 +116,7 @@ class RunState:
     agent: str | None = None
     runner: Runner = field(init=False)
     pending: dict[str, PendingStep] = field(default_factory=dict)
+    startable: list[tuple[str, PendingStep]] = field(default_factory=list)
     finished: list[AnsweredStep] = field(default_factory=list)
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
@@ -127,7 +135,7 @@ class RunState:
         ReplayDiffers, StoreCorrupt.
         """
         self.runner = Runner(self.make_flow(), self.agent)
-        self.pending, self.branches, self.accounts = {}, stored.branches, {}
+        self.pending, self.startable, self.branches, self.accounts = {}, [], stored.branches, {}
         self.kept_waiting.clear()
         self.room_seen = None
         self.executor.reset()
@@ -263,7 +271,8 @@ class RunState:
                 step.add_withdrawal(request)
 
     def calls_to_authorize(self) -> list[tuple[str, CallTool]]:
-        """Return the calls that are not authorized yet: put the results into `authorizations` before the commit."""
+        """Return the calls that files have to be read for, and that may be begun: put the results into `authorizations`
+        before the commit."""
         return [
             (path, step)
             for path, step in self.runner.waiting.items()
@@ -272,9 +281,17 @@ class RunState:
             and (
                 self.pending[path].approval_expired
                 if path in self.pending
-                else self.executor.tool_access.needs_preview(path, step) and self.runner.take(path)
+                else self._authorize_at_once(path, step) is None and self.runner.take(path)
             )
         ]
+
+    def take_authorization(self, path: str, call: CallTool) -> Authorization | None:
+        """Return what is known of permission for a call that is planned now; None: files have to be read for it."""
+        return self.authorizations.pop(path, None) or self._authorize_at_once(path, call)
+
+    def _authorize_at_once(self, path: str, call: CallTool) -> Authorization | None:
+        access = self.executor.tool_access
+        return access.authorize_at_once(path, call, access.find_offered(path, call.call.name))
 
     def _restore_approvals(self, newest: Mapping[str, ApprovalRow]) -> None:
         """Set which of the pending steps wait for a person's approval, and which have it."""
@@ -308,12 +325,17 @@ class RunState:
         self.failed[path] = step
 
     @property
+    def has_idle_steps(self) -> bool:
+        """Whether any pending step is not under way, so that the next commit may be about it."""
+        return any(not step.is_under_way for step in self.pending.values())
+
+    @property
     def has_more_to_do(self) -> bool:
         """Whether the next commit may have to do with more than answers, the steps that wait in the flow, and those
         that are under way."""
         return (
             bool(self.handled_requests or self.authorizations)
-            or any(not step.is_under_way for step in self.pending.values())
+            or (bool(self.pending) and self.has_idle_steps)
             or (bool(self.runner.branches) and self._has_branches_to_open)
         )
 
@@ -324,22 +346,29 @@ class RunState:
             unopened -= {enclosing for path in self.kept_waiting for enclosing in enclosing_paths(path)}
         return bool(unopened)
 
+    def known_facts(self, plan: CommitPlan) -> Facts | None:
+        """Return what the decision on this plan rests on, where all of it is known here; None: it has to be read."""
+        accounts = self.accounts
+        if not accounts or plan.attempts:
+            return None
+        if plan.open_step_ids and plan.may_release:
+            return None  # an answer of one of these may have come
+        for new in plan.new_steps:
+            if new.rounds_request is not None or new.request.price is None:
+                return None
+        if len(accounts) <= len(plan.branches) and not accounts.keys() >= set(branches_in_view(plan)):
+            return None
+        return Facts(accounts)
+
     @property
     def has_new_room(self) -> bool:
-        """Whether something may have left more for branches since the newest general commit: a branch has ended, or
-        the cost of what others begin with is known."""
+        """Whether something may have left more for the steps that are kept waiting since they were tried last: a branch
+        has ended, or the cost of what others begin with is known."""
         return self.room_seen != self._room
 
     @property
     def _room(self) -> tuple[int, int]:
         return self.runner.branches_ended, self.executor.reports_learned
-
-    def charged_accounts(self, path: str) -> Sequence[str]:
-        """Return the accounts of this run that the step at this path is charged to, the nearest first: the paths of
-        the branches that it stands in, and "" for the run's own."""
-        if not self.branches:
-            return _RUN_ALONE
-        return [*(branch for branch in enclosing_paths(path) if branch in self.branches), ""]
 
     def may_be_kept_waiting(self, path: str) -> bool:
         """Whether a step waits for its siblings' end already, or a branch begins with it while siblings of it run."""
@@ -349,31 +378,15 @@ class RunState:
         unopened = [each for each in enclosing_paths(path) if each in begun and each not in self.branches]
         return bool(unopened) and any(each in self.branches for each in begun[unopened[-1]]().siblings)
 
-    def count_by_branch(self, new: Iterable[tuple[str, Step]]) -> Counter[str]:
-        """Count the steps of each branch: the time that is left of its account is divided among those that are
-        planned together."""
-        return Counter(self.runner.branch_of(path) for path, _ in new)
+    def return_lines(self, steps: Iterable[NewStep]) -> None:
+        """Return the script's lines that were taken for these steps, in this order, and that are not begun."""
+        for new in reversed(list(steps)):
+            self.executor.return_line(new.sent.line)
 
-    def return_lines(self, lines: Iterable[int | None]) -> None:
-        """Return a script's lines that were taken in this order, for steps that were not begun."""
-        for line in reversed(list(lines)):
-            self.executor.return_line(line)
-
-    def apply_usual(self, commit: UsualCommit, step_ids: Iterable[int]) -> list[tuple[str, PendingStep]]:
-        """Apply a usual commit that was written, and return the steps that it begins or hands out. `step_ids`: of their
-        rows."""
-        del self.finished[: len(commit.answered)]  # others may have come in the meantime
-        for path, change in commit.accounts.items():
-            self.accounts[path] = change.changed
-        steps = []
-        for step_id, new in zip(step_ids, commit.begun, strict=True):
-            waiting, is_open = self.runner.waiting[new.path], new.request.counts_only
-            reservation = None if is_open else new.reservation
-            step = self.pending[new.path] = PendingStep(
-                step_id, waiting, is_open, new.held, new.sent, reservation, new.shared
-            )
-            steps.append((new.path, step))
-        return steps
+    def withdraw(self, plan: CommitPlan) -> None:
+        """Take back a plan that was decided at once and is not written: something is not as it was known here."""
+        self.return_lines(plan.new_steps)
+        self.accounts = {}
 
     def resume_pauses(self, requests: Iterable[int]) -> None:
         """Apply these resume requests to the flow's pauses."""
@@ -381,42 +394,71 @@ class RunState:
         for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
             self.finish_step(path, StepResult(Resumed(), NOTHING), "person")
 
-    @property
-    def startable_steps(self) -> list[tuple[str, PendingStep]]:
-        """Pending steps with an unused reservation: they may begin now."""
-        return [(path, step) for path, step in self.pending.items() if step.reservation is not None]
-
-    def apply_result(self, commit: RunCommit, result: CommitResult) -> None:
+    def apply(self, committed: Committed) -> None:
         """Apply a written commit: steps with a reservation may begin; refusals, and answers known at once, go to the
         flow."""
-        del self.finished[: len(commit.answers)]  # others may have come in the meantime
-        del self.handled_requests[: len(commit.handled_requests)]
-        self.branches = result.branches
-        self.accounts.update(result.accounts)
-        self.kept_waiting.clear()
-        self.room_seen = self._room
-        for new in commit.new_steps:
-            step = PendingStep(0, self.runner.waiting[new.path], new.request.counts_only, NOTHING, new.sent)
-            step.awaits_approval = new.approval_request is not None
-            step.approved_base = new.reused_approval.request.base_hashes if new.reused_approval is not None else None
-            self.pending[new.path] = step
-        paths = [attempt.path for attempt in commit.attempts] + [new.path for new in commit.new_steps]
-        lines = [self._line_taken(attempt) for attempt in commit.attempts] + [new.sent.line for new in commit.new_steps]
-        # Backwards: a script's lines are given back in the reverse of the order in which they were taken.
-        for path, line, started in reversed(list(zip(paths, lines, result.started, strict=True))):
-            step = self.pending[path]
-            if started.answer is not None:
-                self.executor.return_line(line if started.reservation is None else None)
-                del self.pending[path]
-                self._feed(path, step, started.answer)
-            elif started.reservation is not None:
-                step.apply_reservation(started, started.reservation)
-                self.failed.pop(path, None)
-            else:  # an account that runs share is used up, or its branch waits: the step gets its row later
-                self.executor.return_line(line)
-                del self.pending[path]
-                if started.refusal is None:
-                    self.kept_waiting.add(path)
+        plan, decided, step_ids, opened, _, _ = committed
+        del self.finished[: len(plan.answers)]  # others may have come in the meantime
+        if plan.handled_requests:
+            del self.handled_requests[: len(plan.handled_requests)]
+        self.accounts.update(decided.ledger.accounts)
+        if opened:
+            self.branches = {**self.branches, **opened}
+            self.accounts.update({each: self.accounts[each]._replace(id=n) for each, n in opened.items()})
+        if decided.paused is not None:
+            self.run = self.run._replace(paused=decided.paused.reason, resume_at=decided.paused.resume_at)
+        if self.kept_waiting:
+            self.kept_waiting.difference_update([new.path for new in plan.new_steps])
+        is_whole = not plan.attempts
+        for new, started, step_id in zip(plan.new_steps, decided.steps, step_ids, strict=True):
+            if started.reservation is None or started.answer is not None:
+                is_whole = False
+            else:
+                self._add_pending(new, started, step_id, started.reservation)
+        if not is_whole:  # backwards: a script's lines are given back in the reverse of the order of their taking
+            for new, started in reversed(list(zip(plan.new_steps, decided.steps, strict=True))):
+                self._apply_unbegun(new, started)
+            for attempt, started in reversed(list(zip(plan.attempts, decided.attempts, strict=True))):
+                self._apply_attempt(attempt, started)
+
+    def _add_pending(self, new: NewStep, started: StartedStep, step_id: int, reservation: Reservation) -> None:
+        """Add a step that may begin, or that is open."""
+        path, is_open = new.path, started.is_open
+        unused = None if is_open else reservation
+        step = self.pending[path] = PendingStep(
+            step_id, self.runner.waiting[path], is_open, reservation.held, started.sent, unused, started.shared
+        )
+        if not is_open:
+            self.startable.append((path, step))
+        if new.approval_request is not None:
+            step.awaits_approval = True
+        elif new.reused_approval is not None:
+            step.approved_base = new.reused_approval.request.base_hashes
+
+    def _apply_unbegun(self, new: NewStep, started: StartedStep) -> None:
+        """Apply what became of a step that is neither begun nor open."""
+        if started.answer is not None:
+            self.executor.return_line(new.sent.line if started.reservation is None else None)
+            step = PendingStep(0, self.runner.waiting[new.path], False, NOTHING, new.sent)
+            self._feed(new.path, step, started.answer)
+        elif started.reservation is None:  # an account that runs share is used up, or its branch waits
+            self.executor.return_line(new.sent.line)
+            if started.refusal is None:
+                self.kept_waiting.add(new.path)
+                self.room_seen = self._room
+
+    def _apply_attempt(self, attempt: NewAttempt, started: StartedStep) -> None:
+        """Apply what became of a further attempt."""
+        step = self.pending[attempt.path]
+        if started.answer is not None:
+            self.executor.return_line(self._line_taken(attempt) if started.reservation is None else None)
+            del self.pending[attempt.path]
+            self._feed(attempt.path, step, started.answer)
+        elif started.reservation is not None:
+            step.apply_reservation(started, started.reservation)
+            if step.reservation is not None:
+                self.startable.append((attempt.path, step))
+            self.failed.pop(attempt.path, None)
 
     def _line_taken(self, attempt: NewAttempt) -> int | None:
         """Return the script's line that an attempt takes; None where its step has it from an attempt before."""

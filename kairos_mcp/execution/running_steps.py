@@ -45,13 +45,15 @@ class RunningSteps:
         self._group, self._worker = group, asyncio.current_task()
         self.tasks.clear()  # a bug may have ended the group before; its tasks have ended with it
 
-    def begin(self, steps: list[tuple[str, PendingStep]]) -> Awaitable[None] | None:
-        """Begin steps, beside those under way. Return what is to be awaited; None where an answer is there already.
+    def begin(self) -> Awaitable[None] | None:
+        """Begin the steps that may begin, beside those under way. Return what is to be awaited; None where an answer is
+        there already.
 
         Raises FenceLost.
         """
         # Beside a step that waits for somebody it is a task, and where an answer came while the commit was written: so
         # another branch goes on meanwhile.
+        steps, self.state.startable = self.state.startable, []
         is_alone = len(steps) == 1 and not self.tasks and len(self.state.pending) == 1 and not self.state.finished
         for path, step in steps:
             performed = self._begin(path, step)

@@ -58,14 +58,9 @@ class CallRights(Protocol):
     def check_call(self, path: str, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """The error of a call that can't be made, or None."""
 
-    def needs_preview(self, path: str, step: CallTool) -> bool:
-        """Whether files have to be read before it is known if this call may be made."""
-
-    def allows_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> bool:
-        """Whether the call may be made, and that is known without a look at files."""
-
-    def authorize_planned(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
-        """The authorization of a call that needs no look at files; None: it may be made."""
+    def authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec | None) -> Authorization | None:
+        """What is known of permission for a call without a look at files; None: `CallMaker.authorize` has to decide.
+        `spec`: of the tool, as it was offered there."""
 
     def record_call(self, spec: ToolSpec | None, at: int) -> None:
         """Count a call towards the limit per minute."""

@@ -25,13 +25,14 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.tool import NO_MEMORY
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
-from kairos_mcp.execution.pending_step import PendingStep
-from kairos_mcp.execution.plan_commit import plan_commit, plan_usual_commit
+from kairos_mcp.execution.commit import commit, write_known
+from kairos_mcp.execution.decide_at_once import decide_at_once
+from kairos_mcp.execution.plan_commit import plan_commit
 from kairos_mcp.execution.run_state import RunState, StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.running_steps import RunningSteps, memory_in_rows
-from kairos_mcp.store import apply_commit, integrity, queries
-from kairos_mcp.store.apply_commit import WrittenCommit, apply_usual_commit
-from kairos_mcp.store.commit import CommitResult, RunCommit, UsualCommit
+from kairos_mcp.store import integrity, queries
+from kairos_mcp.store.commit import CommitPlan, Committed
+from kairos_mcp.store.commit_rows import release_run
 from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -52,7 +53,7 @@ class RunWorker:
     those that new model calls are charged to.
 
     `error`: why the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody
-    else has written for it. `written`: the commit that it wrote for the run, whose steps are to be performed.
+    else has written for it. `committed`: the commit that it wrote for the run, which `state` does not know of yet.
     """
 
     store: Store
@@ -64,7 +65,7 @@ class RunWorker:
     summarize: Callable[[], Awaitable[str]]
     daily_accounts: DailyAccounts
     is_current: bool = False
-    written: WrittenCommit | None = None
+    committed: Committed | None = None
     error: KairosError | None = None
     _steps: RunningSteps = field(init=False)
     _inbox_changed: bool = False
@@ -117,9 +118,10 @@ class RunWorker:
 
     async def _drive_until_idle(self) -> None:
         try:
-            if self.written is not None:
-                written, self.written = self.written, None
-                if (waits_for := self._perform_usual(*written)) is not None:
+            if self.committed is not None:
+                committed, self.committed = self.committed, None
+                self._apply(committed)
+                if (waits_for := self._steps.begin()) is not None:
                     await waits_for
             while not await self._step():
                 pass
@@ -130,7 +132,8 @@ class RunWorker:
             self._steps.cancel_soon()
 
     async def _step(self) -> bool:
-        """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
+        """Read the inbox, commit, perform: once each, or as often as nothing has to be awaited. Returns True when
+        nothing is left to do here."""
         if time.monotonic() > self._yields_at:
             await asyncio.sleep(0)  # a model and tools that answer at once let others have the event loop all the same
             self._yields_at = time.monotonic() + KEEPS_LOOP_S
@@ -144,42 +147,96 @@ class RunWorker:
             if await self._read_inbox():
                 return True
         at = self.clock()
-        accounts = await self.daily_accounts.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
+        charged = await self.daily_accounts.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
         no_new_steps = self._is_stopping or self.state.run.paused is not None
-        if not no_new_steps and (waits_for := self._make_usual_commits()) is not None:
-            await waits_for
-            self._yields_at = time.monotonic() + KEEPS_LOOP_S
-            return self._is_released
-        if self._is_released:
-            return True
         if not no_new_steps:
-            # The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They
-            # come before the commit because a transaction must not wait for a disk, and because the commit records what
-            # they found.
-            for path, call, step in self.state.calls_to_probe():
-                step.probe_result = await self.state.executor.tool_caller.probe(path, call, step.approved_base)
-            for path, call in self.state.calls_to_authorize():
-                self.state.authorizations[path] = await self.state.executor.tool_caller.authorize(path, call)
+            if (waits_for := self._commit_at_once()) is not None:
+                await waits_for
+                self._yields_at = time.monotonic() + KEEPS_LOOP_S
+                return self._is_released
+            if self._is_released:
+                return True
+            await self._prepare_calls()
             no_new_steps = self._is_stopping  # perhaps since then
-        commit = plan_commit(
+        plan = plan_commit(
             self.state,
             self.owner,
             self.fence,
             self.clock(),
-            accounts,
+            charged,
             no_new_steps=no_new_steps,
             steps_running=bool(self._steps.tasks),
         )
         # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
         # crash at any moment leaves a row that says what may have been done.
-        if commit.has_changes and await self._commit_and_apply(commit):
-            return True
-        startable = self.state.startable_steps
+        if plan.has_changes:
+            known = self.state.known_facts(plan)
+            self._apply(await self._submit(partial(commit, plan=plan, known=known)))
+            if self._is_released:
+                return True
         # Answers that came during the commit, or that the commit itself gave (a refusal), have moved the flow on: go
         # round again before waiting for anything.
-        if commit.has_changes and (self.state.finished or not (startable or self._steps.tasks)):
+        if plan.has_changes and (self.state.finished or not self._has_steps):
             return False
-        return await self._perform_steps(commit, startable)
+        return await self._perform_steps(plan)
+
+    @property
+    def _has_steps(self) -> bool:
+        """Whether steps may begin, or are under way."""
+        return bool(self.state.startable or self._steps.tasks)
+
+    def _commit_at_once(self) -> Awaitable[None] | None:
+        """Commit what is decided at once and begin its steps, until something has to be awaited. Return that; None: the
+        next commit can't be decided at once."""
+        while True:
+            found = decide_at_once(self.state, self.daily_accounts, self.owner, self.fence, self.clock())
+            if found is None:
+                return None
+            plan, decided = found
+            job = partial(write_known, plan=plan, decided=decided)
+            try:
+                done = self.store.writer.commit_at_once(job)
+            except KairosError as error:
+                if not error.retryable:
+                    raise
+                done = None
+            if done is None:
+                return self._submit_known(plan, job)
+            if (waits_for := self._go_on(plan, done[0])) is not None:
+                return waits_for
+            if self._is_released or not self.state.accounts:
+                return None
+            if time.monotonic() > self._yields_at:
+                return asyncio.sleep(0)
+
+    async def _submit_known(self, plan: CommitPlan, job: Job[Committed | None]) -> None:
+        """Write a commit together with those of other runs, and begin what follows."""
+        if (waits_for := self._go_on(plan, await self._submit(job))) is not None:
+            await waits_for
+
+    def _go_on(self, plan: CommitPlan, committed: Committed | None) -> Awaitable[None] | None:
+        """Begin the steps of a commit that was decided at once; return what has to be awaited for them. Where it was
+        not written, it is to be planned anew."""
+        if committed is None:
+            self.state.withdraw(plan)
+            return None
+        self._apply(committed)
+        if self._is_released or self._inbox_changed:
+            return None  # in the second case something came during the commit, perhaps a cancel
+        return self._steps.begin()
+
+    async def _prepare_calls(self) -> None:
+        """Find out what became of calls of unknown outcome, and whether new ones may be made.
+
+        The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They come
+        before the commit because a transaction must not wait for a disk, and because the commit records what they
+        found.
+        """
+        caller = self.state.executor.tool_caller
+        for path, call, step in self.state.calls_to_probe():
+            step.probe_result = await caller.probe(path, call, step.approved_base)
+        for path, call in self.state.calls_to_authorize():
+            self.state.authorizations[path] = await caller.authorize(path, call)
 
     async def _rebuild(self) -> None:
         """Rebuild the state from the run's rows.
@@ -216,64 +273,13 @@ class RunWorker:
             self._is_unreadable = True
         self.state.fits_rows = True
 
-    async def _commit_and_apply(self, commit: RunCommit) -> bool:
-        """Commit, then take over what the transaction decided. Returns True when the run was released."""
-        result = await self._commit(commit)
-        self.state.apply_result(commit, result)
-        if result.paused is not None:
-            reason, resume_at = result.paused
-            self.state.run = self.state.run._replace(paused=reason, resume_at=resume_at)
-        self._inbox_changed = self._inbox_changed or result.inbox_changed
+    def _apply(self, committed: Committed) -> None:
+        """Take over what was committed."""
+        self.state.apply(committed)
+        self._is_released = committed.released
+        if committed.has_news:
+            self._inbox_changed = True
         self.on_change()
-        return result.released
-
-    def _make_usual_commits(self) -> Awaitable[None] | None:
-        """Make usual commits until something has to be awaited, and return that; None: the next commit is any other."""
-        while True:
-            commit = plan_usual_commit(self.state, self.daily_accounts, self.owner, self.fence, self.clock())
-            if commit is None:
-                return None
-            job = partial(apply_usual_commit, commit=commit)
-            try:
-                written = self.store.writer.commit_at_once(job)
-            except KairosError as error:
-                if not error.retryable:
-                    raise
-                written = None
-            if written is None:
-                return self._submit_usual(commit, job)
-            if (waits_for := self._perform_usual(commit, written[0])) is not None:
-                return waits_for
-            if self._is_released or not self.state.accounts:
-                return None
-            if time.monotonic() > self._yields_at:
-                return asyncio.sleep(0)
-
-    async def _submit_usual(self, commit: UsualCommit, job: Job[list[int] | None]) -> None:
-        """Write a usual commit together with those of other runs, and perform its steps."""
-        step_ids = await self._submit(job)
-        if (waits_for := self._perform_usual(commit, step_ids)) is not None:
-            await waits_for
-
-    def _perform_usual(self, commit: UsualCommit, step_ids: list[int] | None) -> Awaitable[None] | None:
-        """Perform the steps that a usual commit begins; return what has to be awaited for them.
-
-        `step_ids`: of their rows. None: nothing was written, the commit is to be planned anew, on the accounts as they
-        are read.
-        """
-        if step_ids is None:
-            self.state.return_lines(begun.sent.line for begun in commit.begun)
-            self.state.accounts = {}
-            return None
-        steps = self.state.apply_usual(commit, step_ids)
-        self.on_change()
-        self._is_released = commit.outcome is not None or commit.waits_outside
-        if self._is_released or self._inbox_changed:
-            return None  # in the second case something came during the commit, perhaps a cancel
-        return self._steps.begin(steps)
-
-    async def _commit(self, commit: RunCommit) -> CommitResult:
-        return await self._submit(lambda session: apply_commit.apply_run_commit(session, commit))
 
     async def _submit(self, job: Job[T]) -> T:
         for pause in COMMIT_RETRY_S:
@@ -326,22 +332,18 @@ class RunWorker:
         self.state.apply_arrivals(awaited, arrivals)
         return False
 
-    # -- performing --------------------------------------------------------------------------------------------
-
-    async def _perform_steps(self, commit: RunCommit, startable: list[tuple[str, PendingStep]]) -> bool:
+    async def _perform_steps(self, plan: CommitPlan) -> bool:
         """Begin the steps that may begin; with none, wait for those under way; with none of these, release the run.
         Returns True when nothing is left to do here."""
         if self._inbox_changed:
             return False  # something came during the commit, perhaps a cancel
-        if startable or self._steps.tasks:
-            if (waits_for := self._steps.begin(startable)) is not None:
+        if self._has_steps:
+            if (waits_for := self._steps.begin()) is not None:
                 await waits_for
             return False
         if self._is_stopping:
             return True  # still owned: the server that finds this one gone takes the run over
-        is_released = await self.store.submit(
-            lambda session: apply_commit.release_run(session, commit), of_run=commit.run
-        )
+        is_released = await self.store.submit(lambda session: release_run(session, plan), of_run=plan.run)
         # A run is not released where something came for it meanwhile, in the same transaction: no row is overlooked.
         self._inbox_changed = not is_released
         return is_released
@@ -351,9 +353,8 @@ class RunWorker:
         await self._steps.cancel()
         summary = await self.summarize()
         try:
-            await self._commit(
-                final_commit(self.state, self._mismatched_steps, self.owner, self.fence, self.clock(), summary)
-            )
+            plan = final_commit(self.state, self._mismatched_steps, self.owner, self.fence, self.clock(), summary)
+            await self._submit(partial(commit, plan=plan))
         except (StoreCorrupt, StoreUnavailable, FenceLost):  # its account may be gone, or not the sum of its rows
             await self._force_cancel()
         self.state.finished = []

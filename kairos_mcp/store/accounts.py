@@ -7,34 +7,22 @@ above its own, so no row of a step has to name them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
 
+from kairos_mcp.budget.ledger import SharedAccountIds
 from kairos_mcp.budget.reservation import Account, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, BranchShare, Limits, Units
+from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, Limits, Units
 from kairos_mcp.core.steps import enclosing_paths
-from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, read_each, read_together
-
-SharedAccountIds = tuple[int, ...]
-"""Ids of the shared accounts that a step is charged to, besides the run's own."""
-
-NO_SHARED_ACCOUNTS: SharedAccountIds = ()
+from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, placeholders, read_together
 
 BranchAccountIds = Mapping[str, int]
 """The id of each branch's account, by the branch's path."""
 
 NO_BRANCHES: BranchAccountIds = MappingProxyType({})
-
-
-class AccountChange(NamedTuple):
-    """An account as it was known, and as it is to be after a commit."""
-
-    known: Account
-    changed: Account
 
 
 def unit_columns(*kinds: str) -> list[str]:
@@ -52,7 +40,9 @@ _CAP_COLUMNS, _CAP_VALUES = ", ".join(unit_columns("cap")), ", ?" * _UNIT_COUNT
 _AMOUNTS = f"{', '.join(unit_columns('cap', 'held', 'spent'))}, scope"
 SELECT_ACCOUNT = f"select {_AMOUNTS} from account where id = "
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
-_SELECT_BRANCH = SELECT_ACCOUNT.replace("scope from", "'branch ' || name from") + "?"
+_SELECT_BRANCHES_BY_ID = f"select id, {_AMOUNTS} from account where id in ({{}})".replace(
+    "scope from", "'branch ' || name from"
+)
 _FIND_DAY = "select id from account where scope = 'day' and name = ? and period = ?"
 _SELECT_DAY = f"select id, {_AMOUNTS} from account where scope = 'day' and name = ? and period = ?"
 _NEWEST_DAY = (  # with the words of the index of days, so that it is used
@@ -74,18 +64,22 @@ def read_account(session: Session, account: int) -> Account:
     return account_from_row(account, found)
 
 
-def read_branch(session: Session, account: int) -> Account:
-    """Return a branch's account, whose scope names the branch. Raises Unreadable where it is not there."""
-    found = session.row(_SELECT_BRANCH, (account,))
-    if found is None:
-        raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.")
-    return account_from_row(account, found)
+def read_branches_at(session: Session, branches: BranchAccountIds, paths: Collection[str]) -> dict[str, Account]:
+    """Return the accounts of the branches at these paths, by path. Raises Unreadable where one is not there."""
+    if not paths:
+        return {}
+    found = session.rows(_SELECT_BRANCHES_BY_ID.format(placeholders(paths)), [branches[path] for path in paths])
+    accounts = {number: account_from_row(number, tuple(amounts)) for number, *amounts in found}
+    try:
+        return {path: accounts[branches[path]] for path in paths}
+    except KeyError:
+        raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.") from None
 
 
-def read_branches_above(session: Session, branches: BranchAccountIds, paths: Iterable[str]) -> list[Account]:
-    """Return the accounts of the branches that the steps at these paths stand in, each once."""
-    numbers = {number for path in paths for number in branches_above(branches, path)}
-    return read_each(session, read_branch, sorted(numbers))
+def read_branches_above(session: Session, branches: BranchAccountIds, paths: Iterable[str]) -> dict[str, Account]:
+    """Return the accounts of the branches that the steps at these paths stand in, by the branches' paths."""
+    above = {each for path in paths for each in enclosing_paths(path) if each in branches} if branches else ()
+    return read_branches_at(session, branches, sorted(above))
 
 
 def account_from_row(number: int, found: Row) -> Account:
@@ -352,13 +346,6 @@ def check_day_accounts_exist(session: Session, principal: str, since: int) -> No
         raise StoreCorrupt("An account that a day's calls were charged to is gone.", _DAMAGE_HINT)
 
 
-class BegunBranch(NamedTuple):
-    """A branch that begins or has begun: its path, and its share of the account around it."""
-
-    path: str
-    share: BranchShare
-
-
 _SELECT_BRANCHES = """
     with recursive branch(id, name) as (select id, name from account where parent = ?
         union all select account.id, account.name from account join branch on account.parent = branch.id)
@@ -375,14 +362,7 @@ def read_branch_accounts(session: Session, account: int) -> BranchAccountIds:
 def list_branches(session: Session, account: int) -> dict[str, Account]:
     """Return the accounts of all branches of the run whose account this is, by the branches' paths."""
     found = read_branch_accounts(session, account)
-    return dict(zip(found, read_each(session, read_branch, found.values()), strict=True))
-
-
-def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
-    """Return the ids of the accounts of the branches that the step at this path stands in, the nearest first."""
-    if not branches:
-        return ()
-    return tuple(branches[enclosing] for enclosing in enclosing_paths(path) if enclosing in branches)
+    return read_branches_at(session, found, found)
 
 
 def insert_branch_account(session: Session, path: str, parent: int, caps: Limits) -> int:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from kairos_mcp.budget.ledger import Ledger, SharedAccountIds
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.routes import is_answered_by
-from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
-from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session, decode_shared, decode_units, encode_units, placeholders
 from kairos_mcp.store.runs import take_run
 
@@ -67,6 +66,14 @@ class WithdrawnRequest(NamedTuple):
     request: int
     path: str
     bound: Units
+
+
+class RequestCharge(NamedTuple):
+    """A request about a step that is charged with `lost`."""
+
+    step: StepRow
+    request: int
+    lost: Units
 
 
 class RequestOutcome(NamedTuple):
@@ -193,14 +200,7 @@ def record_charge(session: Session, requests: Iterable[int], attempt: int) -> No
         session.rows("update client_completion set charged = ? where id = ?", (attempt, number))
 
 
-def charge_abandoned(session: Session, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
-    """Charge the outstanding requests of a step that the run no longer needs."""
-    _charge_requests(session, batch, step, requests_of_step(session, step.id), fence, at)
-
-
-def settle_answered(
-    session: Session, batch: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
-) -> None:
+def settle_answered(session: Session, ledger: Ledger, step: StepRow, request: int | None, fence: int, at: int) -> None:
     """Settle a step's requests once its answer is recorded: the one that it answers, and all others, asked in vain.
 
     `request` None: the answer came another way. Part of the transaction that has settled the answer's own charge.
@@ -222,22 +222,23 @@ def settle_answered(
             )
             others = others[1:]
         elif answered.charged is not None:
-            _refund_bound(session, batch, step, answered.charged)
-    _charge_requests(session, batch, step, others, fence, at)
+            _refund_bound(session, ledger, step, answered.charged)
+    write_charges(session, charge_requests(ledger, step, others), fence, at)
 
 
-def _charge_requests(
-    session: Session,
-    batch: ReservationBatch,
-    step: StepRow,
-    requests: Sequence[RequestRow],
-    fence: int,
-    at: int,
-) -> None:
-    """Charge withdrawn requests, each as an attempt of its own."""
+def charge_requests(ledger: Ledger, step: StepRow, requests: Iterable[RequestRow]) -> list[RequestCharge]:
+    """Charge requests about a step that were asked in vain, each as an attempt of its own."""
+    charges = []
     for request in requests:
-        lost = batch.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
-        batch.settle(step.path, NOTHING, lost, step.shared)
+        lost = ledger.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
+        ledger.settle(step.path, NOTHING, lost, step.shared)
+        charges.append(RequestCharge(step, request.id, lost))
+    return charges
+
+
+def write_charges(session: Session, charges: Iterable[RequestCharge], fence: int, at: int) -> None:
+    """Write the attempts that requests are charged as, and that they are."""
+    for step, request, lost in charges:
         attempt = session.insert(
             "insert into attempt(step, fence, at, held, sent, lost, ended, waits_outside, shared)"
             " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
@@ -249,11 +250,11 @@ def _charge_requests(
         session.rows(
             "update client_completion set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ?"
             " where id = ?",
-            (at, attempt, request.id),
+            (at, attempt, request),
         )
 
 
-def _refund_bound(session: Session, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
+def _refund_bound(session: Session, ledger: Ledger, step: StepRow, attempt: int) -> None:
     """Take back the bound of a request whose answer came late, where no other was made in its place.
 
     The attempt that was charged with it was never begun.
@@ -261,7 +262,7 @@ def _refund_bound(session: Session, batch: ReservationBatch, step: StepRow, atte
     found = session.row("select lost from attempt where id = ?", (attempt,))
     assert found is not None, "an attempt stays"
     lost = decode_units(found[0])
-    batch.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(session, step, attempt))
+    ledger.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(session, step, attempt))
     not_begun = "update attempt set lost = ?, ended = 'waited' where id = ?"
     session.rows(not_begun, (encode_units(NOTHING), attempt))
 

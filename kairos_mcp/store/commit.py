@@ -1,6 +1,7 @@
-"""What one commit writes of a run, and its result, as values. `apply_commit` writes them.
+"""A commit of one run as values: what is planned, what the decision on it rests on, and what is decided.
 
-All rows of a commit belong to one run and are written in one transaction, all or none.
+The worker plans (`execution/plan_commit.py`), `decide` says what becomes of it (`execution/decide.py`), `write_commit`
+writes that (`commit_rows.py`). All rows of a commit belong to one run and are written in one transaction, all or none.
 """
 
 from __future__ import annotations
@@ -9,21 +10,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, BegunBranch, Ledger, SharedAccountIds
+from kairos_mcp.budget.more_rounds import Grant, LoopRecord, RoundsRequest
 from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, AskedCall, Refused, Sent
-from kairos_mcp.store.accounts import (
-    NO_BRANCHES,
-    NO_SHARED_ACCOUNTS,
-    AccountChange,
-    BegunBranch,
-    BranchAccountIds,
-    SharedAccountIds,
-)
+from kairos_mcp.store.accounts import NO_BRANCHES, BranchAccountIds
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.client_completions import RequestCharge, RequestRow
 from kairos_mcp.store.prefixes import PrefixCost
+from kairos_mcp.store.queries import StepRow
 
 
 class StepResult(NamedTuple):
@@ -62,9 +60,7 @@ class NewStep(NamedTuple):
     `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
     `rounds_request`: the commit itself answers it. `asked`: a call that no turn of a model holds.
 
-    In a usual commit its `reservation` is known already, and `shared`, the accounts that it is charged to besides the
-    run's. In any other the commit reserves for it, and adds to `sent` the reserved tokens, and for a round or a closing
-    the status line.
+    The decision adds to `sent` the tokens that are reserved, and for a round or a closing the status line.
     """
 
     path: str
@@ -77,13 +73,6 @@ class NewStep(NamedTuple):
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None
-    reservation: Reservation | None = None
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
-
-    @property
-    def held(self) -> Units:
-        """What it has reserved of its accounts; nothing as long as the commit has still to reserve."""
-        return NOTHING if self.reservation is None else self.reservation.held
 
 
 class EndedAttempt(NamedTuple):
@@ -123,7 +112,7 @@ class Paused(NamedTuple):
 class AccountsToCharge(NamedTuple):
     """The accounts that new model calls are charged to besides the run's own.
 
-    Where nothing is left there, the step gets no row and the run is paused as `pause_when_used_up` says; with
+    If a shared account has nothing left, the step gets no row and the run is paused as `pause_when_used_up` says; with
     `is_barred`, before any model call.
     """
 
@@ -142,8 +131,8 @@ class DroppedStep(NamedTuple):
     shared: SharedAccountIds
 
 
-class RunCommit(NamedTuple):
-    """What one commit writes of a run. `run` is its number, `at` in milliseconds since 1970.
+class CommitPlan(NamedTuple):
+    """What one commit is to write of a run. `run` is its number, `at` in milliseconds since 1970.
 
     `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
     request, nor an answer for one of `open_step_ids`, has come in the meantime.
@@ -153,7 +142,7 @@ class RunCommit(NamedTuple):
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
     `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
-    lets it through; None: the gate does.
+    lets it through; None: the gate allows the call now. `forgets`: tools may have kept what they were about to change.
     """
 
     run: int
@@ -177,6 +166,7 @@ class RunCommit(NamedTuple):
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
     renewed_approvals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]] = ()
+    forgets: bool = True
 
     @property
     def has_changes(self) -> bool:
@@ -184,65 +174,102 @@ class RunCommit(NamedTuple):
         steps = self.answers or self.new_steps or self.attempts or self.renewed_approvals
         return bool(steps or self.pause or self.handled_requests) or self.outcome is not None
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all its steps."""
+        return [
+            each.path for steps in (self.answers, self.attempts, self.new_steps, self.dropped_steps) for each in steps
+        ]
 
-class UsualCommit(NamedTuple):
-    """What a usual commit writes: the answers of steps, and the steps that are begun now or the encoded outcome of the
-    run. All of it is decided already.
+    @property
+    def rounds_requests(self) -> list[RoundsRequest]:
+        """What its steps ask for that want more rounds."""
+        asked = [*(each.rounds_request for each in self.attempts), *(each.rounds_request for each in self.new_steps)]
+        return [request for request in asked if request is not None]
 
-    `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
-    `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none;
-    `waits_outside`: they are, and the run is let go of.
+    @property
+    def needs_shared(self) -> bool:
+        """Whether shared accounts have to be read: how much is left decides a charge, or nobody knows what a token
+        costs that may be limited."""
+        return any(attempt.withdrawn_requests or attempt.request.price is None for attempt in self.attempts) or any(
+            new.request.price is None for new in self.new_steps
+        )
+
+
+class Facts(NamedTuple):
+    """What a decision on a commit rests on, beside its plan: read in its transaction, or known from the commits before.
+
+    `accounts`: the run's own under "", and by path those of branches that are charged, or looked at beside them.
+    `shared`: the accounts that runs share, by id; None: they are not read, and whoever writes changes them only where
+    they have room. `arrived`: by path, answers that came while the commit was planned, of steps that it was to begin
+    again. `dropped`: by path, the rows of dropped steps that have no answer, each with the requests about it.
+    `loops`: what the run's loops were granted and have done, where one of them asks for more rounds.
     """
 
-    run: int
-    owner: int
-    fence: int
-    at: int
-    accounts: dict[str, AccountChange]
-    answered: Sequence[AnsweredStep]
-    forgets: bool
-    begun: Sequence[NewStep]
-    waits_outside: bool
-    outcome: str | None = None
+    accounts: Mapping[str, Account]
+    shared: Mapping[int, Account] | None = None
+    arrived: Mapping[str, Answer] = MappingProxyType({})
+    dropped: Mapping[str, tuple[StepRow, Sequence[RequestRow]]] = MappingProxyType({})
+    loops: LoopRecord | None = None
 
 
 class StartedStep(NamedTuple):
-    """A step as it was committed: its reservation, or the answer that it got at once (a refusal, or a known one).
+    """What became of a new step or a further attempt: its reservation, or the answer that it got at once (a refusal, or
+    a known one), for which `spent` is charged.
 
     `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
     that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where it is to
-    begin once a sibling of its branch has left more.
+    begin once a sibling of its branch has left more. `lost`: what the attempt before is charged. `arrived`: the answer
+    stands in a row already.
     """
 
-    step_id: int
-    reservation: Reservation | None
-    answer: Answer | None
     sent: Sent
+    reservation: Reservation | None = None
+    answer: Answer | None = None
     is_open: bool = False
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     refusal: Refused | None = None
+    spent: Units = NOTHING
+    by_route: str = SERVER_ROUTE
+    grant: Grant | None = None
+    lost: Units = NOTHING
+    arrived: bool = False
 
     @property
-    def is_kept_waiting(self) -> bool:
-        """Whether the step waits for what a sibling of its branch leaves."""
-        return not self.step_id and self.refusal is None
+    def has_row(self) -> bool:
+        """Whether a new step gets a row."""
+        return self.reservation is not None or self.answer is not None
 
 
-NO_ACCOUNTS: Mapping[str, Account] = MappingProxyType({})
+class Decided(NamedTuple):
+    """What one commit writes: nothing is left to decide but whether shared accounts that nobody has read have room, and
+    whether something came for a run that is let go of.
 
-
-class CommitResult(NamedTuple):
-    """The result of a commit.
-
-    `started`: attempts first, then new steps, each in the order of the commit. `released`: the run was released.
-    `inbox_changed`: it was not released because something had come for it. `paused`: why it is paused from now on.
-    `branches`: the accounts of all branches. `accounts`: as they are after the commit, the run's own under "", and by
-    path those of branches that it read.
+    `attempts` and `steps`: what became of each that was planned, in the order of the plan. `charges`: requests to a
+    client's model that nobody needs any more. `paused`: why the run is paused from now on. `waits_outside`: a step with
+    a row waits for somebody outside. `releases`: nothing of the run is executed here, so that it is released.
     """
 
-    started: Sequence[StartedStep]
+    ledger: Ledger
+    attempts: Sequence[StartedStep]
+    steps: Sequence[StartedStep]
+    charges: Sequence[RequestCharge]
+    notes: Sequence[str]
+    paused: Paused | None
+    waits_outside: bool
+    releases: bool
+
+
+class Committed(NamedTuple):
+    """A commit that was written: its plan, what was decided, and what the rows have become.
+
+    `step_ids`: of the rows of its new steps; 0: none. `opened`: the ids of the accounts of branches that began.
+    `released`: nobody owns the run from now on; `has_news`: it was not released, because something had come for it.
+    """
+
+    plan: CommitPlan
+    decided: Decided
+    step_ids: Sequence[int]
+    opened: BranchAccountIds
     released: bool
-    inbox_changed: bool
-    paused: Paused | None = None
-    branches: BranchAccountIds = NO_BRANCHES
-    accounts: Mapping[str, Account] = NO_ACCOUNTS
+    has_news: bool = False

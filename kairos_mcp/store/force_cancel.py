@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.budget.reservation import shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.limits import NOTHING, Units
@@ -16,8 +17,6 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, tool_intents
 from kairos_mcp.store.accounts import (
-    NO_SHARED_ACCOUNTS,
-    SharedAccountIds,
     read_account,
     read_branch_accounts,
     unit_columns,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from kairos_mcp.budget.ledger import RUN, Ledger
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
@@ -19,7 +20,8 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Extended, Refused, last_part
 from kairos_mcp.store import client_completions, rows
-from kairos_mcp.store.accounts import read_account, read_branch_accounts
+from kairos_mcp.store.account_changes import SharedAccounts, write_accounts
+from kairos_mcp.store.accounts import read_account, read_branch_accounts, read_branches_above
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import (
@@ -32,7 +34,6 @@ from kairos_mcp.store.queries import (
     unanswered_steps,
 )
 from kairos_mcp.store.report_queries import exceeded_cap_notes
-from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session, decode, encode, encode_answer, encode_units, placeholders
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 
@@ -117,19 +118,21 @@ def record_answers(
 def _write_answers(
     session: Session, run: RunRow, new: Sequence[tuple[StepRow, SubmittedAnswer]], by_route: str, at: int
 ) -> None:
-    batch = ReservationBatch(session, read_account(session, run.account), read_branch_accounts(session, run.account))
+    branches = read_branch_accounts(session, run.account)
+    above = read_branches_above(session, branches, [step.path for step, _ in new])
+    ledger = Ledger({RUN: read_account(session, run.account), **above}, branches, SharedAccounts(session))
     for step, submitted in new:
         result = submitted.as_result(step.kind)
         insert_answer(session, step.id, result, by_route, at)
-        batch.settle(step.path, step.held, result.spent, step.shared)
-        client_completions.settle_answered(session, batch, step, submitted.request, run.fence, at)
+        ledger.settle(step.path, step.held, result.spent, step.shared)
+        client_completions.settle_answered(session, ledger, step, submitted.request, run.fence, at)
         record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
             rows.keep_texts(session, (submitted.text,))
-    batch.write()
+    notes = [*exceeded_cap_notes(ledger.exceeded_caps()), *(text for _, submitted in new for text in submitted.notes)]
+    write_accounts(session, ledger)
     _resume_if_by_itself(session, run, "", at)
-    notes = [text for _, submitted in new for text in submitted.notes]
-    for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
+    for text in notes:
         add_note(session, run, text)
 
 
@@ -236,9 +239,15 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
         if control.taken_by in by_commit:
             left.append(request)
         else:
-            session.rows("update inbox set taken = ? where id = ?", (at, request.id))
+            mark_handled(session, (request.id,), at)
     _renew_allowance(session, run, requests)
     return DrainedInbox(run_by_number(session, run.n), left)
+
+
+def mark_handled(session: Session, requests: Iterable[int], at: int) -> None:
+    """Mark control requests as handled."""
+    for request_id in requests:
+        session.rows("update inbox set taken = ? where id = ?", (at, request_id))
 
 
 # -- the kinds of control requests ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import NamedTuple
 
+from kairos_mcp.budget.ledger import SharedAccountIds
 from kairos_mcp.core.decision_rights import VIA_DOCTOR
 from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
@@ -17,7 +18,6 @@ from kairos_mcp.core.messages import Exactness, JsonObject, ToolCall
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
-from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.rows import (
     Row,
     Session,

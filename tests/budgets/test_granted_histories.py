@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 import pytest
 from support.empty_store import WHOLE_SWEEP, empty_tables
+from test_reservations import reserve_in
 
-from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
+from kairos_mcp.budget.ledger import RUN, BegunBranch, Ledger
+from kairos_mcp.budget.more_rounds import BY_BUDGET, MAX_GRANTED_ROUNDS, MAX_GRANTS, RoundsRequest, answer_request
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.limits import BranchShare, Limits, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import task_of
-from kairos_mcp.store.accounts import BegunBranch, read_account
-from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants
-from kairos_mcp.store.reservations import ReservationBatch
+from kairos_mcp.store.account_changes import write_accounts
+from kairos_mcp.store.accounts import read_account, read_branches_at
+from kairos_mcp.store.more_rounds import insert_grant, list_grants, read_loops
 from kairos_mcp.store.rows import Session, encode_answer, encode_units
 
 SAMPLE = 100
@@ -48,8 +50,9 @@ class History:
     granted: dict[str, list[int]] = field(default_factory=dict)  # by task
     steps: int = 0
 
-    def batch(self) -> ReservationBatch:
-        return ReservationBatch(self.session, read_account(self.session, OWN), self.branches)
+    def ledger(self) -> Ledger:
+        known = read_branches_at(self.session, self.branches, list(self.branches))
+        return Ledger({RUN: read_account(self.session, OWN), **known}, self.branches)
 
     def new_path(self, loop: str, name: str) -> str:
         self.steps += 1
@@ -77,10 +80,11 @@ class History:
             loop = f"{task}/try-{last + 1}"
             opened.append(BegunBranch(loop, BranchShare(asked, 1)))
         self.loops[task] = loop
-        batch = self.batch()
-        batch.open_branches(opened)
-        batch.write()
-        self.branches = dict(batch.branches)
+        ledger = self.ledger()
+        ledger.open_branches(opened)
+        numbers = write_accounts(self.session, ledger)
+        assert numbers is not None
+        self.branches |= numbers
         for branch in opened:
             number = self.branches[branch.path]
             self.first_caps[number] = read_account(self.session, number).caps.rounds or 0
@@ -93,11 +97,11 @@ class History:
 
     def work(self, loop: str) -> None:
         """A round, with a call that may repeat one before."""
-        batch, path = self.batch(), self.new_path(loop, "round")
-        reserved = batch.reserve(path, ROUND, ())
+        ledger, path = self.ledger(), self.new_path(loop, "round")
+        reserved = reserve_in(ledger, path, ROUND, ())
         if isinstance(reserved, Reservation):
-            batch.settle(path, reserved.held, reserved.held, ())
-        batch.write()
+            ledger.settle(path, reserved.held, reserved.held, ())
+        write_accounts(self.session, ledger)
         number = self.steps if self.chance.random() < 0.8 else self.chance.randint(1, 3)
         self.insert_call(f"{path}/call-1", number, ToolResult(f"result {number}"), "server")
 
@@ -115,10 +119,12 @@ class History:
         asked = RoundsRequest(self.chance.randint(1, 10), None, MOST_ROUNDS, share if loop else None, tuple(begun))
         before = self.left_of_each()
         self.session.rows("begin")
-        batch = self.batch()
-        answer = answer_request(self.session, 1, path, asked, batch, 0)
+        ledger = self.ledger()
+        answer, grant = answer_request(ledger, read_loops(self.session, 1, {}), path, asked)
+        if grant is not None:
+            insert_grant(self.session, 1, grant, 0)
         self.insert_call(path, 0, answer, BY_BUDGET)
-        batch.write()
+        write_accounts(self.session, ledger)
         self.session.rows("rollback" if crashes else "commit")
         granted = 0 if crashes else answer.data["granted"]
         if granted:
@@ -130,12 +136,12 @@ class History:
 
     def left_of_each(self) -> dict[str, int]:
         """What each branch may still use by its own cap."""
-        batch = self.batch()
-        return {branch: batch.branch_account(branch).remaining.rounds or 0 for branch in self.branches}
+        accounts = self.ledger().accounts
+        return {branch: accounts[branch].remaining.rounds or 0 for branch in self.branches}
 
     def check_shares(self, loop: str) -> None:
         """What was just granted is there in every account around, beside what the others that run may still use."""
-        own, *around = (account.remaining.rounds for account in self.batch().accounts_above(f"{loop}/round-1"))
+        own, *around = (account.remaining.rounds for account in self.ledger().accounts_above(f"{loop}/round-1"))
         assert own is not None
         assert all(left is None or own <= left for left in around)
         if not self.has_tries and around[0] is not None:

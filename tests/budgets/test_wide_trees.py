@@ -8,21 +8,21 @@ import random
 import pytest
 from support.empty_store import WHOLE_SWEEP
 from test_reservations import (
-    OWN,
     SHARED_UNITS,
     Books,
     Held,
     agree,
     hold,
     open_accounts,
+    open_ledger,
     settle,
     some_caps,
     some_request,
+    write,
 )
 
+from kairos_mcp.budget.ledger import BegunBranch, Ledger
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
-from kairos_mcp.store.accounts import BegunBranch, read_account
-from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.rows import Session
 
 SAMPLE, PARTS = 200, 20
@@ -33,7 +33,7 @@ def scale(caps: Limits, times: int) -> Limits:
     return Limits(**{unit: None if cap is None else cap * times for unit, cap in caps._asdict().items()})
 
 
-def open_tries(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
+def open_tries(ledger: Ledger, chance: random.Random, books: Books) -> None:
     """Tasks begin with their first try, all at once or some; or a task of those that run is tried once more."""
     tasks = [path for path in books.opened if "/" not in path]
     left = TASKS - len(tasks)
@@ -41,14 +41,14 @@ def open_tries(batch: ReservationBatch, chance: random.Random, books: Books) -> 
         share = BranchShare(UNLIMITED, left, some_caps(chance, Units._fields))
         count = left if chance.random() < 0.5 else chance.randint(1, left)
         tasks = [f"task-{len(tasks) + n}" for n in range(1, count + 1)]
-        batch.open_branches([BegunBranch(task, share) for task in tasks])
+        ledger.open_branches([BegunBranch(task, share) for task in tasks])
     else:
         tasks = [chance.choice(tasks)]
     for task in tasks:
         number = 1 + sum(path.startswith(f"{task}/") for path in books.opened)
         tried = BranchShare(Limits(rounds=chance.randint(1, 10)), 1)
-        batch.open_branches([BegunBranch(f"{task}/try-{number}", tried)])
-    books.opened = dict(batch.branches)
+        ledger.open_branches([BegunBranch(f"{task}/try-{number}", tried)])
+    books.opened |= dict.fromkeys(ledger.opened, 0)
 
 
 def count_refused(session: Session, seed: int) -> tuple[int, int]:
@@ -61,30 +61,30 @@ def count_refused(session: Session, seed: int) -> tuple[int, int]:
     open_accounts(session, caps)
     under_way, books, asked, let_through = list[Held](), Books(), 0, 0
     for _ in range(chance.randint(2, 4)):
-        before = list(under_way), Books(dict(books.held), dict(books.spent), dict(books.opened))
+        before = list(under_way), books.copy()
         session.rows("begin")
-        batch = ReservationBatch(session, read_account(session, OWN), books.opened)
-        open_tries(batch, chance, books)
+        ledger = open_ledger(session, books.opened)
+        open_tries(ledger, chance, books)
         tries = [path for path in books.opened if "/" in path]
         for _ in range(chance.randint(4, TASKS)):
             if under_way and chance.random() < 0.4:
-                settle(batch, under_way.pop(chance.randrange(len(under_way))), chance, books)
+                settle(ledger, under_way.pop(chance.randrange(len(under_way))), chance, books)
                 continue
             asked, held = asked + 1, len(under_way)
             where = f"{chance.choice(tries)}/step" if chance.random() < 0.95 else "synthesis"
-            hold(batch, where, some_request(chance), DAYS, under_way, books)
+            hold(ledger, where, some_request(chance), DAYS, under_way, books)
             let_through += len(under_way) - held
-        batch.write()
+        write(session, ledger, books)
         if chance.random() < 0.2:  # a crash: nothing of it was written
             session.rows("rollback")
             under_way, books = before
         else:
             session.rows("commit")
         agree(session, books, DAYS)
-    batch = ReservationBatch(session, read_account(session, OWN), books.opened)
+    ledger = open_ledger(session, books.opened)
     for each in under_way:
-        batch.settle(each.path, each.units, NOTHING, each.shared)
-    batch.write()
+        ledger.settle(each.path, each.units, NOTHING, each.shared)
+    write(session, ledger, books)
     left = Books(spent=books.spent, opened=books.opened)
     agree(session, left, DAYS)
     return let_through, asked - let_through

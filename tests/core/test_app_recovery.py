@@ -31,8 +31,10 @@ from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unr
 from kairos_mcp.core.limits import NOTHING, Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.store import apply_commit, queries, runs
-from kairos_mcp.store.commit import RunCommit, StepResult
+from kairos_mcp.execution.commit import commit
+from kairos_mcp.store import queries, runs
+from kairos_mcp.store.commit import CommitPlan, StepResult
+from kairos_mcp.store.commit_rows import release_run
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_answer, insert_submitted_answers, submit_request
 from kairos_mcp.store.rows import Session
 
@@ -410,12 +412,10 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert (
                 await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
             )
-        run_commit = RunCommit(
-            run.n, run_id, owner, fence, run.account, 1, may_release=True, open_step_ids=(waits.step_id,)
-        )
-        assert await app._store.submit(lambda c: apply_commit.release_run(c, run_commit)) == (came == "nothing")
+        plan = CommitPlan(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_step_ids=(waits.step_id,))
+        assert await app._store.submit(lambda c: release_run(c, plan)) == (came == "nothing")
         if came != "nothing":
-            assert not (await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))).released
+            assert not (await app._store.submit(lambda c: commit(c, plan))).released
             assert place.rows("select owner from run") == [(owner,)]
 
 

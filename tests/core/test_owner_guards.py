@@ -28,9 +28,10 @@ from kairos_mcp.core.limits import Limits, counts_of
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcomes import make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.execution.commit import commit
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store import apply_commit, ownership, queries, runs
-from kairos_mcp.store.commit import DroppedStep, RunCommit
+from kairos_mcp.store import ownership, queries, runs
+from kairos_mcp.store.commit import CommitPlan, DroppedStep
 from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request
 from kairos_mcp.store.rows import Session, encode
 
@@ -94,8 +95,8 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
         released = [DroppedStep(waits.step_id, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
-        run_commit = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
-        await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))
+        plan = CommitPlan(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
+        await app._store.submit(lambda c: commit(c, plan))
         assert_lawful(place, run.id)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from support.app import ME, WITHIN_S, Place, reads, rests, says, start_run
 
@@ -13,6 +11,8 @@ from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution import worker
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store.commit import CommitPlan, Committed, Decided
+from kairos_mcp.store.rows import Session
 
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "a", "new_string": "b"}}
 CONTROL = "insert into inbox(run, kind, body, principal, via, client, at) values (?, ?, '', 'local', 'cli', '', 1)"
@@ -49,14 +49,14 @@ async def test_what_a_server_that_ended_has_kept_goes_with_the_end_of_the_run(pl
 async def test_after_an_error_it_is_read_before_anything_more_is_begun(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written, errors = worker.apply_usual_commit, [StoreCorrupt("The disk is failing.", "Look at it.")]
+    written, errors = worker.write_known, [StoreCorrupt("The disk is failing.", "Look at it.")]
 
-    def fail_at_second_round(session: Any, commit: Any, *more: Any) -> list[int] | None:
-        if any(begun.path == "round-2" for begun in commit.begun) and errors:
+    def fail_at_second_round(session: Session, plan: CommitPlan, decided: Decided) -> Committed | None:
+        if any(new.path == "round-2" for new in plan.new_steps) and errors:
             raise errors.pop()
-        return written(session, commit, *more)
+        return written(session, plan, decided)
 
-    monkeypatch.setattr(worker, "apply_usual_commit", fail_at_second_round)
+    monkeypatch.setattr(worker, "write_known", fail_at_second_round)
     monkeypatch.setattr(store_watcher, "POLL_S", 600)  # nobody tells the run that something came
     monkeypatch.setattr(store_watcher, "IDLE_POLL_S", 600)
     async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
@@ -73,14 +73,14 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
 async def test_a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = worker.apply_usual_commit
+    written = worker.write_known
 
-    def leave_request_first(session: Any, commit: Any, *more: Any) -> list[int] | None:
-        if any(begun.path == "round-2" and begun.request.counts_only for begun in commit.begun):
-            session.rows(CONTROL, (commit.run, "pause"))
-        return written(session, commit, *more)
+    def leave_request_first(session: Session, plan: CommitPlan, decided: Decided) -> Committed | None:
+        if any(new.path == "round-2" and new.request.counts_only for new in plan.new_steps):
+            session.rows(CONTROL, (plan.run, "pause"))
+        return written(session, plan, decided)
 
-    monkeypatch.setattr(worker, "apply_usual_commit", leave_request_first)
+    monkeypatch.setattr(worker, "write_known", leave_request_first)
     async with App.open(place.settings(), via="mcp") as app:
         run_id = await start_run(app, route="caller")
         await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)

@@ -42,7 +42,7 @@ LISTS_OF_ANOTHER_KIND = {
     "core/agent.py": "the figures of an agent's record",
     "models/replies/border.py": "the words of a provider's usage",
     "models/replies/chat.py": "the words of a provider's usage",
-    "store/reservations.py": "a total that has to stay the sum of its two parts",
+    "budget/ledger.py": "a total that has to stay the sum of its two parts",
 }
 
 every_unit = pytest.mark.parametrize(("field", "unit"), UNITS.items(), ids=UNITS)

@@ -48,7 +48,7 @@ OUTAGE_BESIDE = "providers/test_outage_beside.py::test_"
 PREFIXES = "budgets/test_prefixes.py::test_"
 TASKS_APART = "teams/test_tasks_apart.py::test_"
 TEAMS = "flows/test_team.py::test_"
-USUAL = "core/test_usual_commits.py::test_"
+AT_ONCE = "core/test_decided_at_once.py::test_"
 RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
@@ -112,7 +112,8 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 SHORTCUTS = "core/test_shortcuts.py::test_"
-AT_LIMIT = "core/test_usual_commits.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
+RESERVATIONS = "budgets/test_reservations.py::test_"
+AT_LIMIT = "core/test_decided_at_once.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
 LINES = "providers/test_goal_lines.py::test_"
 USAGE = "providers/test_deviating_usage.py::test_"
 CALLS = "providers/test_deviating_calls.py::test_"
@@ -489,15 +490,25 @@ ONE_OWNER = (
         JOINED + "nothing_is_written_where_the_ask_was_answered_before",
     ),
     Guard(
-        "apply_usual_commit",
-        replaced("f'{condition} and {_NOTHING_CAME}' if waits_outside else condition", "condition"),
+        "condition_of",
+        replaced("f'{statement} and {_NOTHING_CAME}' if decided.releases else statement", "statement"),
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
-    Guard("_charge_shared", never("exceeds_held(held, spent)"), AT_LIMIT + "[above a limit of the day]"),
-    Guard("_charge_shared", replaced("_LIMITS_HANDED_OUT", "NOTHING"), AT_LIMIT + "[the last call of the day]"),
+    Guard("Ledger.settle", replaced("_TOKENS_AND_MONEY", "NOTHING"), AT_LIMIT + "[above a limit of the day]"),
+    Guard("Ledger.hold", replaced("_LIMITS_HANDED_OUT", "NOTHING"), AT_LIMIT + "[the last call of the day]"),
     Guard(
-        "_Plan.settle",
-        never("exceeds_held(held, spent) and _is_over_cap(account)"),
+        "Ledger.hold",
+        replaced("(held, 0)", "(NOTHING, 0)"),
+        RESERVATIONS + "random_histories_never_pass_a_cap_and_add_up",
+    ),
+    Guard(
+        "Ledger.hold",
+        never("request.price is None and self.shared is None"),
+        RESERVATIONS + "what_has_no_price_is_not_held_before_shared_accounts_are_read",
+    ),
+    Guard(
+        "decide_at_once",
+        never("ledger.exceeded and any(ledger.exceeded_caps())"),
         AT_LIMIT + "[above a limit of the run]",
     ),
     Guard(
@@ -522,14 +533,14 @@ ONE_OWNER = (
         quick=True,
     ),
     Guard(
-        "apply_run_commit",
-        never("is_idle and has_news(session, commit.run, commit.open_step_ids)"),
+        "_release",
+        never("decided.releases and condition is None and find_news(...)"),
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
         quick=True,
     ),
     Guard(
         "release_run",
-        never("has_news(session, commit.run, commit.open_step_ids)"),
+        never("find_news(session, plan.run, plan.open_step_ids)"),
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
     Guard(
@@ -646,8 +657,8 @@ ONE_ANSWER = (
     ),
     Guard("find_same_start", never("found[2] != new.start_digest"), RUNS + "a_key_gives_its_run_also_after_the_end"),
     Guard(
-        "apply_run_commit",
-        replaced("not _is_answered(session, dropped.step_id)", "dropped.step_id"),
+        "_read_dropped",
+        without("step.body is None"),
         OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
     ),
     Guard(
@@ -662,7 +673,7 @@ ONE_ANSWER = (
         "core/test_runner.py::test_a_name_used_twice_is_refused",
     ),
     Guard(
-        "plan_usual_commit",
+        "decide_at_once",
         without("runner.take(path)"),
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
@@ -705,7 +716,7 @@ ONE_ANSWER = (
         BRANCHING + "as_many_divide_what_is_free_as_may_run_and_one_part_stays_for_those_to_come",
     ),
     Guard(
-        "ReservationBatch.open_branches",
+        "Ledger.open_branches",
         never("siblings and not is_enough"),
         WIDE_TEAMS + "sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer[16]",
         quick=True,
@@ -726,27 +737,27 @@ ONE_ANSWER = (
         BRANCHING + "a_branch_that_gets_more_takes_nothing_from_another_nor_of_what_is_set_aside",
     ),
     Guard(
-        "_start_step",
-        without("batch.raise_branches(new.path, around, new.request)"),
+        "Ledger.fit",
+        replaced("if caps is not None: ...", "if False: ..."),
         BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
     ),
     Guard(
-        "_start_step",
-        never("may_wait and new.request.wanted_tokens and batch.may_get_more(...)"),
+        "_decide_step",
+        never("may_wait and request.wanted_tokens and ledger.may_get_more(...)"),
         BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
     ),
     Guard(
-        "_start_steps",
-        replaced("sorted(enumerate(started), key=...)", "enumerate(started)"),
+        "_decide_steps_in_branches",
+        replaced("sorted(enumerate(plan.new_steps), key=...)", "enumerate(plan.new_steps)"),
         BRANCHES + "of_branches_that_all_wait_for_each_other_one_is_refused_and_the_others_have_what_it_leaves",
     ),
     Guard(
-        "_start_steps",
-        without("not commit.others_move"),
+        "_decide_steps_in_branches",
+        without("not plan.others_move"),
         BRANCHES + "a_branch_that_has_used_its_cap_waits_for_what_the_others_leave_and_gets_it",
     ),
     Guard(
-        "ReservationBatch.may_get_more",
+        "Ledger.may_get_more",
         never("any(is_final(...) for each in around)"),
         BRANCHES + "what_was_asked_for_a_branch_itself_is_no_reason_to_wait_for_others",
     ),
@@ -935,7 +946,7 @@ SPENDING = (
         "budgets/test_meter.py::test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider",
     ),
     Guard(
-        "ReservationBatch.exceeded_caps",
+        "Ledger.exceeded_caps",
         replaced("... + getattr(account.held, unit)", "..."),
         "budgets/test_branches.py::test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named",
     ),
@@ -945,30 +956,32 @@ SPENDING = (
         "core/test_abandoned_calls.py::test_a_run_moves_whose_start_was_given_up",
     ),
     Guard(
-        "_UPDATE_IF_KNOWN",
+        "_AS_KNOWN",
         replaced_words("= ?", "is not ? + 0.5"),
-        USUAL + "an_account_that_somebody_else_has_written_is_read_again",
+        AT_ONCE + "an_account_that_somebody_else_has_written_is_read_again",
         quick=True,
     ),
     Guard(
         "_OWNED",
         replaced_words("owner = ? and fence = ?", "(owner = ? or 1) and (fence = ? or 1)"),
-        USUAL + "a_run_that_has_another_owner_is_written_no_more",
+        AT_ONCE + "a_run_that_has_another_owner_is_written_no_more",
     ),
     Guard(
-        "_charge_shared",
-        replaced("not change.write_if_room(session, number, limited, spare=spare)", "change.write(session, number)"),
-        USUAL + "an_unusual_commit_goes_the_general_way",
+        "_write_due",
+        replaced(
+            "write_shared(session, number, change)", "write_shared(session, number, change._replace(limited=NOTHING))"
+        ),
+        RESERVATIONS + "random_histories_never_pass_a_cap_and_add_up",
     ),
     Guard(
-        "_charge_shared",
-        without("done.undone().write(session, earlier)"),
-        USUAL + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
+        "_write_due",
+        without("write_shared(session, earlier, done.undone())"),
+        AT_ONCE + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
     ),
     Guard(
-        "_undo_account_writes",
-        without("session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))"),
-        USUAL + "an_unusual_commit_goes_the_general_way",
+        "_write_back",
+        without("session.rows(statement, before)"),
+        AT_ONCE + "what_is_not_decided_at_once_leaves_the_same_rows",
     ),
     Guard(
         "RunState.has_more_to_do",
@@ -992,25 +1005,20 @@ SPENDING = (
         "crash/test_settle_approved.py::test_a_command_that_a_rule_let_through_later_is_never_repeated_by_itself_either",
     ),
     Guard(
-        "_Plan.settle",
-        never("answered.result.text is not None or answered.result.notes"),
-        USUAL + "an_unusual_commit_goes_the_general_way",
+        "_begin_call",
+        never("not isinstance(access.authorize_at_once(path, step, spec), Allowed)"),
+        AT_ONCE + "what_is_not_decided_at_once_leaves_the_same_rows",
     ),
     Guard(
-        "_Plan._begin_call",
-        never("not access.allows_at_once(path, step, spec)"),
-        USUAL + "an_unusual_commit_goes_the_general_way",
-    ),
-    Guard(
-        "apply_run_commit",
+        "decide",
         replaced("result.spent", "NOTHING"),
         "approvals/test_approved_edits.py::test_an_edit_waits_for_approval_and_is_made_once",
     ),
     Guard(
-        "_start_attempt",
+        "_decide_attempt",
         replaced(
-            "batch.settle(attempt.path, attempt.freed, lost, attempt.shared)",
-            "batch.settle(attempt.path, attempt.freed, NOTHING, attempt.shared)",
+            "ledger.settle(path, attempt.freed, lost, attempt.shared)",
+            "ledger.settle(path, attempt.freed, NOTHING, attempt.shared)",
         ),
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
@@ -1071,8 +1079,8 @@ APPROVALS = (
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
     Guard(
-        "apply_run_commit",
-        without("approvals.ask_queued(session, commit.run, commit.at)"),
+        "write_commit",
+        without("approvals.ask_queued(session, run, at)"),
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
     Guard(
@@ -1527,8 +1535,8 @@ APPROVALS = (
 
 FILES = (
     Guard(
-        "apply_run_commit",
-        without("tool_intents.forget_call(session, commit.run, answered.path)"),
+        "_write_answer",
+        without("tool_intents.forget_call(session, plan.run, answered.path)"),
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
     Guard(
@@ -1581,13 +1589,13 @@ FILES = (
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
     Guard(
-        "apply_run_commit",
-        without("tool_intents.forget_calls(session, commit.run)"),
+        "write_commit",
+        without("tool_intents.forget_calls(session, run)"),
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
     ),
     Guard(
-        "_start_attempt",
+        "_write_attempt",
         never("not attempt.request.counts_only"),
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
@@ -3020,13 +3028,13 @@ DAYS = (
         CLOCK + "a_day_once_begun_is_charged_until_the_clock_has_passed_it",
     ),
     Guard(
-        "_reserve",
-        never("commit.charged.is_barred"),
+        "_hold",
+        never("plan.charged.is_barred"),
         CLOCK + "a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
     ),
     Guard(
-        "apply_run_commit",
-        without("*too_small_notes(completions)"),
+        "decide",
+        without("notes += too_small_notes(...)"),
         "budgets/test_too_small.py::test_no_run_of_no_rounds_is_without_a_word_why",
     ),
 )
@@ -3267,18 +3275,18 @@ ASKED_OF_CLIENTS = (
         GIVEN_UP + "on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts",
     ),
     Guard(
-        "_start_attempt",
+        "_decide_attempt",
         replaced("if attempt.withdrawn_requests: ...", "if False: ..."),
         GIVEN_UP + "no_limit_is_passed_by_clients_that_go_away_again_and_again",
     ),
     Guard(
-        "apply_run_commit",
-        without("client_completions.charge_abandoned(...)"),
+        "_drop_steps",
+        without("charges += charge_requests(ledger, *found)"),
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
     Guard(
         "settle_answered",
-        without("_refund_bound(session, batch, step, answered.charged)"),
+        without("_refund_bound(session, ledger, step, answered.charged)"),
         GIVEN_UP + "a_late_answer_alone_is_charged_with_what_it_cost",
     ),
     Guard(
@@ -3444,7 +3452,7 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "plan_commit",
-        without("state.startable_steps"),
+        without("state.startable"),
         FAN_OUT + "completions_and_approvals_of_different_branches_travel_in_one_result",
     ),
     Guard(

@@ -197,12 +197,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "body = error.model_dump_json(by_alias=False, exclude_unset=True)",
     ): "no field of an error has an alias",
     (
-        "store/reservations.py",
-        "ReservationBatch.reserve",
-        "if shared and isinstance(reserved, Reservation) and not self._reserve_shared(request, reserved, shared):",
-        "if (isinstance(reserved, Reservation) and (not self._reserve_shared(request, reserved, shared))):",
-    ): "a shorter way: where no account is shared, none refuses, and asking again gives the same",
-    (
         "gate.py",
         "Gate.recheck",
         "touched_paths = set(call.touched.names) if call.touched is not None else set()",

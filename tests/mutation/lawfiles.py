@@ -14,8 +14,9 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "budget/reservation.py": (
         *("core/test_reserve.py", "core/test_budget.py", "budgets/test_branching.py", "budgets/test_meter.py"),
     ),
-    "budget/more_rounds.py": ("budgets/test_more_rounds.py",),
-    "store/reservations.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
+    "budget/more_rounds.py": ("budgets/test_more_rounds.py", "budgets/test_granted_histories.py"),
+    "budget/ledger.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
+    "store/account_changes.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
     "gate.py": _GATE,
     "gate_rules.py": _GATE,
     "core/command_patterns.py": ("core/test_command_patterns.py",),

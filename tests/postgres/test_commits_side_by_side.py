@@ -16,10 +16,11 @@ from support.database_trips import count_trips
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
+from kairos_mcp.budget.ledger import SharedChange
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.store.reservations import SharedChange
+from kairos_mcp.store.account_changes import write_shared
 from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.postgres
@@ -124,8 +125,8 @@ async def test_a_shared_account_is_never_taken_past_its_cap(watched: str, tmp_pa
     """Forty jobs of two servers, in groups: ten have room, and each is told so rightly."""
 
     def call(session: Session) -> bool:
-        SharedChange(held=ONE_CALL).write(session, 2)
-        return SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL)
+        write_shared(session, 2, SharedChange(ONE_CALL))
+        return write_shared(session, 1, SharedChange(ONE_CALL, limited=ONE_CALL))
 
     async with two_servers(watched, tmp_path) as (one, other):
         jobs = [server.submit(call, of_run=n) for _ in range(20) for server, n in ((one, 1), (other, 2))]
@@ -136,7 +137,7 @@ async def test_a_shared_account_is_never_taken_past_its_cap(watched: str, tmp_pa
 
 async def test_a_group_without_room_for_all_is_made_once_more_and_no_third_time(watched: str, tmp_path: Path) -> None:
     def call(session: Session) -> bool:
-        return SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL)
+        return write_shared(session, 1, SharedChange(ONE_CALL, limited=ONE_CALL))
 
     async with two_servers(watched, tmp_path) as (one, _):
         with count_trips(one.writer) as groups:
@@ -150,8 +151,8 @@ async def test_a_job_that_refuses_after_it_has_written_leaves_nothing(watched: s
     """Also where it waits for its results, since an account had no room for its group."""
 
     def charge_or_refuse(session: Session) -> None:
-        SharedChange(held=ONE_CALL).write(session, 2)
-        if not SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL):
+        write_shared(session, 2, SharedChange(ONE_CALL))
+        if not write_shared(session, 1, SharedChange(ONE_CALL, limited=ONE_CALL)):
             raise BadArguments("There is no room.", "Ask for less.")
 
     async with two_servers(watched, tmp_path) as (one, _):
@@ -172,7 +173,7 @@ async def test_a_group_takes_what_others_may_want_in_the_order_of_numbers(
 
     def charge_both(session: Session) -> None:
         for account in (2, 1):
-            SharedChange(held=ONE_CALL).write(session, account)
+            write_shared(session, account, SharedChange(ONE_CALL))
 
     def is_free(number: int) -> bool:
         try:
@@ -232,7 +233,7 @@ async def test_a_job_that_turns_out_to_concern_other_runs_is_run_alone(watched: 
 
 
 @pytest.mark.parametrize("runs", [1, 12])
-async def test_a_group_of_usual_commits_takes_three_trips_whatever_its_size(
+async def test_a_group_of_commits_from_memory_takes_three_trips_whatever_its_size(
     place: Place, server: str, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     monkeypatch.setenv(postgres.CHOICE, server)
@@ -246,6 +247,6 @@ async def test_a_group_of_usual_commits_takes_three_trips_whatever_its_size(
             )
             for each in started:
                 await finish_run(app, each.run_id)
-    usual = [group for group in groups if not group.is_alone]  # the others are starts
-    assert max(group.jobs for group in usual) >= runs / 2
-    assert {group.trips for group in usual} == {3}
+    from_memory = [group for group in groups if not group.is_alone]  # the others are starts
+    assert max(group.jobs for group in from_memory) >= runs / 2
+    assert {group.trips for group in from_memory} == {3}

@@ -6,8 +6,9 @@ one order.
 
 Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
-what it would have read by waiting. So a group of usual commits takes three trips to the database, whatever its size.
-A job that was told wrong, or whose account had no room for its group, waits for its results (`awaits_results`).
+what it would have read by waiting. So a group of commits that are decided from memory takes three trips to the
+database, whatever its size. A job that was told wrong, or whose account had no room for its group, waits for its
+results (`awaits_results`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A run makes its usual commits by a short way, and all others by the general one: both leave the same rows."""
+"""What a decision rests on may be known from memory or read, and the simplest commits are planned and decided in one
+pass: it is the same decision each time, and leaves the same rows."""
 
 from __future__ import annotations
 
@@ -35,13 +36,25 @@ from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arriv
 
 from kairos_mcp.app import run_pool
 from kairos_mcp.app.app import App
+from kairos_mcp.budget.ledger import BegunBranch
+from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest
-from kairos_mcp.execution import plan_commit, worker
+from kairos_mcp.core.steps import enclosing_paths
+from kairos_mcp.execution import commit as commits
+from kairos_mcp.execution import decide_at_once as at_once
+from kairos_mcp.execution import worker
+from kairos_mcp.execution.accounting import DailyAccounts
+from kairos_mcp.execution.decide import decide
+from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.store.commit import AccountsToCharge, CommitPlan, Committed, Decided, Facts
+from kairos_mcp.store.commit_rows import read_facts
+from kairos_mcp.store.joined_commit import ParkedRun
+from kairos_mcp.store.rows import Session
 
 TABLES = ("run", "step", "answer", "attempt", "account", "approval", "inbox", "note", "tool_intent", "waiting", "text")
 VARIES = re.compile(r"(_|^)(at|id|fence|owner|nonce|taken|until|day|period|start_digest)$")
-Way = Callable[[int], bool]  # whether the turn of this ordinal may take the short way
+Way = Callable[[int], bool]  # whether the commit of this ordinal may be decided at once
 
 
 def always(_turn: int) -> bool:
@@ -53,30 +66,94 @@ def never(_turn: int) -> bool:
 
 
 class Turns:
-    """Counts the turns that were usual, and lets those take the short way that the test wants to."""
+    """Counts the commits that can be decided at once, and lets those be that the test wants to be.
+
+    Each of them, and each that is decided on accounts that are known, is decided on the rows as well, in the
+    transaction that writes it.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.way: Way = always
-        self.usual = self.short = self.most_begun = 0
-        monkeypatch.setattr(worker, "plan_usual_commit", self.plan)
-        monkeypatch.setattr(run_pool, "plan_usual_commit", self.plan)
+        self.simple = self.at_once = self.most_begun = self.compared = 0
+        self._whole: dict[int, CommitPlan] = {}  # by the id of the plan
+        for module in (worker, run_pool):
+            monkeypatch.setattr(module, "decide_at_once", self.decide_at_once)
+            monkeypatch.setattr(module, "write_known", self.write_known)
+            monkeypatch.setattr(module, "commit", self.commit)
 
     def begin(self, way: Way) -> None:
-        self.way, self.usual, self.short = way, 0, 0
+        self.way, self.simple, self.at_once = way, 0, 0
+        self._whole.clear()
 
-    def plan(self, *arguments: Any) -> Any:
-        state = arguments[0]
+    def decide_at_once(
+        self, state: RunState, daily_accounts: DailyAccounts, owner: int, fence: int, at: int
+    ) -> tuple[CommitPlan, Decided] | None:
         lines = state.executor.lines_used
-        found = plan_commit.plan_usual_commit(*arguments)
+        found = at_once.decide_at_once(state, daily_accounts, owner, fence, at)
         if found is None:
             return None
-        self.usual += 1
-        if self.way(self.usual - 1):
-            self.short += 1
-            self.most_begun = max(self.most_begun, len(found.begun))
-            return found
-        state.executor.lines_used = lines
-        return None
+        self.simple += 1
+        if not self.way(self.simple - 1):
+            state.executor.lines_used = lines
+            return None
+        self.at_once += 1
+        plan, decided = found
+        self.most_begun = max(self.most_begun, len(plan.new_steps))
+        around = {each for new in plan.new_steps for each in enclosing_paths(new.path)}
+        begun = [BegunBranch(path, share()) for path, share in state.runner.branches.items() if path in around]
+        charged = daily_accounts.known_accounts(state.run, state.executor.tool_access.mandate, at)
+        whole = plan._replace(
+            charged=charged or AccountsToCharge(), begun_branches=begun, may_release=decided.releases, others_move=True
+        )
+        self._whole[id(plan)] = whole
+        assert comparable(decide(whole, Facts(state.accounts))) == comparable(decided)
+        return found
+
+    def write_known(
+        self, session: Session, plan: CommitPlan, decided: Decided, parked: ParkedRun | None = None
+    ) -> Committed | None:
+        whole = self._whole[id(plan)]
+        return self._compare(
+            session, whole, decided, parked, lambda: commits.write_known(session, plan, decided, parked)
+        )
+
+    def commit(
+        self, session: Session, plan: CommitPlan, known: Facts | None = None, parked: ParkedRun | None = None
+    ) -> Committed:
+        if known is None:
+            return commits.commit(session, plan, None, parked)
+        decided = decide(plan, known)
+        committed = self._compare(
+            session, plan, decided, parked, lambda: commits.write_known(session, plan, decided, parked)
+        )
+        return committed or commits.commit(session, plan, None, parked)
+
+    def _compare(
+        self,
+        session: Session,
+        plan: CommitPlan,
+        decided: Decided,
+        parked: ParkedRun | None,
+        write: Callable[[], Committed | None],
+    ) -> Committed | None:
+        """Write what was decided from memory; where it is written, the rows say the same."""
+        try:
+            from_rows = None if parked is not None else comparable(decide(plan, read_facts(session, plan)))
+        except FenceLost:
+            from_rows = None
+        committed = write()
+        if committed is not None and from_rows is not None:
+            self.compared += 1
+            assert from_rows == comparable(decided)
+        return committed
+
+
+def comparable(decided: Decided) -> tuple[Any, ...]:
+    """A decision with the accounts that it changes."""
+    ledger = decided.ledger
+    changed = {path: account for path, account in ledger.accounts.items() if account != ledger.known.get(path)}
+    lists = tuple(list(each) if isinstance(each, Sequence) else each for each in decided[1:])
+    return changed, ledger.due, ledger.opened, ledger.raised, lists
 
 
 @pytest.fixture
@@ -164,21 +241,22 @@ async def test_every_flow_leaves_the_same_rows_by_both_ways(name: Name, posts: P
 async def test_a_run_may_change_its_way_at_every_turn(name: Name, posts: Path, turns: Turns) -> None:
     journey = JOURNEYS[name]
     general = await rows_after(posts, journey, turns, never)
-    for turn in range(turns.usual + 1):
+    for turn in range(turns.simple + 1):
         for way in (lambda n, turn=turn: n < turn, lambda n, turn=turn: n >= turn, lambda n, turn=turn: n == turn):
             assert await rows_after(posts, journey, turns, way) == general
 
 
-async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Turns) -> None:
+async def test_a_run_that_only_reads_is_decided_at_once(place: Place, turns: Turns) -> None:
     turns.begin(always)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         use_key_of_tests(app)
         run = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         await finish_run(app, run)
-    assert turns.short == 8  # all: four completions, three calls, and the end
+    assert turns.at_once == 8  # all: four completions, three calls, and the end
+    assert turns.compared == 8
 
 
-# -- what sends a turn the general way ---------------------------------------------------------------------------------
+# -- what is not decided at once ---------------------------------------------------------------------------------------
 
 MANY = {"input_tokens": 500_000, "output_tokens": 90_000}  # more than was reserved
 TURNED_AWAY: dict[str, tuple[list[Any], Limits, Limits]] = {
@@ -195,7 +273,7 @@ TURNED_AWAY: dict[str, tuple[list[Any], Limits, Limits]] = {
 
 
 @pytest.mark.parametrize("case", TURNED_AWAY)
-async def test_an_unusual_commit_goes_the_general_way(case: str, tmp_path: Path, turns: Turns) -> None:
+async def test_what_is_not_decided_at_once_leaves_the_same_rows(case: str, tmp_path: Path, turns: Turns) -> None:
     script, limits, day = TURNED_AWAY[case]
     await assert_same_by_both_ways(tmp_path, turns, script, limits, day, 0b10)
 
@@ -350,12 +428,14 @@ async def assert_same_by_both_ways(
     day: Limits,
     changes: int,
     rows_after: RowsAfter = rows_of_script,
-) -> None:
+) -> dict[str, list[Any]]:
+    """Returns these rows."""
     turns.begin(never)
     general = await rows_after(root, script, limits, day)
     for way in (always, lambda turn: bool(changes >> turn & 1)):
         turns.begin(way)
         assert_same_rows(await rows_after(root, script, limits, day), general)
+    return general
 
 
 def assert_same_rows(found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> None:
@@ -412,7 +492,15 @@ async def test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows(
     limit: str, tmp_path: Path, turns: Turns
 ) -> None:
     brought = [reads("a.txt", usage=USED), reads("b.txt", usage=USED), says("done")]
-    await assert_same_by_both_ways(tmp_path, turns, brought, *AT_LIMIT[limit], 0b1010, rows_of_caller)
+    rows = await assert_same_by_both_ways(tmp_path, turns, brought, *AT_LIMIT[limit], 0b1010, rows_of_caller)
+    (day,) = (row for row in rows["account"] if row["scope"] == "day")
+    assert (
+        day["cap_model_calls"] is None or day["spent_model_calls"] + day["held_model_calls"] <= day["cap_model_calls"]
+    )
+    took_past = [
+        row["text"] for row in rows["note"] if "an answer that used more than was held took it to" in row["text"]
+    ]
+    assert len(took_past) == limit.startswith("above")
 
 
 @pytest.mark.unreplayed  # a flow of its own
