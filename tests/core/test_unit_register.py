@@ -40,7 +40,7 @@ NAMES = {name for field, unit in UNITS.items() for name in (field, unit.name)}
 LISTS_OF_ANOTHER_KIND = {
     "views/shown_run.py": "the figures of a row in the list of runs",
     "core/agent.py": "the figures of an agent's record",
-    "models/replies/border.py": "the words of a provider's usage",
+    "models/replies/response.py": "the words of a provider's usage",
     "models/replies/chat.py": "the words of a provider's usage",
     "budget/ledger.py": "a total that has to stay the sum of its two parts",
 }
@@ -52,7 +52,7 @@ def test_amounts_limits_and_what_is_left_have_a_field_for_each_unit() -> None:
     assert Units._fields == Limits._fields == Amount._fields == tuple(UNITS)
     assert len(UNITS) >= UNITS_OF_FIRST_VERSION
     assert len({unit.name for unit in UNITS.values()}) == len(UNITS)
-    assert sorted(unit.place for unit in UNITS.values()) == list(range(len(UNITS)))
+    assert sorted(unit.order for unit in UNITS.values()) == list(range(len(UNITS)))
 
 
 @every_unit
