@@ -88,7 +88,7 @@ async def test_a_branch_that_waits_for_what_another_leaves_keeps_no_run_from_its
     weather = Weather(stormy=[BUSY] * 4 + [talks("It is over.")], calm=[talks("It is calm.")])
     team = Team(goals=("stormy", "calm"), synthesis=False)
     async with open_team_app(at(place, server, weather), team, now) as app:
-        run_id = await start_run(app, tools=("read_file",), limits=Limits(total_tokens=14_000))
+        run_id = await start_run(app, tools=("read_file",), limits=Limits(total_tokens=9_000))
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.resume_at is not None) == ("paused", True)
         assert place.rows("select path from step") == [("task-1/round-1",)]
