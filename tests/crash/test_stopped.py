@@ -23,7 +23,7 @@ WITHIN_S = 20.0
 def slow_script(place: Place) -> None:
     lines = [
         {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]},
-        {"content": "done", "finish": "stop", "delay_s": 1.0},
+        {"content": "done", "finish": "stop", "delay_s": 3.0},  # longer than a first call takes
     ]
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

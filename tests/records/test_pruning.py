@@ -188,7 +188,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
             runs.append(await start_run(app, f"{number}", key=f"{number}"))
     age_runs(place, 40, *runs[:5])
     refused = kairos("runs", "--prune")
-    assert (refused.code, "kept for ever" in refused.err) == (2, True)
+    assert (refused.code, "kept forever" in refused.err) == (2, True)
     assert kairos("runs", "--older-than", "3d").code == 2
     assert kairos("runs", "--prune", "--older-than", "soon").code == 2
     said = kairos("runs", "--prune", "--older-than", "30d", "--yes", "--json").json
