@@ -2805,7 +2805,7 @@ OUTSIDE = (
     ),
     Guard(
         "_values_within",
-        never("_SECRETS.fullmatch(named.name) and ..."),
+        never("_SECRETS.fullmatch(named.name)"),
         FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[records in a list of secrets of JSON]",
     ),
     Guard(
