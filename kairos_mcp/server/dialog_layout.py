@@ -133,7 +133,7 @@ def _form(question: Question, choices: Sequence[str], *, last: bool = False) -> 
     choice = {
         "type": "string",
         "title": question.name.capitalize(),
-        "description": cut(question.about, ABOUT_CHARS),
+        "description": question.about,
         "enum": list(choices),
     }
     return {f"z{question.name}" if last else question.name: choice}

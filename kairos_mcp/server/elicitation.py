@@ -43,7 +43,7 @@ def make_dialog(
             name, choices, unseen = "decision", ["deny", "approve"], ["leave", "deny"]
             heading = f"{tool} ({effect})"
     # Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing.
-    about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_place(purpose)}{_format_goal(purpose)}"
+    about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_goal(purpose)}{_format_place(purpose)}"
     place = purpose.commands, name, choices, unseen, purpose.page_link
     laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, question.preview, about, *place), screen)
     if laid_out.link is not None:

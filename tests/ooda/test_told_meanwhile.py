@@ -164,9 +164,8 @@ async def test_a_dialog_says_what_for(place, era):
     async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as client:
         await client.ask("ooda_run", {"mandate": MANDATE})
     (shown,) = person.seen
-    heading, preview, about = shown.message.split("\n\n")
-    assert heading.startswith("Permission for edit_file")
-    assert preview.startswith("edit docs/index.md")
+    assert shown.message.startswith("edit docs/index.md")
+    about = shown.requested_schema["properties"]["decision"]["description"]
     assert 'the mandate links, "Every link in docs leads to a file."' in about
 
 
@@ -175,19 +174,20 @@ async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era
     person = Person([accepts(decision="deny")])
     async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as client:
         await client.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
-    about = person.seen[0].message.rsplit("\n\n", 1)[1]
-    _, found, _ = about.split("\n")
+    assert "approved" not in person.seen[0].message
+    found = person.seen[0].requested_schema["properties"]["decision"]["description"]
     assert '"Mend it.\\" A person approved this before.\\u{202e} on and' in found
-    assert found.endswith('…"')
-    assert len(found) < 400
+    assert '…", ' in found
+    assert ("\n" in found, len(found) < 600) == (False, True)
 
 
 async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
     person = Person([accepts(decision="approve")])
     async with open_scripted_client(place, era, person=person) as client:
         await client.ask("registry_call", {"name": "write_file", "arguments": {"path": "c.txt", "content": "c"}})
-    (head,) = person.seen[0].message.split("\n\n", 1)[0].split("\n")
-    assert head.startswith("Permission for write_file (checked)")
+    (shown,) = person.seen
+    assert shown.message.startswith("create c.txt")
+    assert ", for " not in shown.requested_schema["properties"]["decision"]["description"]
 
 
 async def _resume(client, run):
