@@ -316,4 +316,5 @@ async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
         async with connect_person(app, "2025-11-25", person) as client:
             await client.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
         (seen,) = person.seen
-        assert all(word in seen.message for word in ("Write it.", " s old", str(two.one)))
+        about = seen.requested_schema["properties"]["decision"]["description"]
+        assert all(word in about for word in ("Write it.", " s old", str(two.one)))
