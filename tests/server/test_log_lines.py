@@ -108,7 +108,7 @@ def test_all_that_a_server_says_at_its_start_is_such_a_line(
     tmp_path: Path, form: LogFormat, words: tuple[str, ...]
 ) -> None:
     server = start_server(tmp_path, form, *words)
-    wanted = {"is no setting", "no --workspace", "edit_fiel", *({"listening on"} if words else ())}
+    wanted = {"is not a setting", "no --workspace", "edit_fiel", *({"listening on"} if words else ())}
     lines: list[str] = []
     try:
         while wanted:

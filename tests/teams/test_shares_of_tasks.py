@@ -73,7 +73,7 @@ async def test_a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs(
     turns = [looks(n, READ) for n in range(4)]
     lines = [*turns, says("first", **usage_of(READ)), says("second", **usage_of(READ))]
     async with open_team_app(place.settings(*lines), pair) as app:
-        run_id = await start_run(app, tools=("read_file",), limits=Limits(rounds=30, total_tokens=20_000))
+        run_id = await start_run(app, tools=("read_file",), limits=Limits(rounds=30, total_tokens=9_000))
         assert outcome_of(place, run_id)["summary"] == "task-1: assistant_stop\ntask-2: assistant_stop"
     taken = place.rows("select path, sent ->> 'line' from step where kind = 'round' order by id")
     assert [line for _, line in taken] == list(range(len(lines)))
