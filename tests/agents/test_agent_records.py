@@ -16,7 +16,7 @@ from kairos_mcp.budget.reservation import branch_caps
 from kairos_mcp.core.agent import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store import agent_records, runs
-from kairos_mcp.store.accounts import insert_branch_account, read_account, read_branch
+from kairos_mcp.store.accounts import insert_branch_account, read_account
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
@@ -84,7 +84,7 @@ class Teams:
     def _open(session: Session, path: str, parent: int) -> int:
         around = read_account(session, parent)
         number = insert_branch_account(session, path, parent, branch_caps(BranchShare(UNLIMITED, 1), around))
-        assert read_branch(session, number).spent == NOTHING
+        assert read_account(session, number).spent == NOTHING
         return number
 
     async def records(self, principal: str = "local", workspace: str = "/work") -> dict[str, AgentRecord]:
