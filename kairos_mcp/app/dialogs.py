@@ -13,7 +13,7 @@ from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import approvals, client_questions, runs, settlements
-from kairos_mcp.store.approvals import ApprovalRow, Shown, WaitingItems
+from kairos_mcp.store.approvals import ApprovalRow, DialogView, WaitingItems
 from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.queries import RunRow, WaitingRow
@@ -44,7 +44,7 @@ class UserDecision:
 
     verdict: Verdict
     feedback: str | None = None
-    shown: Shown | None = None
+    shown: DialogView | None = None
 
 
 @dataclass(frozen=True, slots=True)

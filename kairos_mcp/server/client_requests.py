@@ -23,7 +23,7 @@ from kairos_mcp.server.call import POLL_MS, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.server.request_state import ResumedRequest
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import Shown, WaitingItems, is_approval_key
+from kairos_mcp.store.approvals import DialogView, WaitingItems, is_approval_key
 from kairos_mcp.store.client_completions import RequestOutcome
 from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.queries import RunRow
@@ -239,7 +239,7 @@ async def _input_required(
     asks, run = call.app.client_requests, found.run
     requests: wire.InputRequests = {}
     nonces = []
-    dialogs = list[tuple[str, str, Shown]]()
+    dialogs = list[tuple[str, str, DialogView]]()
     if found.completions:
         row = await asks.create_ask(run, found.completions, call.caller, stale_after_s=stale_after_s)
         if row is None:

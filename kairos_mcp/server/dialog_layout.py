@@ -19,12 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kairos_mcp.settings.settings import ClientSetting
-from kairos_mcp.store.approvals import Shown
+from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.tools.files.diff import NO_NEWLINE
 
 TITLE_CHARS = 48  # of a field's title that a client shows
 ABOUT_CHARS = 66  # of a field's description
-NAMES_NO_CHANGE = "reads also "  # begins a line of a command's preview that is the same for each command
 
 
 class Screen(NamedTuple):
@@ -74,7 +73,7 @@ class Layout(NamedTuple):
     message: str
     fields: Mapping[str, Any]
     link: str | None
-    shown: Shown
+    shown: DialogView
 
 
 class FileDiff(NamedTuple):
@@ -95,18 +94,17 @@ def lay_out(question: Question, screen: Screen) -> Layout:
     if diffs:
         heading = _head_diffs(question.heading, diffs)
         body = [*notes, *_show_changes(diffs, screen.width)]
-        beginning = [*notes, *_list_files(diffs), *(spaced(line) for diff in diffs for line in diff.lines)]
+        beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.lines)]
     else:
-        lines = [line for line in question.text.rstrip("\n").split("\n") if not line.startswith(NAMES_NO_CHANGE)]
-        beginning = body = _wrap_lines(lines, screen.width)
-    has_room = columns(heading) <= screen.width
+        beginning = body = _wrap_lines(question.text.rstrip("\n").split("\n"), screen.width)
+    has_room = count_columns(heading) <= screen.width
     if has_room and 1 + len(body) <= screen.lines:
-        shown = Shown("whole", screen.name, len(body), len(body))
+        shown = DialogView("whole", screen.name, len(body), len(body))
         return Layout("\n".join([heading, *body]), _form(question, question.choices), None, shown)
     fields = _make_fields(diffs[0], screen) if has_room and len(diffs) == 1 and not notes else None
     if fields is not None:
         hint = f"{len(fields)} changes below: go down (↓) through all; the decision is last."
-        shown = Shown("walk", screen.name, len(diffs[0].lines), len(diffs[0].lines))
+        shown = DialogView("walk", screen.name, len(diffs[0].lines), len(diffs[0].lines))
         return Layout(f"{heading}\n{hint}", fields | _form(question, question.choices, last=True), None, shown)
     return _lay_out_beginning(question, screen, heading, beginning)
 
@@ -114,17 +112,17 @@ def lay_out(question: Question, screen: Screen) -> Layout:
 def _lay_out_beginning(question: Question, screen: Screen, heading: str, lines: Sequence[str]) -> Layout:
     """Show what has room, and say where all of it is seen and decided."""
     first, rest = lines[: screen.lines - 2], lines[screen.lines - 2 :]
-    seen = sum(columns(line) <= screen.width for line in first)
+    seen = sum(count_columns(line) <= screen.width for line in first)
     more = f"… {len(rest)} more lines. " if rest else ""
     if screen.opens_links and question.page is not None:
-        shown, link = Shown("page", screen.name, seen, len(lines)), question.page
+        shown, link = DialogView("page", screen.name, seen, len(lines)), question.page
         fields, last = dict[str, Any](), f"{more}See it all and decide on the page:"
     else:
-        shown, link = Shown("look", screen.name, seen, len(lines)), None
+        shown, link = DialogView("look", screen.name, seen, len(lines)), None
         fields, says = _form(question, question.unseen_choices), "All of it, to approve it: "
-        fitting = (text for text in question.commands if columns(says + text) <= screen.width)
+        fitting = (text for text in question.commands if count_columns(says + text) <= screen.width)
         last = says + next(fitting, question.commands[-1])
-    message = "\n".join(cut(line, screen.width) for line in (heading, *first, last))
+    message = "\n".join(cut_to_width(line, screen.width) for line in (heading, *first, last))
     return Layout(message, fields, link, shown)
 
 
@@ -146,8 +144,8 @@ def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
         return None
     fields: dict[str, Any] = {}
     for n, change in enumerate(_pair_lines(diff.lines), 1):
-        title, about = map(spaced, change if len(change) == 2 else (f"change {n}", *change))
-        if columns(title) > TITLE_CHARS or columns(about) > ABOUT_CHARS:
+        title, about = map(show_line, change if len(change) == 2 else (f"change {n}", *change))
+        if count_columns(title) > TITLE_CHARS or count_columns(about) > ABOUT_CHARS:
             return None
         fields[f"c{n:02}"] = {"type": "boolean", "title": title, "description": about}
     return fields
@@ -212,7 +210,7 @@ def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
         if len(diffs) > 1:
             shown.append(f"{diff.heading}:")
         for change in _pair_lines(diff.lines):
-            shown += _shorten_pair(*change, width) if len(change) == 2 else map(spaced, change)
+            shown += _shorten_pair(*change, width) if len(change) == 2 else map(show_line, change)
     return _wrap_lines(shown, width)
 
 
@@ -242,9 +240,9 @@ def _shorten_pair(removed: str, added: str, width: int) -> tuple[str, str]:
     room = width - len("- ……")
     begin = _shared_length(old, new)
     end = _shared_length(old[begin:][::-1], new[begin:][::-1])
-    span = max(columns(old[begin : len(old) - end]), columns(new[begin : len(new) - end]))
-    if max(columns(spaced(removed)), columns(spaced(added))) <= width or span > room:
-        return spaced(removed), spaced(added)
+    span = max(count_columns(old[begin : len(old) - end]), count_columns(new[begin : len(new) - end]))
+    if max(count_columns(show_line(removed)), count_columns(show_line(added))) <= width or span > room:
+        return show_line(removed), show_line(added)
     around = (room - span) // 4  # each character may take two columns
     first, last = max(0, begin - around), max(0, end - around)
 
@@ -264,31 +262,31 @@ def _wrap_lines(lines: Sequence[str], width: int) -> list[str]:
     pieces = list[str]()
     for line in lines:
         rest, mark = line, ""
-        while columns(mark + rest) > width:
-            piece = cut(mark + rest, width, end="")
+        while count_columns(mark + rest) > width:
+            piece = cut_to_width(mark + rest, width, end="")
             pieces.append(piece)
             rest, mark = rest[len(piece) - len(mark) :], "↪ "
         pieces.append(mark + rest)
     return pieces
 
 
-def spaced(line: str) -> str:
+def show_line(line: str) -> str:
     """Set the sign of a changed line apart; a tab is shown as a space."""
     return f"{line[:1]} {line[1:]}".replace("\t", " ") if line[:1] in "-+" else line
 
 
-def columns(text: str) -> int:
+def count_columns(text: str) -> int:
     """Count the columns that a text takes in a terminal, with no character taken for less than one."""
     return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
 
 
-def cut(text: str, width: int, end: str = "…") -> str:
+def cut_to_width(text: str, width: int, end: str = "…") -> str:
     """Cut a text to so many columns; `end` marks that something was cut."""
-    if columns(text) <= width:
+    if count_columns(text) <= width:
         return text
     kept, room = "", width - len(end)
     for character in text:
-        room -= columns(character)
+        room -= count_columns(character)
         if room < 0:
             break
         kept += character

@@ -13,11 +13,12 @@ import mcp_types as wire
 
 from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.runs import RunPurpose
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.server import dialog_layout
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import ApprovalRow, Shown
+from kairos_mcp.store.approvals import ApprovalRow, DialogView
 
 _COMMENTS = {
     "decision": ("feedback", "What the model should know or do instead."),
@@ -33,7 +34,7 @@ user went to decide on the page."""
 
 def make_dialog(
     purpose: RunPurpose, question: Question, screen: dialog_layout.Screen
-) -> tuple[wire.ElicitRequest, Shown]:
+) -> tuple[wire.ElicitRequest, DialogView]:
     """Make the dialog for a question, and say how much of it this screen shows."""
     match question:
         case UnsettledCall(tool=tool):
@@ -45,7 +46,8 @@ def make_dialog(
     # Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing.
     about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_goal(purpose)}{_format_place(purpose)}"
     place = purpose.commands, name, choices, unseen, purpose.page_link
-    laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, question.preview, about, *place), screen)
+    text = _without_usual_reads(question.preview) if question.tool == RUN_COMMAND.name else question.preview
+    laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, text, about, *place), screen)
     if laid_out.link is not None:
         asks = wire.ElicitRequestURLParams(
             message=laid_out.message, url=laid_out.link, elicitation_id=secrets.token_hex(8)
@@ -64,6 +66,12 @@ def make_dialog(
     return wire.ElicitRequest(
         params=wire.ElicitRequestFormParams(message=laid_out.message, requested_schema=form)
     ), laid_out.shown
+
+
+def _without_usual_reads(preview: str) -> str:
+    """Leave out the last line of a command's preview that says what every command here reads: no call changes it."""
+    text, _, last = preview.rstrip("\n").rpartition("\n")
+    return text if last.startswith("reads also ") else preview
 
 
 def _format_place(purpose: RunPurpose) -> str:
@@ -86,7 +94,7 @@ def _format_goal(purpose: RunPurpose) -> str:
 
 
 def read_decision(
-    key: str, digest: str, shown: Shown, reply: wire.ElicitResult, took_s: float, instant_s: float
+    key: str, digest: str, shown: DialogView, reply: wire.ElicitResult, took_s: float, instant_s: float
 ) -> UserDecision | UserSettlement | Undecided:
     """What the user decided about the question under `key`, as `shown` to them (`digest`). A reply that came before
     anybody can have seen the dialog is nobody's decision, a decline settles nothing, and nobody approves or settles
@@ -123,7 +131,7 @@ def _drop_marks(content: dict[str, Any]) -> dict[str, Any]:
     return {names.get(field, field): value for field, value in content.items()}
 
 
-def _note_time(shown: Shown, took_s: float) -> Shown:
+def _note_time(shown: DialogView, took_s: float) -> DialogView:
     return shown._replace(open_ms=int(took_s * 1000))
 
 

@@ -32,7 +32,7 @@ from kairos_mcp.server import elicitation
 from kairos_mcp.server.call import ServerCall
 from kairos_mcp.server.client_sessions import PushedRequest
 from kairos_mcp.server.dialog_layout import find_screen
-from kairos_mcp.store.approvals import Shown
+from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.queries import RunRow
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
             pass
 
 
-async def lay_out_dialog(call: ServerCall, run_id: str, question: Question) -> tuple[wire.ElicitRequest, Shown]:
+async def lay_out_dialog(call: ServerCall, run_id: str, question: Question) -> tuple[wire.ElicitRequest, DialogView]:
     """Make the dialog for a question. Where a link to the page would show more of it, and none is served, this process
     serves one from then on, if it may."""
     screen, sessions = find_screen(call.caller.client, call.app.settings.clients), call.client.ctx.lifespan_context

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.sender import current_principal
-from kairos_mcp.store.approvals import Shown
+from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.key_file import KEY_BYTES
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ResumedRequest:
     dialect: DialectName
     at: int
     skipped: tuple[str, ...] = ()
-    dialogs: tuple[tuple[str, str, Shown], ...] = ()
+    dialogs: tuple[tuple[str, str, DialogView], ...] = ()
 
     def as_sealed(self) -> str:
         when = self.rounds, self.dialect, self.at
@@ -47,7 +47,7 @@ class ResumedRequest:
         if state is None:
             return None
         run_id, nonces, rounds, dialect, at, skipped, dialogs = json.loads(state)
-        read = tuple((key, digest, Shown(*shown)) for key, digest, shown in dialogs)
+        read = tuple((key, digest, DialogView(*shown)) for key, digest, shown in dialogs)
         return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), read)
 
 

@@ -62,7 +62,7 @@ class ReusedApproval:
     through: Literal["before", "rule"] = "before"
 
 
-class Shown(NamedTuple):
+class DialogView(NamedTuple):
     """How much of a question its dialog showed before the choice. `screen`: the client that it was laid out for."""
 
     way: Literal["whole", "walk", "page", "look"]

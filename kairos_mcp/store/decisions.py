@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kairos_mcp.core.decision_rights import Actor, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
 from kairos_mcp.store import approvals, rules, settlements
-from kairos_mcp.store.approvals import LAPSED, ApprovalRow, Shown, find_by_key
+from kairos_mcp.store.approvals import LAPSED, ApprovalRow, DialogView, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_request, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.rows import Session, encode
@@ -34,7 +34,7 @@ class Decision:
     actor: Actor
     feedback: str | None = None
     rule: RuleRequest | None = None
-    shown: Shown | None = None
+    shown: DialogView | None = None
 
 
 def record_responses(
@@ -192,7 +192,7 @@ def _set_verdict(
     actor: Actor,
     at: int,
     feedback: str | None = None,
-    shown: Shown | None = None,
+    shown: DialogView | None = None,
 ) -> None:
     dialog = None if shown is None else encode(shown._asdict())
     first = session.rows(

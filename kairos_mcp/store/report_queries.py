@@ -16,7 +16,7 @@ from kairos_mcp.core.limits import UNITS, Units
 from kairos_mcp.core.messages import JsonObject, ToolCall
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
-from kairos_mcp.store.approvals import Shown
+from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import LISTED_ID, Session, decode, decode_asked, decode_units, json_or_null, placeholders
 
@@ -227,7 +227,7 @@ def list_decisions(session: Session, n: int) -> dict[str, list[DecisionRow]]:
     for path, *rest in session.rows(_LIST_DECISIONS, (n,)):
         decision = DecisionRow(*rest)
         if decision.shown is not None:
-            decision = decision._replace(shown=decode(Shown, decision.shown).describe())
+            decision = decision._replace(shown=decode(DialogView, decision.shown).describe())
         found.setdefault(path, []).append(decision)
     return found
 

@@ -15,8 +15,8 @@ from kairos_mcp.server.dialog_layout import (
     Layout,
     Question,
     Screen,
-    columns,
-    cut,
+    count_columns,
+    cut_to_width,
     find_screen,
     lay_out,
     read_diffs,
@@ -46,7 +46,10 @@ def see(laid_out: Layout, screen: Screen) -> list[str]:
     """What a client with this screen shows before its user can choose: so many lines, each cut at the width; then, if
     it shows fields, their titles and descriptions."""
     lines = laid_out.message.split("\n")
-    seen = [cut(line, screen.width) for line in (lines if len(lines) <= screen.lines else lines[: screen.lines - 1])]
+    seen = [
+        cut_to_width(line, screen.width)
+        for line in (lines if len(lines) <= screen.lines else lines[: screen.lines - 1])
+    ]
     if screen.fields:
         seen += [
             text for field in laid_out.fields.values() for text in (field["title"][:48], field["description"][:66])
@@ -86,11 +89,13 @@ def test_every_changed_line_is_seen_where_it_can_be_approved(before, after, scre
         return
     text = diff(before, after)
     laid_out = lay_out(ask(text), screen)
-    ((read,), remarks) = read_diffs(text)  # type: ignore[misc]
+    found = read_diffs(text)
+    assert found is not None
+    ((read,), remarks) = found
     assert remarks == []
     assert can_approve(laid_out) == laid_out.shown.decides
     assert can_approve(laid_out) or laid_out.shown.lines < laid_out.shown.of or screen.lines < 4
-    assert all(columns(line) <= screen.width for line in laid_out.message.split("\n"))
+    assert all(count_columns(line) <= screen.width for line in laid_out.message.split("\n"))
     assert len(laid_out.message.split("\n")) <= screen.lines
     if laid_out.shown.decides:
         seen = see(laid_out, screen)

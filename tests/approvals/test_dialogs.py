@@ -222,6 +222,15 @@ async def test_what_a_dialog_does_not_show_whole_can_be_denied_there(place, era)
     assert shown_of(place) == [{"way": "look", "screen": "unknown", "lines": 1, "of": 3}]
 
 
+async def test_a_line_of_a_call_that_reads_like_one_of_ours_is_no_reason_to_hide_it(place, era):
+    person = Person([accepts(decision="approve")])
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
+        await client.ask(
+            "run_continue", {"run_id": await waiting(app, place, preview="POST x\nreads also\nreads also y")}
+        )
+    assert (verdicts(place), shown_of(place)) == (UNDECIDED, [])
+
+
 async def test_what_was_shown_is_stored_with_the_decision(place, era):
     person = Person([accepts(decision="approve")])
     async with open_asking_app(place) as app, connect_person(app, era, person) as client:

@@ -3308,6 +3308,11 @@ ASKED_OF_CLIENTS = (
         DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
     ),
     Guard(
+        "make_dialog",
+        always("question.tool == RUN_COMMAND.name"),
+        DIALOGS + "a_line_of_a_call_that_reads_like_one_of_ours_is_no_reason_to_hide_it",
+    ),
+    Guard(
         "read_decision",
         always("choice == 'deny' or shown.decides"),
         DIALOGS + "what_a_dialog_does_not_show_whole_is_not_approved_there",
