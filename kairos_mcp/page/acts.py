@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import ValidationError
 
-from kairos_mcp.app.operations.operation import Done, Operation, RunId, RunOperation, fields_of
+from kairos_mcp.app.operations.operation import Operation, OperationResult, RunId, RunOperation, fields_of
 from kairos_mcp.app.operations.register import OPERATIONS
 from kairos_mcp.core.decision_rights import person_on_page
 from kairos_mcp.core.errors import BadArguments
@@ -36,7 +36,7 @@ def act_class(name: str) -> type[Act]:
     form = OPERATIONS[name]
     run = {"run": (RunId, ...)} if issubclass(form, RunOperation) else {}
     rest = {field.name: (field.hint, ... if field.is_required else field.default) for field in fields_of(form)}
-    made: type[Act] = create_model(form.__name__, __base__=Act, **run, **rest)  # type: ignore[call-overload]
+    made: type[Act] = create_model(form.__name__, __base__=Act, **run, **rest)  # type: ignore[call-overload]  # its fields are made at run time
     return made
 
 
@@ -53,7 +53,7 @@ def parse_act(value: JsonObject) -> Operation:
     return OPERATIONS[name](**dict(given))
 
 
-async def carry_out(operation: Operation, app: App) -> Done:
+async def carry_out(operation: Operation, app: App) -> OperationResult:
     """Carry out an act, one on a run in the name of whose run it is, and say who goes on with the run. Raises what the
     operation raises."""
     if isinstance(operation, RunOperation):

@@ -22,9 +22,9 @@ from kairos_mcp.app.operations.operation import (
     Argument,
     Button,
     Command,
-    Done,
     Operation,
     OperationKind,
+    OperationResult,
     RunOperation,
     describe,
     fields_of,
@@ -60,7 +60,7 @@ def test_an_operation_says_what_it_does_in_a_sentence(form: type[Operation]) -> 
 def test_an_operation_is_an_act_of_the_page_and_tried_there(form: type[Operation]) -> None:
     tried = "".join((TESTS / file).read_text() for file in ("page/test_acts.py", "approvals/test_rights.py"))
     assert f'"{form.kind.name}"' in tried
-    assert set(act_class(form.kind.name).model_fields) == {field.name for field in fields(form)}  # type: ignore[arg-type]
+    assert set(act_class(form.kind.name).model_fields) == {field.name for field in fields(form)}  # type: ignore[arg-type]  # a dataclass
     with pytest.raises(BadArguments):
         parse_act({"act": form.kind.name, "unknown": 1})
 
@@ -149,9 +149,9 @@ class Tag(RunOperation):
     word: Annotated[str, Argument(help="The tag.")]
     colour: Annotated[str | None, Argument(help="Its colour.")] = None
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.control.request(self.run, "resume", caller, drive=drive)
-        return Done(f"Tagged {self.word} {self.colour}.")
+        return OperationResult(f"Tagged {self.word} {self.colour}.")
 
 
 def test_what_an_operation_requires_is_an_argument_of_its_command_and_the_rest_are_options() -> None:

@@ -240,7 +240,7 @@ def served(send: Send) -> Iterator[str]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        do_DELETE = do_GET  # noqa: N815
+        do_DELETE = do_GET  # noqa: N815 - http.server calls it by this name
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -10,8 +10,8 @@ from kairos_mcp.app.operations.operation import (
     Argument,
     Button,
     Command,
-    Done,
     OperationKind,
+    OperationResult,
     RunLimits,
     RunOperation,
 )
@@ -36,9 +36,9 @@ class Pause(RunOperation):
         shows_items=False,
     )
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.control.pause(self.run, caller, drive=drive)
-        return Done("It pauses once what is under way has ended.")
+        return OperationResult("It pauses once what is under way has ended.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class Resume(RunOperation):
         action="it",
     )
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         if caller.is_person:
             await app.control.resume(self.run, caller, drive=drive)
         else:  # who calls a tool is told if the run has ended
             await app.control.request(self.run, "resume", caller, drive=drive)
-        return Done("Resumed.")
+        return OperationResult("Resumed.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,9 @@ class Cancel(RunOperation):
         action="it for good",
     )
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.control.cancel(self.run, caller)
-        return Done("It ends now; what was done stays.")
+        return OperationResult("It ends now; what was done stays.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,9 @@ class Extend(RunOperation):
         Argument("how much is added to the run's limits.", "added", "How much more, as rounds=5; repeatable."),
     ]
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.control.extend(self.run, self.limits, caller, drive=drive)
-        return Done("Extended.")
+        return OperationResult("Extended.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +139,9 @@ class Reroute(RunOperation):
         ),
     ]
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.control.reroute(self.run, self.route, caller, drive=drive)
-        return Done("Rerouted.")
+        return OperationResult("Rerouted.")
 
 
 CONTROL_OPERATIONS: tuple[type[RunOperation], ...] = (Pause, Resume, Cancel, Extend, Reroute)

@@ -7,6 +7,7 @@ page's act (`page/acts.py`), the arguments of the MCP tool run_control (`server/
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from inspect import getdoc
@@ -102,19 +103,21 @@ class OperationKind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class OperationResult:
     """What an operation came to, in a sentence for the person; `run_id`: of the run that it started."""
 
     said: str
     run_id: str | None = None
 
 
-class Operation:
+class Operation(ABC):
+    """What somebody does by hand: a dataclass whose fields are what it is given, with a record of its kind."""
+
     kind: ClassVar[OperationKind]
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    @abstractmethod
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         """Carry the operation out. Raises what the App raises."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +126,9 @@ class RunOperation(Operation):
 
     run: RunId
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    @abstractmethod
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         """Carry the operation out. `drive=False`: the run is left to whoever goes on with it."""
-        raise NotImplementedError
 
 
 class OperationField(NamedTuple):

@@ -18,8 +18,21 @@ from kairos_mcp.app.operations.saved import (
 from kairos_mcp.app.operations.starts import Fork, MakePlan, RunMandate, Start, StartTeam
 
 _ALL: tuple[type[Operation], ...] = (
-    *(Approve, Deny, Settle, Answer, *CONTROL_OPERATIONS),
-    *(Start, Fork, StartTeam, MakePlan, RunMandate),
-    *(SaveMandate, EditMandate, RemoveMandate, ApproveTool, RemoveTool, RemoveRule),
+    Approve,
+    Deny,
+    Settle,
+    Answer,
+    *CONTROL_OPERATIONS,
+    Start,
+    Fork,
+    StartTeam,
+    MakePlan,
+    RunMandate,
+    SaveMandate,
+    EditMandate,
+    RemoveMandate,
+    ApproveTool,
+    RemoveTool,
+    RemoveRule,
 )
 OPERATIONS: Mapping[str, type[Operation]] = {form.kind.name: form for form in _ALL}

@@ -13,9 +13,9 @@ from pydantic import Field
 from kairos_mcp.app.operations.operation import (
     RUN_CONTROL,
     Argument,
-    Done,
     Id,
     OperationKind,
+    OperationResult,
     RunOperation,
     Text,
 )
@@ -58,7 +58,7 @@ class Approve(RunOperation):
     always: Literal["run", "project"] | None = None
     pattern: Text | None = None
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         if self.pattern is not None and self.always is None:
             raise BadArguments("A pattern needs a remembered approval.", "Say for how long to remember it.")
         argv = parse_pattern(self.pattern) if self.pattern is not None else None
@@ -69,7 +69,7 @@ class Approve(RunOperation):
         await app.answers.decide(
             self.run, self.key, "approve", self.feedback or None, caller, digest=self.digest, rule=rule, drive=drive
         )
-        return Done("Approved." if rule is None else "Approved, and allowed from now on.")
+        return OperationResult("Approved." if rule is None else "Approved, and allowed from now on.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ class Deny(RunOperation):
     digest: Digest
     feedback: Text | None = None
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         feedback = self.feedback or None
         await app.answers.decide(self.run, self.key, "deny", feedback, caller, digest=self.digest, drive=drive)
-        return Done("Denied.")
+        return OperationResult("Denied.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +111,12 @@ class Settle(RunOperation):
     digest: Digest
     note: Text | None = None
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         note = self.note or None
         await app.answers.settle(
             self.run, self.key, self.settlement, caller, note=note, digest=self.digest, drive=drive
         )
-        return Done("Settled.")
+        return OperationResult("Settled.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +127,6 @@ class Answer(RunOperation):
 
     answers: Annotated[dict[str, JsonObject], Field(min_length=1, max_length=64)]
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         await app.answers.submit(self.run, self.answers, caller, drive=drive)
-        return Done("Answered.")
+        return OperationResult("Answered.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from kairos_mcp.app.operations.operation import Absent, Done, Folder, Id, Operation, OperationKind
+from kairos_mcp.app.operations.operation import Absent, Folder, Id, Operation, OperationKind, OperationResult
 from kairos_mcp.app.operations.responses import Digest
 from kairos_mcp.core.messages import JsonObject
 
@@ -27,9 +27,9 @@ class SaveMandate(Operation):
 
     mandate: JsonObject
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         saved = await app.mandates.save(self.mandate, caller)
-        return Done(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
+        return OperationResult(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,9 @@ class EditMandate(Operation):
     digest: Digest
     mandate: JsonObject
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         saved = await app.mandates.edit(self.id, self.mandate, caller, workspace=self.workspace, shown=self.digest)
-        return Done(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
+        return OperationResult(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class RemoveMandate(Operation):
     workspace: Folder | None = None
     digest: Digest
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         await app.mandates.remove(self.id, caller, workspace=self.workspace, shown=self.digest)
-        return Done("Removed; its runs stay.")
+        return OperationResult("Removed; its runs stay.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ class ApproveTool(Operation):
     address: Id
     pin: Digest
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         await app.tools.decide(self.address, "approved", self.pin, caller)
-        return Done("Approved: runs that begin from now on find it.")
+        return OperationResult("Approved: runs that begin from now on find it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,9 @@ class RemoveTool(Operation):
     address: Id
     pin: Digest
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         await app.tools.decide(self.address, "removed", self.pin, caller)
-        return Done("Removed: no run may call it.")
+        return OperationResult("Removed: no run may call it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,6 @@ class RemoveRule(Operation):
 
     rule: Annotated[int, Field(ge=1)]
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         await app.answers.remove_rule(self.rule, caller, everywhere=True)
-        return Done("Removed: a person is asked again.")
+        return OperationResult("Removed: a person is asked again.")

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from kairos_mcp.app.operations.operation import (
     Absent,
-    Done,
     Folder,
     Id,
     Operation,
     OperationKind,
+    OperationResult,
     RunLimits,
     RunOperation,
 )
@@ -44,7 +44,7 @@ class Start(Operation):
     agent: Id | None = None
     model: Id | None = None
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         request = PlannerRequest(
             self.goal,
             tools=None if self.tools is None else tuple(self.tools),
@@ -66,7 +66,7 @@ class Fork(RunOperation):
     goal: Goal | None = None
     agent: Id | None = None
 
-    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> Done:
+    async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         request = PlannerRequest(self.goal or "", continues=self.run, from_round=self.round, agent=self.agent)
         return await _start(app, request, caller)
 
@@ -83,7 +83,7 @@ class StartTeam(Operation):
     agents: Names | None = None
     max_parallel: Annotated[int, Field(ge=1, le=64)] | None = None
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         request = TeamRequest(
             self.goal,
             agents=None if self.agents is None else tuple(self.agents),
@@ -114,7 +114,7 @@ class RunMandate(Operation):
     workspace: Folder | None = None
     cycles: Annotated[int, Field(ge=1, le=100)] | None = None
 
-    async def do(self, app: App, caller: Caller) -> Done:
+    async def do(self, app: App, caller: Caller) -> OperationResult:
         from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 
         reference = MandateRef(self.id, workspace=self.workspace)
@@ -133,11 +133,11 @@ async def own_route(app: App) -> RouteName:
     return choice.route
 
 
-async def _start(app: App, request: PlannerRequest | TeamRequest, caller: Caller) -> Done:
+async def _start(app: App, request: PlannerRequest | TeamRequest, caller: Caller) -> OperationResult:
     routed = replace(request, route=await own_route(app))
     await app.runs.check_model(routed)
     return _report_start(await app.runs.start(routed, caller, is_another=True))
 
 
-def _report_start(started: StartResult) -> Done:
-    return Done("An open run of it was found." if started.attached else "Started.", started.run_id)
+def _report_start(started: StartResult) -> OperationResult:
+    return OperationResult("An open run of it was found." if started.attached else "Started.", started.run_id)
