@@ -78,3 +78,13 @@ async def test_a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs(
     taken = place.rows("select path, sent ->> 'line' from step where kind = 'round' order by id")
     assert [line for _, line in taken] == list(range(len(lines)))
     assert [path.partition("/")[0] for path, _ in taken] == ["task-1"] * 5 + ["task-2"]
+
+
+@pytest.mark.unreplayed
+async def test_a_first_branch_that_waits_takes_no_line_from_a_later_one_that_runs(place: Place) -> None:
+    pair = Team(tasks=2, synthesis=False, goals=("much " * 2_000, "little"))
+    lines = [*(looks(n, READ) for n in range(4)), says("done", **usage_of(READ))]
+    async with open_team_app(place.settings(*lines), pair) as app:
+        await start_run(app, tools=("read_file",), limits=Limits(rounds=30, total_tokens=9_000))
+    taken = place.rows("select path, sent ->> 'line' from step where sent ->> 'line' is not null order by id")
+    assert taken == [(f"task-2/round-{n}", n - 1) for n in range(1, 6)]
