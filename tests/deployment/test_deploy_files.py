@@ -65,7 +65,7 @@ def test_a_worker_is_given_longer_than_it_takes_to_end() -> None:
 
 def test_every_variable_is_a_setting_with_a_value_that_it_takes() -> None:
     for environ in (OURS["web"]["environment"], object_of("ConfigMap", "kairos")["data"]):
-        assert set(environ) <= VARIABLES
+        assert set(environ) <= set(VARIABLES)
         assert read_environment({name: value for name, value in environ.items() if name != "KAIROS_WORKSPACE"})
     assert OURS["web"]["environment"] == OURS["work"]["environment"] == OURS["migrate"]["environment"]
 

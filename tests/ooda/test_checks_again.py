@@ -24,9 +24,12 @@ from support.cycles import (
 from support.sampling_clients import MODERN
 from support.stdio_server import StdioClient
 
+from kairos_mcp.settings.settings import ClientSetting
+
 ARGV = ["./check.sh"]
 JUDGED = {**MANDATE, "max_cycles": 1, "acceptance": [{"check": "command_succeeds", "argv": ARGV}]}
-BARE = {"commands": "bare", "gate": EDITS_ALLOWED}
+ROOMY = ClientSetting("a client", lines=20, width=200, url=False)  # the path of the program fits into its dialog
+BARE = {"commands": "bare", "gate": EDITS_ALLOWED, "clients": (ROOMY,)}
 CHECK = "cycle-1/reflect/check-1"
 
 

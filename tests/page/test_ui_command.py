@@ -27,7 +27,7 @@ def environ() -> dict[str, str]:
 
 
 def shown_link(terminal: Terminal) -> re.Match[str]:
-    found = re.search(LINK, terminal.shows("The link is good for two minutes"))
+    found = re.search(LINK, terminal.shows("The link works once"))
     assert found is not None, terminal.text
     return found
 

@@ -141,10 +141,9 @@ async def _reconnection(call: ServerCall, _arguments: NoArguments) -> wire.CallT
 
 
 def _tool(name: str, handle: Any, arguments: type[Arguments] = NoArguments) -> ServerTool:
-    as_content: Any = (
-        None  # ours all state a schema; these give content alone, which clients refuse where one is stated
-    )
-    return ServerTool(name, name, f"For a scenario: {name}.", "idempotent", arguments, handle, as_content)
+    no_schema: Any = None  # ours all state one; these give content alone, which clients refuse where one is stated
+    about = f"For a scenario: {name}."
+    return ServerTool(name, name, about, "idempotent", arguments, handle, no_schema, search_hint=about)
 
 
 _PICTURE = wire.ImageContent(data=PNG, mime_type="image/png")
