@@ -776,7 +776,7 @@ ONE_ANSWER = (
     Guard(
         "_plan_new_steps",
         never("state.may_be_kept_waiting(item[0])"),
-        WIDE_TEAMS + "a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs",
+        WIDE_TEAMS + "branches_that_wait_take_no_line_before_one_that_goes_on_in_the_same_commit",
     ),
     Guard(
         "StepExecutor.reservation_request",

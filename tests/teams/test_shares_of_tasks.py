@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.app import ME, Place, assert_all_lawful, outcome_of, rests, says, start_run
 from support.branches import Team, assert_books_agree, looks, open_team_app
@@ -10,7 +12,10 @@ from support.team_lines import at, plan_line, task
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import TeamRequest
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.flows.planner_input import PlannerInput
 
 TASKS = 16
 READ, WRITTEN = 900, 60  # of each call, as the provider reports
@@ -80,11 +85,20 @@ async def test_a_branch_that_waits_takes_no_line_of_a_script_from_one_that_runs(
     assert [path.partition("/")[0] for path, _ in taken] == ["task-1"] * 5 + ["task-2"]
 
 
+class AskingBack(Team):
+    """Tasks whose first turn without a call is followed at once by a second one."""
+
+    def flow(self, brief: PlannerInput) -> Flow[Outcome]:
+        return super().flow(replace(brief, asks_back=True))
+
+
 @pytest.mark.unreplayed
-async def test_a_first_branch_that_waits_takes_no_line_from_a_later_one_that_runs(place: Place) -> None:
-    pair = Team(tasks=2, synthesis=False, goals=("much " * 2_000, "little"))
-    lines = [*(looks(n, READ) for n in range(4)), says("done", **usage_of(READ))]
-    async with open_team_app(place.settings(*lines), pair) as app:
+async def test_branches_that_wait_take_no_line_before_one_that_goes_on_in_the_same_commit(place: Place) -> None:
+    team = AskingBack(tasks=3, synthesis=False)
+    lines = [says("hm", **usage_of(READ)), says("hm", **usage_of(READ)), *(looks(n, READ) for n in range(2))]
+    lines += [says("done", **usage_of(READ))] * 3
+    async with open_team_app(place.settings(*lines), team) as app:
         await start_run(app, tools=("read_file",), limits=Limits(rounds=30, total_tokens=9_000))
     taken = place.rows("select path, sent ->> 'line' from step where sent ->> 'line' is not null order by id")
-    assert taken == [(f"task-2/round-{n}", n - 1) for n in range(1, 6)]
+    assert [path for path, _ in taken[:3]] == ["task-1/round-1", "task-1/round-2", "task-2/round-1"]
+    assert [line for _, line in taken] == list(range(len(lines)))
