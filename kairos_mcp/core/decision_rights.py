@@ -5,7 +5,7 @@ where the configuration trusts its host with that. A dialog is shown by the clie
 trusts no client with it. A command is typed by the owner of the state folder, and only they can enter the page. A way
 that a row does not list is refused under every setting.
 
-Nothing here does anything, and nothing else may hold a second copy of these answers; the README's table is made of it.
+Nothing here does anything, and nothing else may hold a second copy of these answers; docs/approvals.md has the table.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def check_decision_right(
 
 
 def table_cells() -> Iterator[tuple[DecisionKind, DecisionWay, str]]:
-    """Yield the README's table: for each kind and way `yes`, `no such way`, or the settings that allow it."""
+    """Yield the rows of a table: for each kind and way `yes`, `no such way`, or the settings that allow it."""
     for kind in KINDS:
         for way in WAYS:
             under = RIGHTS[kind].get(way)

@@ -1,4 +1,4 @@
-"""Make the tables and outputs of the README and of docs/ again: `python tests/docs/readme.py`.
+"""Make the tables and outputs of docs/ again: `python tests/docs/readme.py`.
 
 A test fails when they are stale.
 
@@ -40,20 +40,9 @@ from kairos_mcp.tools import SkillFolders, builtin_tools
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
-TOOLS_PAGE = ROOT / "docs" / "tools.md"
-SETTINGS_PAGE = ROOT / "docs" / "settings.md"
-HOSTS_PAGE = ROOT / "docs" / "hosts.md"
-INSTRUCTIONS_PAGE = ROOT / "docs" / "instructions.md"
-TELEMETRY_PAGE = ROOT / "docs" / "telemetry.md"
+DOCS = ROOT / "docs"
+TOOLS_PAGE = DOCS / "tools.md"
 EXAMPLES = ROOT / "examples"
-
-
-def server_table() -> str:
-    """The tools of the server, as its listing names them."""
-    listing = json.loads((ROOT / "kairos_mcp" / "server" / "listing.json").read_text())
-    tools = listing["tools"] if isinstance(listing, dict) else listing
-    rows = [f"| `{tool['name']}` | {_cell(tool['description'].splitlines()[0])} |" for tool in tools]
-    return "\n".join(["| tool | what it does |", "|---|---|", *rows])
 
 
 TOOLS_INTRODUCTION = """# The tools of the server
@@ -229,8 +218,10 @@ def demo_output() -> str:
 
 
 def mandate_output() -> str:
-    """The mandate that the README shows, saved, run and approved on a small site; a script stands in for the model.
-    Of the calls that both commands show, those before the act are shown once."""
+    """The mandate of docs/mandates.md, saved, run and approved on a small site, while a script stands in for the model.
+
+    Of the calls that both commands show, those before the act are shown once.
+    """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         shutil.copytree(EXAMPLES / "site", root / "site")
@@ -301,22 +292,21 @@ def file_text(name: str) -> str:
 
 
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
-    "table: server": (README, server_table),
-    "table: loop": (README, loop_table),
-    "table: decisions": (README, decisions_table),
-    "table: settings": (SETTINGS_PAGE, settings_table),
-    "table: resources": (HOSTS_PAGE, resources_table),
-    "table: prompts": (HOSTS_PAGE, prompts_table),
-    "table: instructions": (INSTRUCTIONS_PAGE, instructions_table),
-    "table: spans": (TELEMETRY_PAGE, spans_table),
-    "table: attributes": (TELEMETRY_PAGE, attributes_table),
-    "table: metrics": (TELEMETRY_PAGE, metrics_table),
-    "run: demo": (README, demo_output),
-    "run: caller": (README, caller_output),
-    "run: mandate": (README, mandate_output),
-    "run: team": (README, team_output),
-    "file: examples/kairos.toml": (README, partial(file_text, "examples/kairos.toml")),
-    "file: examples/site/links.toml": (README, partial(file_text, "examples/site/links.toml")),
+    "table: loop": (DOCS / "loop-tools.md", loop_table),
+    "table: decisions": (DOCS / "approvals.md", decisions_table),
+    "table: settings": (DOCS / "settings.md", settings_table),
+    "table: resources": (DOCS / "hosts.md", resources_table),
+    "table: prompts": (DOCS / "hosts.md", prompts_table),
+    "table: instructions": (DOCS / "instructions.md", instructions_table),
+    "table: spans": (DOCS / "telemetry.md", spans_table),
+    "table: attributes": (DOCS / "telemetry.md", attributes_table),
+    "table: metrics": (DOCS / "telemetry.md", metrics_table),
+    "run: demo": (DOCS / "install.md", demo_output),
+    "run: caller": (DOCS / "calling.md", caller_output),
+    "run: mandate": (DOCS / "mandates.md", mandate_output),
+    "run: team": (DOCS / "teams.md", team_output),
+    "file: examples/kairos.toml": (DOCS / "settings.md", partial(file_text, "examples/kairos.toml")),
+    "file: examples/site/links.toml": (DOCS / "mandates.md", partial(file_text, "examples/site/links.toml")),
 }
 
 

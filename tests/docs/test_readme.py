@@ -1,4 +1,4 @@
-"""The README tells the truth: its tables, its outputs, its commands."""
+"""The README and the pages in docs/ tell the truth: their tables, outputs, links and commands."""
 
 import ast
 import re
@@ -33,7 +33,7 @@ def normalise(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
+def test_a_part_of_a_page_is_what_is_made_today(name: str) -> None:
     page, made = PARTS[name]
     assert normalise(part_of(page.read_text(), name)[1]) == normalise(made())
 
@@ -73,12 +73,22 @@ def test_the_two_commands_stand_alone_in_their_blocks() -> None:
         assert "\n" not in block[1]
 
 
-def test_every_command_of_the_readme_is_one_that_there_is() -> None:
+def test_every_command_that_a_page_names_is_one_that_there_is() -> None:
     from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 
-    known = {*COMMANDS, *GROUPS}
-    named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))
-    assert named <= known
+    known = {*COMMANDS, *GROUPS, "kairos-mcp"}
+    for page in (README, *(README.parent / "docs").glob("*.md")):
+        named = re.findall(r"(?:^|`|\$ )kairos-mcp ([a-z]+)\b", page.read_text(), re.MULTILINE)
+        assert set(named) <= known, page.name
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    """But to those that another page alone is about."""
+    linked = set(re.findall(r"\]\(docs/([a-z-]+\.md)\)", README.read_text()))
+    pages = {page.name for page in (README.parent / "docs").glob("*.md")}
+    elsewhere = {"costs.md", "decisions.md", "instructions.md", "terminal.md", "walkthroughs.md"}
+    assert linked | elsewhere == pages
+    assert README.read_text().count("\n") <= 150
 
 
 def test_the_page_of_costs_is_what_is_made_today() -> None:
