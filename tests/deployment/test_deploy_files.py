@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import trustme
-import typer
+from support.command_words import parse_words
 from support.deployment import DEPLOY, NAME, compose, manifest, require_haproxy
 
-from kairos_mcp.cli.command_table import build_app
 from kairos_mcp.settings.schema import read_environment
 from kairos_mcp.settings.settings import VARIABLES
 
@@ -36,15 +35,6 @@ def object_of(kind: str, name: str) -> dict[str, Any]:
 def containers(name: str) -> dict[str, Any]:
     found: dict[str, Any] = object_of("Deployment", name)["spec"]["template"]["spec"]["containers"][0]
     return found
-
-
-def parse_words(words: list[str]) -> dict[str, Any]:
-    """The options of one of our commands, as it takes them; fails for one that it refuses."""
-    command: Any = typer.main.get_command(build_app())
-    while hasattr(command, "commands"):
-        command, words = command.commands[words[0]], words[1:]
-    context = command.make_context("kairos-mcp", list(words))
-    return dict(context.params)
 
 
 def test_the_commands_are_taken_as_they_stand() -> None:
