@@ -26,7 +26,7 @@ TINY = [
     ("stored", "--first 5", {"bytes_a_round_to_10", "bytes_a_round_to_20", "bytes_a_round_to_40"}),
     ("parked", "--runs 24 --rounds 1", {"allocated_kb_kept", "allocated_kb_let_go", "resident_kb_kept"}),
     ("resumed", "--rounds 3 --floor_rounds 3 --times 1", {"fold_ms", "fold", "resume"}),
-    ("started", "--times 1", {"bare_ms", "start"}),
+    ("started", "--times 1", {"bare_ms", "start", "version", "runs", "run_openai"}),
     ("called", "--calls 2 --times 1", {"bare_us", "recorded", "added_in_floors"}),
     ("crowded", "--rounds 2 --times 1 --tools 50", {"round_us", "round_with_50", "start_ms_with_50"}),
     ("counted", "--rounds 8", {"reading_operations", "noop_calls", "caller_statements", "tasks_calls"}),

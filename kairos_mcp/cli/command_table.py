@@ -1,88 +1,90 @@
-"""The table of all commands, as `kairos-mcp --help` lists them."""
+"""The table of all commands, as `kairos-mcp --help` lists them. The module of a command is imported when it is run."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, TextIO, cast
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
 from kairos_mcp import __version__
-from kairos_mcp.cli import (
-    agents,
-    budget,
-    control,
-    doctor,
-    export,
-    inbox,
-    init,
-    install,
-    mandates,
-    respond,
-    rules,
-    run,
-    runs,
-    server,
-    store,
-    tokens,
-    tools,
-    ui,
-    work,
-)
-from kairos_mcp.cli.converse import NEWEST
-from kairos_mcp.cli.options import as_command
-from kairos_mcp.cli.terminal import print_line
+from kairos_mcp.cli.exit_codes import USAGE
+from kairos_mcp.cli.options import NEWEST, as_command
+from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.text import nearest_names
+from kairos_mcp.views.command_text import script_name
 
-Commands = dict[str, Callable[..., int]]
+
+class Entry(NamedTuple):
+    """Where a command is defined: a module of this package, and its function there."""
+
+    module: str
+    function: str
+
+    def load(self) -> Callable[..., int]:
+        command: Callable[..., int] = getattr(import_module(f"kairos_mcp.cli.{self.module}"), self.function)
+        return command
+
+
+Commands = Mapping[str, Entry]
 
 COMMANDS: Commands = {
-    "serve": server.serve,
-    "work": work.work,
-    "run": run.run,
-    "demo": run.demo,
-    "runs": runs.runs,
-    "show": runs.show,
-    "inbox": inbox.inbox,
-    "ui": ui.ui,
-    "answer": respond.answer,
-    "approve": respond.approve,
-    "deny": respond.deny,
-    "settle": respond.settle,
-    **control.COMMANDS,
-    "replay": export.replay,
-    "export": export.export,
-    "agents": agents.agents,
-    "budget": budget.budget,
-    "status": server.status,
-    "doctor": doctor.doctor,
-    "init": init.init,
-    "install": install.install,
+    "serve": Entry("server", "serve"),
+    "work": Entry("work", "work"),
+    "run": Entry("run", "run"),
+    "demo": Entry("run", "demo"),
+    "runs": Entry("runs", "runs"),
+    "show": Entry("runs", "show"),
+    "inbox": Entry("inbox", "inbox"),
+    "ui": Entry("ui", "ui"),
+    "answer": Entry("respond", "answer"),
+    "approve": Entry("respond", "approve"),
+    "deny": Entry("respond", "deny"),
+    "settle": Entry("respond", "settle"),
+    "pause": Entry("control", "pause"),
+    "resume": Entry("control", "resume"),
+    "cancel": Entry("control", "cancel"),
+    "extend": Entry("control", "extend"),
+    "reroute": Entry("control", "reroute"),
+    "replay": Entry("export", "replay"),
+    "export": Entry("export", "export"),
+    "agents": Entry("agents", "agents"),
+    "budget": Entry("budget", "budget"),
+    "status": Entry("server", "status"),
+    "doctor": Entry("doctor", "doctor"),
+    "init": Entry("init", "init"),
+    "install": Entry("install", "install"),
 }
-TOKEN: Commands = {"add": tokens.add, "list": tokens.list_tokens, "revoke": tokens.revoke}
+TOKEN: Commands = {
+    "add": Entry("tokens", "add"),
+    "list": Entry("tokens", "list_tokens"),
+    "revoke": Entry("tokens", "revoke"),
+}
 TOOLS: Commands = {
-    "list": tools.list_tools,
-    "show": tools.show,
-    "call": tools.call,
-    "approve": tools.approve,
-    "remove": tools.remove,
-    "import": tools.import_tools,
+    "list": Entry("tools", "list_tools"),
+    "show": Entry("tools", "show"),
+    "call": Entry("tools", "call"),
+    "approve": Entry("tools", "approve"),
+    "remove": Entry("tools", "remove"),
+    "import": Entry("tools", "import_tools"),
 }
 MANDATE: Commands = {
-    "save": mandates.save,
-    "show": mandates.show,
-    "list": mandates.list_mandates,
-    "edit": mandates.edit,
-    "remove": mandates.remove,
-    "run": mandates.run,
+    "save": Entry("mandates", "save"),
+    "show": Entry("mandates", "show"),
+    "list": Entry("mandates", "list_mandates"),
+    "edit": Entry("mandates", "edit"),
+    "remove": Entry("mandates", "remove"),
+    "run": Entry("mandates", "run"),
 }
-STORE: Commands = {"migrate": store.migrate, "copy": store.copy}
-RULES: Commands = {"list": rules.list_rules, "remove": rules.remove}
-GROUPS = {
+STORE: Commands = {"migrate": Entry("store", "migrate"), "copy": Entry("store", "copy")}
+RULES: Commands = {"list": Entry("rules", "list_rules"), "remove": Entry("rules", "remove")}
+GROUPS: Mapping[str, tuple[str, Commands]] = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
     "rules": ("Remembered approvals, which `approve --always` makes.", RULES),
@@ -90,9 +92,66 @@ GROUPS = {
     "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }
 
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "First steps": ("demo", "install", "init", "doctor"),
+    "Work": ("run", "mandate", "agents", "tools"),
+    "Look": ("runs", "show", "ui", "budget", "status"),
+    "Decide and answer": ("inbox", "approve", "deny", "rules", "answer", "settle"),
+    "Steer a run": ("pause", "resume", "cancel", "extend", "reroute"),
+    "Keep and verify": ("replay", "export"),
+    "Serve": ("serve", "work", "token", "store"),
+}
+"""The commands as the help lists them."""
+
+PROGRAM_EXAMPLES = (
+    ("demo", "see it work, without a key"),
+    ('run "Why does the test of the parser fail?"', "work on a goal in this folder"),
+    ("install claude-code --write", "let a host use it"),
+)
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "serve": (("serve --workspace .", "as a host starts it"), ("serve --transport http --port 8765", "over HTTP")),
+    "work": (("work --slots 8", "drive up to eight runs at once"),),
+    "run": (
+        ('run "Explain the folder docs"', "read only"),
+        ('run --write "Fix the typing errors in docs"', "it may also edit files, each with your approval"),
+        ("run -i --model openai:gpt-5", "a conversation"),
+        ('run --team --limit usd=0.50 "Review the last change"', "several agents, at most $0.50"),
+    ),
+    "demo": (("demo", "takes a few seconds"),),
+    "runs": (
+        ("runs -n 30 --all", "the newest 30 of every folder"),
+        ("runs --prune --older-than 30d", "remove old ones"),
+    ),
+    "show": (("show last", "the newest run here"), ("show last --view messages", "its whole conversation")),
+    "inbox": (("inbox", "decide one after another"), ("inbox --json", "a list for a script")),
+    "answer": (('answer last \'{"content": "Yes."}\'', "in place of the model"),),
+    "approve": (
+        ("approve last", "shows what it is and asks"),
+        ("approve last --always project", "and such calls later"),
+    ),
+    "deny": (("deny last --feedback 'Use the other file'", "the model reads why"),),
+    "settle": (("settle last already_done", "it was done before the crash"),),
+    "extend": (("extend last --limit rounds=10", "ten more rounds"),),
+    "reroute": (("reroute last provider", "ask the configured provider from now on"),),
+    "replay": (("replay last", "compare each step with the record"),),
+    "export": (("export last run.jsonl", "a file that `replay` reads anywhere"),),
+    "budget": (("budget", "today"), ("budget last", "of the newest run"), ("budget --days", "earlier days")),
+    "doctor": (("doctor", "what doesn't work, and the cure"), ("doctor --all", "also what works, and every setting")),
+    "init": (("init", "then uncomment what you need"),),
+    "install": (
+        ("install claude-code", "print what would be written"),
+        ("install cursor --write --workspace .", "write it, for this project"),
+    ),
+}
+
 
 class _Program(TyperGroup):
-    """The commands, in whose errors a wrong choice reads like any other wrong use."""
+    """The commands in sections, in whose errors a wrong choice reads like any other wrong use."""
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # as below
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(_UNCUT)) for name in names])
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context has no public name
         try:
@@ -118,13 +177,23 @@ def _wrong_choice(error: typer.BadParameter) -> BadArguments | None:
     return BadArguments(message, f"Choices: {', '.join(choices)}.")
 
 
-def build_app() -> typer.Typer:
-    """The typer app of all commands."""
+_UNCUT = 1_000  # characters that a summary may have: its lines are folded, and none is cut
+
+
+def _format_examples(examples: Iterable[tuple[str, str]]) -> str:
+    """Return the end of a help text; `\\b` keeps its lines as they are."""
+    lines = [f"  kairos-mcp {words}\n      {why}" for words, why in examples]
+    return "\n".join(["\b", "Examples:", *lines]) if lines else ""
+
+
+def build_app(only: str | None = None) -> typer.Typer:
+    """The typer app of all commands, or of the one that is run: the others are then not imported."""
     # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
     app = typer.Typer(
         name="kairos-mcp",
         cls=_Program,
         help="Kairos: the agent loop for any MCP host. Planned, bounded, crash-safe, replayable.",
+        epilog=_format_examples(PROGRAM_EXAMPLES),
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
@@ -132,13 +201,15 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options_of_the_program)
-    for name, command in COMMANDS.items():
-        app.command(name)(as_command(command))
+    for name, entry in COMMANDS.items():
+        if only in (None, name):
+            app.command(name, epilog=_format_examples(EXAMPLES.get(name, ())))(as_command(entry.load()))
     for group_name, (summary, commands) in GROUPS.items():
-        group = typer.Typer(help=summary, no_args_is_help=True)
-        for name, command in commands.items():
-            group.command(name)(as_command(command))
-        app.add_typer(group, name=group_name)
+        if only in (None, group_name):
+            group = typer.Typer(help=summary, no_args_is_help=True)
+            for name, entry in commands.items():
+                group.command(name)(as_command(entry.load()))
+            app.add_typer(group, name=group_name)
     return app
 
 
@@ -158,14 +229,36 @@ def _options_of_the_program(
 
 
 def run_app(words: list[str]) -> int:
-    """Run the command in `words`, and return its exit code."""
+    """Run the command in `words`, and return its exit code. Raises BadArguments for words that don't fit."""
     for stream in (sys.stdout, sys.stderr):  # what the terminal can't encode is escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
+    only = next(iter(words or _words_to_complete()), None)
+    app = build_app(only if only in (*COMMANDS, *GROUPS) else None)
     try:
-        build_app()(_with_optional_value(words), prog_name="kairos-mcp")
-    except SystemExit as exit_:
+        code = app(_with_optional_value(words), prog_name=script_name(), standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        if context is not None and error.message == context.get_help():  # a group of commands without one
+            print_note(error.message)
+            return USAGE
+        raise _wrong_words(error, context) from error
+    except SystemExit as exit_:  # whoever reads our output has closed it
         return exit_.code if isinstance(exit_.code, int) else 0
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _wrong_words(error: typer.TyperException, context: typer.Context | None) -> BadArguments:
+    """Return the error for words that don't fit: what is wrong with them, and where it says what fits."""
+    command = "" if context is None else context.command_path.partition(" ")[2]
+    message = error.format_message().rstrip(".")
+    cure = f"`kairos-mcp {command} --help`" if command else "`kairos-mcp --help`"
+    return BadArguments(f"{message}." if not message.endswith("?") else message, f"See {cure}.")
+
+
+def _words_to_complete() -> list[str]:
+    """Return the words that a shell wants to have completed, as typer's scripts for shells pass them."""
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    return typed.split()[1:] if "_KAIROS_MCP_COMPLETE" in os.environ else []
 
 
 def _with_optional_value(words: list[str]) -> list[str]:

@@ -113,3 +113,4 @@ COMMANDS = {
     for form in CONTROL_OPERATIONS
     if isinstance(form.kind.command, Command)
 }
+globals().update(COMMANDS)  # each under its name, by which the table of all commands finds it

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, STOPPED, WAITING, exit_code_of
 from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_ending
+from kairos_mcp.cli.options import NEWEST
 from kairos_mcp.cli.output import cause_lines, purpose_line, shell_command, usage_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.terminal import Prose, print_line, print_note
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.app.inbox import Conversation
     from kairos_mcp.views.run_report import RunReport
-
-NEWEST = "last"  # what --continue means without a run
 
 
 async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:

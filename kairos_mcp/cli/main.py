@@ -1,4 +1,7 @@
-"""The program `kairos-mcp`: run the command that is typed, turn a failure into a line and an exit code."""
+"""The program `kairos-mcp`: run the command that is typed, turn a failure into a line and an exit code.
+
+Nothing is imported here that `--version` doesn't need.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,34 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kairos_mcp import __version__
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, USAGE
-from kairos_mcp.cli.hardening import protect_secrets
-from kairos_mcp.cli.serve import plain_serve, serve_stdio
-from kairos_mcp.cli.settings import unknown_variable_notes
-from kairos_mcp.cli.terminal import Prose, print_note
-from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownAgent, UnknownRun, UnknownTool
 
-_WRONG_USE = (BadArguments, ConfigError, UnknownAgent, UnknownRun, UnknownTool)
+_WRONG_USE = (
+    "bad_arguments",
+    "schema_rejected",
+    "config_error",
+    "unknown_run",
+    "unknown_tool",
+    "unknown_agent",
+    "unknown_mandate",
+    "not_found",
+)
 
 
 def main() -> None:
     """Run the command on the command line, and exit."""
     open_standard_streams()
+    words = sys.argv[1:]
+    if words == ["--version"]:  # shells and installers ask it often, and it needs nothing else of the program
+        print(f"kairos-mcp {__version__}")  # noqa: T201 - what prints otherwise has to be imported
+        sys.exit(flush_output(COMPLETED))
+    from kairos_mcp.cli.hardening import protect_secrets
+    from kairos_mcp.cli.settings import unknown_variable_notes
+    from kairos_mcp.cli.terminal import print_note
+
     ensure_utf8()
     protect_secrets(os.environ)
-    words = sys.argv[1:]
     if words[:1] != ["serve"]:  # which logs them
         for note in unknown_variable_notes():
             print_note(f"kairos-mcp: {note}")
@@ -58,6 +73,10 @@ def ensure_utf8() -> None:
 def run_command(words: Sequence[str]) -> int:
     """Run the command and return its exit code: 0, 1 for a failure, 2 for wrong use, 3 if the run waits, 4 if a guard
     stopped it, 130 if it was cancelled."""
+    from kairos_mcp.cli.serve import plain_serve, serve_stdio
+    from kairos_mcp.cli.terminal import Prose, print_note
+    from kairos_mcp.core.errors import KairosError
+
     try:
         flags = plain_serve(words)
         if flags is not None:
@@ -73,7 +92,7 @@ def run_command(words: Sequence[str]) -> int:
         told = f"{error.message} {name_commands(error.hint, error.run_id)}".rstrip()
         redacted = Redactor.from_environ(os.environ).redact_text(told).text
         print_note(Prose(f"error: {terminal_command_line(state_options(words)).complete_all(redacted)}"))
-        return USAGE if isinstance(error, _WRONG_USE) else FAILED
+        return USAGE if error.code in _WRONG_USE else FAILED
     except KeyboardInterrupt:
         return CANCELLED
     except BrokenPipeError:  # whoever reads our output has closed it, as `head` does
@@ -94,6 +113,8 @@ def flush_output(code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
+        from kairos_mcp.cli.terminal import print_note
+
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not fail again at exit
         if not isinstance(error, BrokenPipeError):
             print_note(f"error: the output could not be written: {error.strerror}")

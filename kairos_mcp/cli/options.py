@@ -16,6 +16,8 @@ import typer
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.settings.settings import Flags
 
+NEWEST = "last"  # what --continue means without a run
+
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="A run: its id, a unique beginning of its id, or `last` (the newest here).")
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command, usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
 from kairos_mcp.cli.terminal import Prose, print_json, print_line, print_note
-from kairos_mcp.core.builtin_tools import names_where
+from kairos_mcp.core.builtin_tools import BUILTIN, names_where
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, canonical_json
@@ -41,7 +42,9 @@ SMALL_BYTES = 200_000  # of a file that the demo reads
 
 
 def run(
-    goal: Annotated[str | None, typer.Argument(metavar="GOAL", help="What to do; -i asks for it.")] = None,
+    goal: Annotated[
+        str | None, typer.Argument(metavar="GOAL", help="What to do; - reads it from stdin, -i asks for it.")
+    ] = None,
     *,
     interactive: Annotated[
         bool,
@@ -63,6 +66,12 @@ def run(
             help="Tools it may use, as 'edit_*'; repeatable. Default: those that read, or the agent's.",
         ),
     ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Also the tools that edit files. Each edit asks you first.")
+    ] = False,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Also the tool that runs commands. Each command asks you first.")
+    ] = False,
     team: Annotated[bool, typer.Option("--team", help="Several agents: plan, tasks side by side, one answer.")] = False,
     agents: Annotated[
         list[str] | None,
@@ -121,16 +130,19 @@ def run(
         ),
     )
     given = None if plan is None else _read_plan(plan)
+    if goal == "-" or (goal is None and not (interactive or from_round or given) and not sys.stdin.isatty()):
+        goal = _read_goal()
     goal = (goal or "").strip() or ("" if given is None else goal_of(given))
     if not goal and not interactive and from_round is None:
         raise BadArguments("There is no goal.", 'Say what to do: `kairos-mcp run "GOAL"`.')
     settings = _with_model(settings_here(flags), model, route)
+    chosen = (*(tools or ()), *_preset(write=write, shell=shell)) or None
     if is_team:
         team_request = TeamRequest(
             goal,
             given,
             agents=tuple(agents or ()) or None,
-            tools=tuple(tools or ()) or None,
+            tools=chosen,
             max_parallel=max_parallel,
             model=model,
             route=route or "auto",
@@ -150,7 +162,7 @@ def run(
         limits=parse_limits(tuple(limit or ())),
         workspace=str(current_workspace(settings)),
         key=key,
-        tools=tuple(tools or ()) or None,
+        tools=chosen,
         from_round=from_round,
         agent=agent,
     )
@@ -221,6 +233,26 @@ def _how_to_give_a_model(settings: Settings) -> str:
         "ANTHROPIC_API_KEY; for a server of your own also KAIROS_BASE_URL. To keep the name: "
         f'model = "openai:gpt-5" in {settings.home / "kairos.toml"}.'
     )
+
+
+def _preset(*, write: bool, shell: bool) -> tuple[str, ...]:
+    """Return the built-in tools that read, with those that edit and run commands as far as they are wanted; none, and
+    so the default, where neither is."""
+    if not (write or shell):
+        return ()
+    wanted = {"workspace", "commands"} if shell else {"workspace"}
+    known = names_where(lambda tool: tool.claude_name is not None and tool.needs in wanted)  # not those of cycles
+    return tuple(name for name in known if write or BUILTIN[name].edits == "none")
+
+
+def _read_goal() -> str:
+    """Read the goal from stdin. Raises BadArguments."""
+    from kairos_mcp.settings.bounded_files import read_stdin_bounded
+
+    try:
+        return read_stdin_bounded()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadArguments(f"The goal can't be read from stdin: {error}.", "Give it as UTF-8.") from error
 
 
 def _refuse_contradictions(*found: tuple[bool, str, str]) -> None:

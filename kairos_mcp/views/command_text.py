@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM_NAME = "kairos-mcp"
-_SCRIPTS = (PROGRAM_NAME, "kairos-loop")  # as pyproject.toml has them; the second bears the name of the distribution
+_SCRIPTS = (PROGRAM_NAME, "kairos", "kairos-loop")  # as pyproject.toml has them; the last is named as the distribution
 COMMAND_GROUPS = (
     "mandate",
     "rules",
@@ -82,9 +82,8 @@ def name_commands(text: str, run_id: str | None = None) -> str:
 
 def terminal_command_line(options: Iterable[str] = ()) -> CommandLine:
     """Return the command line for the terminal that called this program: just its name where PATH finds it."""
-    called = program_words()
-    found = shutil.which(PROGRAM_NAME)
-    return CommandLine((PROGRAM_NAME,) if found is not None and (found,) == called else called, tuple(options))
+    called, name = program_words(), script_name()
+    return CommandLine((name,) if (shutil.which(name),) == called else called, tuple(options))
 
 
 def state_options(words: Sequence[str]) -> list[str]:
@@ -95,6 +94,12 @@ def state_options(words: Sequence[str]) -> list[str]:
         if name in ("--home", "--config") and (equals or at + 1 < len(words)):
             found += [name, value if equals else words[at + 1]]
     return found
+
+
+def script_name() -> str:
+    """Return the name of the script that started this program; `kairos-mcp` where none did."""
+    name = Path(sys.argv[0]).name.removesuffix(".exe")
+    return name if name in _SCRIPTS else PROGRAM_NAME
 
 
 def program_words() -> tuple[str, ...]:

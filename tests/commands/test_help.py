@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from commands.conftest import Shell
+from support.provider_server import chat, sends, standin
+from support.script_lines import says
 
+from kairos_mcp.cli import command_table as known
+from kairos_mcp.cli.command_table import EXAMPLES, SECTIONS, build_app
 from kairos_mcp.cli.own_start import find_distribution
 from kairos_mcp.cli.serve import plain_serve
 from kairos_mcp.settings.settings import Flags
@@ -54,6 +63,43 @@ def test_the_help_is_the_snapshot(kairos) -> None:
         SNAPSHOT.write_text(text, encoding="utf-8")
     assert text == SNAPSHOT.read_text(encoding="utf-8")
     assert kairos("--help").out == json.loads(done.stdout)[0][1]  # and so it is in a process of its own
+
+
+def test_the_help_has_each_command_once_and_cuts_no_summary() -> None:
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted([*known.COMMANDS, *known.GROUPS])
+    assert EXAMPLES.keys() <= known.COMMANDS.keys()
+    top = SNAPSHOT.read_text(encoding="utf-8").split("\n$ ")[0]
+    assert "..." not in top.partition("First steps:")[2]
+
+
+@pytest.mark.parametrize("words", [words for examples in EXAMPLES.values() for words, _ in examples])
+def test_each_example_is_taken_as_it_stands(words: str) -> None:
+    parsed: Any = typer.main.get_command(build_app())
+    name, *rest = shlex.split(words)
+    parsed.commands[name].make_context(name, rest)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("shwo",),
+        ("runs", "--bogus"),
+        ("show",),
+        ("runs", "-n", "x"),
+        ("show", "nope"),
+        ("mandate", "show", "nope"),
+        ("rules", "remove", "nope"),
+        ("run", "--route", "x", "Look."),
+    ],
+)
+def test_a_wrong_word_and_an_unknown_name_are_one_line_of_one_form_and_exit_with_2(
+    kairos: Shell, words: tuple[str, ...]
+) -> None:
+    said = kairos(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
 
 
 def test_the_version_is_that_of_the_distribution(kairos) -> None:
@@ -106,6 +152,57 @@ def test_the_server_module_imports_nothing_heavy_either() -> None:
     code = "import sys; import kairos_mcp.server.stdio\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typer", "rich", "re2"} & set(done.stdout.split())
+
+
+PROVIDERS = {"mcp", "mcp_types", "pydantic_ai", "openai", "anthropic", "genai_prices", "httpx", "httpx2"}
+LOADED = """
+import sys
+from kairos_mcp.cli import main
+sys.argv = ["kairos-mcp", *sys.argv[1:]]
+try:
+    main.main()
+finally:
+    with open(os.environ["LOADED"], "w", encoding="utf-8") as file:
+        print(*sorted(sys.modules), file=file)
+"""
+
+
+def loaded_by(kairos: Shell, *words: str, **more: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    file = kairos.folder / "modules.txt"
+    environ = kairos.environ(LOADED=str(file), **more)
+    program = [sys.executable, "-c", f"import os\n{LOADED}", *words]
+    subprocess.run(program, env=environ, cwd=kairos.folder, check=True, capture_output=True, timeout=60)
+    return set(file.read_text(encoding="utf-8").split())
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def test_the_version_is_printed_by_a_program_that_imports_next_to_nothing(kairos: Shell) -> None:
+    modules = loaded_by(kairos, "--version")
+    ours = {name for name in modules if name.startswith("kairos_mcp")}
+    assert ours == {"kairos_mcp", "kairos_mcp.cli", "kairos_mcp.cli.main", "kairos_mcp.cli.exit_codes"}
+    assert not packages(modules) & {*PROVIDERS, *HEAVY, "pydantic", "pydantic_core", "asyncio", "logging"}
+
+
+def test_a_command_imports_no_other_command_and_no_library_of_a_protocol_or_provider(kairos: Shell) -> None:
+    modules = loaded_by(kairos, "runs")
+    assert not packages(modules) & {*PROVIDERS, "rich", "starlette", "uvicorn", "jsonschema"}
+    assert not {f"kairos_mcp.cli.{name}" for name in ("doctor", "install", "mandates", "tools", "run")} & modules
+
+
+async def test_a_run_imports_the_library_of_its_own_model_alone(kairos: Shell) -> None:
+    script = kairos.folder / "script.jsonl"
+    script.write_text(json.dumps(says("Done.")) + "\n", encoding="utf-8")
+    assert not packages(loaded_by(kairos, "run", "Say it.", KAIROS_SCRIPT=str(script))) & PROVIDERS
+    async with standin() as provider:
+        provider.will(sends(chat("Done.")))
+        own = {"KAIROS_MODEL": "openai:m", "KAIROS_BASE_URL": provider.openai}
+        loaded = packages(await asyncio.to_thread(loaded_by, kairos, "run", "Say it again.", **own))
+    assert "openai" in loaded
+    assert not loaded & {"anthropic", "mcp", "mcp_types", "starlette", "uvicorn"}
 
 
 def test_the_garbage_collector_passes_over_what_a_server_has_loaded(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ NO_REQUEST = {  # operations on a run that leave nothing in its inbox
     "answer": "an answer counts at once",
     "fork": "it starts another run",
 }
-LISTED_IN = {"store/inbox.py"}  # the kinds of control requests
+LISTED_IN = {"store/inbox.py", "cli/command_table.py"}  # the kinds of control requests; every command
 
 every_operation = pytest.mark.parametrize("form", OPERATIONS.values(), ids=OPERATIONS)
 
