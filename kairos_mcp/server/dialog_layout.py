@@ -4,7 +4,7 @@ Clients cut a dialog's message: some after three lines, some in the middle, some
 known to show decides the way, the first of these that fits:
 
   whole  the message holds every changed line, or the whole call
-  walk   each change is a field of the form, and the decision is the last one
+  walk   each changed line is a field of the form, and the decision is the last one
   page   a link to the page, where all of it is seen and decided; to accept the link decides nothing
   look   the beginning, and the command that shows all of it; it can be denied here, and not approved
 
@@ -22,16 +22,15 @@ from kairos_mcp.settings.settings import ClientSetting
 from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.tools.files.diff import NO_NEWLINE
 
-TITLE_CHARS = 48  # of a field's title that a client shows
-ABOUT_CHARS = 66  # of a field's description
+ABOUT_CHARS = 48  # of a field's description that Claude Code shows; it quotes and cuts titles with several spaces
 
 
 class Screen(NamedTuple):
-    """What a client shows of a dialog at least, in a terminal of 80 columns and 24 lines."""
+    """What a client shows of a dialog at least, in a terminal of 60 columns and 24 lines."""
 
     name: str = "unknown"
     lines: int = 3  # of the message
-    width: int = 70  # columns of a line: what is longer is cut there, not wrapped
+    width: int = 54  # columns of a line: what is longer is cut there, not wrapped
     fields: int = 0  # changed lines that it shows as fields; 0: it may show the decision before them
     opens_links: bool = False  # its user can open a link and come back
 
@@ -39,8 +38,8 @@ class Screen(NamedTuple):
 UNKNOWN = Screen()
 MEASURED = (  # the name, from this version on, before that one
     ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
-    ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8, 76)),  # a link fails the whole call
-    ("codex-mcp-client", (0, 171), (0, 172), Screen("codex-mcp-client 0.171.0", 8, 74)),  # it declines links by itself
+    ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8)),  # a link fails the whole call
+    ("codex-mcp-client", (0, 171), (0, 172), Screen("codex-mcp-client 0.171.0", 8)),  # it declines links by itself
 )
 
 
@@ -103,7 +102,7 @@ def lay_out(question: Question, screen: Screen) -> Layout:
         return Layout("\n".join([heading, *body]), _form(question, question.choices), None, shown)
     fields = _make_fields(diffs[0], screen) if has_room and len(diffs) == 1 and not notes else None
     if fields is not None:
-        hint = f"{len(fields)} changes below: go down (↓) through all; the decision is last."
+        hint = f"{len(fields)} changed lines below: go down (↓) to the decision."
         shown = DialogView("walk", screen.name, len(diffs[0].lines), len(diffs[0].lines))
         return Layout(f"{heading}\n{hint}", fields | _form(question, question.choices, last=True), None, shown)
     return _lay_out_beginning(question, screen, heading, beginning)
@@ -119,7 +118,7 @@ def _lay_out_beginning(question: Question, screen: Screen, heading: str, lines: 
         fields, last = dict[str, Any](), f"{more}See it all and decide on the page:"
     else:
         shown, link = DialogView("look", screen.name, seen, len(lines)), None
-        fields, says = _form(question, question.unseen_choices), "All of it, to approve it: "
+        fields, says = _form(question, question.unseen_choices), "To approve it: "
         fitting = (text for text in question.commands if count_columns(says + text) <= screen.width)
         last = says + next(fitting, question.commands[-1])
     message = "\n".join(cut_to_width(line, screen.width) for line in (heading, *first, last))
@@ -138,17 +137,16 @@ def _form(question: Question, choices: Sequence[str], *, last: bool = False) -> 
 
 
 def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
-    """Return a field for each change, which a person walks through; None where one has no room. What is ticked there
-    does not count."""
-    if not 0 < len(diff.lines) <= screen.fields:
+    """Return a field for each changed line, which a person walks through; None where one has no room. What is ticked
+    there does not count."""
+    lines = [show_line(line) for line in diff.lines]
+    if not 0 < len(lines) <= screen.fields or max(map(count_columns, lines)) > ABOUT_CHARS:
         return None
-    fields: dict[str, Any] = {}
-    for n, change in enumerate(_pair_lines(diff.lines), 1):
-        title, about = map(show_line, change if len(change) == 2 else (f"change {n}", *change))
-        if count_columns(title) > TITLE_CHARS or count_columns(about) > ABOUT_CHARS:
-            return None
-        fields[f"c{n:02}"] = {"type": "boolean", "title": title, "description": about}
-    return fields
+    titles = (f"{n} of {len(lines)}" for n in range(1, len(lines) + 1))
+    return {
+        f"c{n:02}": {"type": "boolean", "title": title, "description": line}
+        for n, (title, line) in enumerate(zip(titles, lines, strict=True), 1)
+    }
 
 
 def read_diffs(text: str) -> tuple[list[FileDiff], list[str]] | None:

@@ -223,7 +223,7 @@ class ClientTable(StrictTable):
     lines: int = Field(
         3, ge=3, le=1_000, description="How many lines of a message it shows, in the smallest window that you use."
     )
-    width: int = Field(70, ge=40, le=1_000, description="How many columns of each line it shows.")
+    width: int = Field(54, ge=40, le=1_000, description="How many columns of each line it shows.")
     url: bool = Field(
         False,
         description="Whether its user can open a link out of a dialog and come back. Some declare it and fail at it.",

@@ -67,13 +67,13 @@ class DialogView(NamedTuple):
 
     way: Literal["whole", "walk", "page", "look"]
     screen: str
-    lines: int  # of the changed lines, or of a call's; in a terminal of 80 columns and 24 lines
+    lines: int  # of the changed lines, or of a call's; in a terminal of 60 columns and 24 lines
     of: int
     open_ms: int = 0  # how long the dialog was open
 
     def describe(self) -> str:
         """Describe it to a person, after "a dialog which showed"."""
-        return f"{self.lines} of {self.of} lines ({self.screen}, 80x24) for {self.open_ms / 1000:.1f} s"
+        return f"{self.lines} of {self.of} lines ({self.screen}, 60x24) for {self.open_ms / 1000:.1f} s"
 
     @property
     def decides(self) -> bool:

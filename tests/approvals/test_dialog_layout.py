@@ -44,16 +44,14 @@ def diff(before: str, after: str, path: str = "src/app/settings.py") -> str:
 
 def see(laid_out: Layout, screen: Screen) -> list[str]:
     """What a client with this screen shows before its user can choose: so many lines, each cut at the width; then, if
-    it shows fields, their titles and descriptions."""
+    it shows fields, their descriptions."""
     lines = laid_out.message.split("\n")
     seen = [
         cut_to_width(line, screen.width)
         for line in (lines if len(lines) <= screen.lines else lines[: screen.lines - 1])
     ]
     if screen.fields:
-        seen += [
-            text for field in laid_out.fields.values() for text in (field["title"][:48], field["description"][:66])
-        ]
+        seen += [cut_to_width(field["description"], 48) for field in laid_out.fields.values()]
     return seen
 
 
@@ -67,6 +65,8 @@ def make_edits() -> Iterator[Any]:
     for size in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 20, 40, 60, 100, 200):
         old = "".join(f"value_{n} = old_{n:03}\n" for n in range(size))
         yield pytest.param(old, old.replace("old", "new"), id=f"{size} lines")
+    yield pytest.param("    if a:\n        b\n" * 2, "    if c:\n        d\n" * 2, id="indented lines")
+    yield pytest.param("".join(f"{n:<46}\n" for n in range(6)), "".join(f"{n:<47}.\n" for n in range(6)), id="fields")
     words = " ".join(f"word{n}" for n in range(40))
     yield pytest.param(f"{words}\n", f"{words.replace('word20', 'other')}\n", id="one word of a long line")
     yield pytest.param(f"{words}\n", f"{words[::-1]}\n", id="all of a long line")

@@ -3340,6 +3340,11 @@ ASKED_OF_CLIENTS = (
         LAYOUT + "a_remark_is_shown_or_nothing_is_approved",
     ),
     Guard(
+        "_make_fields",
+        without("max(map(count_columns, lines)) > ABOUT_CHARS"),
+        LAYOUT + "every_changed_line_is_seen_where_it_can_be_approved",
+    ),
+    Guard(
         "_read_hunk",
         always("old == new == 0"),
         LAYOUT + "a_text_that_is_no_whole_diff_is_shown_line_by_line",
