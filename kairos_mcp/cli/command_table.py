@@ -38,7 +38,7 @@ COMMANDS: Commands = {
     "serve": Entry("server", "serve"),
     "work": Entry("work", "work"),
     "run": Entry("run", "run"),
-    "demo": Entry("run", "demo"),
+    "demo": Entry("demo", "demo"),
     "runs": Entry("runs", "runs"),
     "show": Entry("runs", "show"),
     "inbox": Entry("inbox", "inbox"),

@@ -1,12 +1,9 @@
-"""`run` and `demo`: start planner runs in the terminal, on the folder that it is in."""
+"""`run`: start a run in the terminal, on the folder that it is in."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,27 +15,19 @@ from kairos_mcp.cli.converse import begin_run, continue_with, converse, find_con
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
-from kairos_mcp.cli.output import shell_command, usage_line
+from kairos_mcp.cli.output import usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
-from kairos_mcp.cli.terminal import Prose, print_json, print_line, print_note
+from kairos_mcp.cli.terminal import Prose, print_json, print_note
 from kairos_mcp.core.builtin_tools import BUILTIN, names_where
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.plan import goal_of
-from kairos_mcp.core.routes import AUTO, PAID_ROUTES, SCRIPTED
+from kairos_mcp.core.routes import AUTO, PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.settings.folders import packaged_config
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
-
-DEMO_GOAL = "Look around in this folder and say what is there."
-DEMO_NOTE = "kairos-demo.md"  # what `demo --slow` asks to write
-DEMO_TOOLS = names_where(lambda tool: tool.in_demo)
-SLOW_S = 3.0  # that each turn of `demo --slow` takes
-SMALL_BYTES = 200_000  # of a file that the demo reads
 
 
 def run(
@@ -175,45 +164,6 @@ def run(
     return print_ending(_run(settings, request, quiet=as_json), flags, as_json=as_json)
 
 
-def demo(
-    *,
-    slow: Annotated[
-        bool,
-        typer.Option("--slow", help="Take seconds for each turn, and ask to write a file, to be watched on the page."),
-    ] = False,
-    as_json: AsJson = False,
-    flags: AllFlags,
-) -> int:
-    """See the loop work on this folder: a script stands in for the model, no key needed."""
-    settings = settings_here(flags)
-    workspace = current_workspace(settings)
-    if not as_json:
-        print_note("This is a demo: a script (config/demo.jsonl) stands in for the model and can't think.")
-        print_note("The loop, its tools, its limits and its record are the real ones.\n")
-        print_note(f"folder {workspace}\ngoal   {DEMO_GOAL}\n")
-        if slow:
-            print_note(f"Watch it in another terminal: {shell_command(flags, 'ui')}\n")
-    with tempfile.TemporaryDirectory(prefix="kairos-demo-") as folder:
-        script = Path(folder) / "demo.jsonl"
-        script.write_text(_script_for(workspace, slow=slow), encoding="utf-8")
-        request = PlannerRequest(
-            goal=DEMO_GOAL,
-            tools=DEMO_TOOLS if slow else None,
-            route=SCRIPTED.name,
-            limits=Limits(rounds=6),
-            workspace=str(workspace),
-            key=os.urandom(8).hex(),
-        )
-        report = _run(replace(settings, script=script), request, quiet=as_json, asks=not slow)
-    code = print_ending(report, flags, as_json=as_json)
-    if not as_json:
-        install = ("install", "claude-code", "--workspace", ".", "--write")
-        print_line("\nLook at it:       " + shell_command(flags, "show", report.run_id))
-        print_line("Verify it:        " + shell_command(flags, "replay", report.run_id))
-        print_line("Give it a model:  " + shell_command(flags, *install))
-    return code
-
-
 def _with_model(settings: Settings, model: str | None, route: str | None) -> Settings:
     """Return the settings with the model of the command as the configured one, where none is configured and a provider
     is to be asked. Raises BadArguments for a name without a provider."""
@@ -291,50 +241,8 @@ def _lacks_model(settings: Settings, request: PlannerRequest | TeamRequest) -> b
     return request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
 
 
-def _run(
-    settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False, asks: bool = True
-) -> RunReport:
-    """Start a run and follow it until it rests. `asks`: whether a person at the terminal is asked about what it may
-    not do."""
+def _run(settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False) -> RunReport:
+    """Start a run and follow it until it rests."""
     if _lacks_model(settings, request) and not quiet:
         print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
-    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, asks=asks, from_start=True)
-
-
-def _script_for(workspace: Path, *, slow: bool) -> str:
-    """The demo's script with the name of a file of this folder; without the line that reads one if there is none.
-    `slow`: each turn takes some seconds, and the last but one asks to write a file."""
-    lines = (packaged_config() / "demo.jsonl").read_text(encoding="utf-8").splitlines()
-    name = next(_text_files(workspace), None)
-    if name is None:
-        lines = [line for line in lines if "$file" not in line]
-    else:
-        lines = [line.replace("$file", canonical_json(name)[1:-1]) for line in lines]
-    if slow:
-        asks = (packaged_config() / "demo-slow.jsonl").read_text(encoding="utf-8").strip()
-        asks = asks.replace("$note", DEMO_NOTE)
-        turns = [*lines[:-1], asks, lines[-1]]
-        lines = [canonical_json({**json.loads(line), "delay_s": SLOW_S}) for line in turns]
-    return "\n".join(lines) + "\n"
-
-
-def _text_files(workspace: Path) -> Iterator[str]:
-    """Names of small text files right in the folder, a README first."""
-    try:
-        entries = sorted(workspace.iterdir(), key=lambda entry: (entry.stem.lower() != "readme", entry.name))
-    except OSError:
-        return
-    for entry in entries:
-        if not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file() and _is_small_text(entry):
-            yield entry.name
-
-
-def _is_small_text(file: Path) -> bool:
-    try:
-        file.name.encode()
-        with file.open("rb") as stream:
-            head = stream.read(SMALL_BYTES)
-        head.decode()
-    except (OSError, UnicodeError):
-        return False
-    return len(head) < SMALL_BYTES and b"\0" not in head and "\\" not in file.name
+    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, from_start=True)

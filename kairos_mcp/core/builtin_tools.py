@@ -43,7 +43,6 @@ class BuiltinTool(NamedTuple):
     """What people and models call such a tool, apart from its own name: a search for tools finds it by these."""
     for_small: Literal["first", "usual", "never"] = "usual"
     """Its place among the tools that a model with a small context is offered where nobody named any."""
-    in_demo: bool = False
 
     def spec(self, description: str, input_schema: JsonObject, category: str) -> ToolSpec:
         """Make the tool's spec: no other place makes a spec of a built-in tool."""
@@ -55,19 +54,16 @@ class BuiltinTool(NamedTuple):
 
 
 _ROWS = (
-    BuiltinTool("list_files", lists_names=True, claude_name="Glob", search_words="ls dir glob find", in_demo=True),
-    BuiltinTool(
-        "file_tree", lists_names=True, claude_name="Glob", search_words="ls dir", for_small="never", in_demo=True
-    ),
+    BuiltinTool("list_files", lists_names=True, claude_name="Glob", search_words="ls dir glob find"),
+    BuiltinTool("file_tree", lists_names=True, claude_name="Glob", search_words="ls dir", for_small="never"),
     BuiltinTool(
         "read_file",
         is_look=True,
         claude_name="Read",
         search_words="cat open view show head tail",
         for_small="first",
-        in_demo=True,
     ),
-    BuiltinTool("search_files", claude_name="Grep", search_words="grep rg find", for_small="first", in_demo=True),
+    BuiltinTool("search_files", claude_name="Grep", search_words="grep rg find", for_small="first"),
     BuiltinTool(
         "edit_file",
         "checked",
@@ -85,7 +81,6 @@ _ROWS = (
         is_ooda_step=True,
         claude_name="Write",
         search_words="create save new",
-        in_demo=True,
     ),
     BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit"),
     BuiltinTool("apply_edit_plan", "checked", edits="many", is_tracked=True, claude_name="MultiEdit"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
@@ -263,17 +264,18 @@ def test_a_mandate_is_saved_edited_and_removed(site: Place, enter: Callable[...,
     assert site.rows("select count(*) from mandate") == [(0,)]
 
 
-def test_newcomers_watch_the_demo_and_let_it_write_its_note(site: Place, enter: Callable[..., Any]) -> None:
-    words = ("demo", "--slow", "--workspace", str(site.workspace))
+def test_newcomers_watch_the_demo_and_let_it_change_its_file(site: Place, enter: Callable[..., Any]) -> None:
     page = enter()
-    demo = start(words, cwd=site.workspace, env=environ_of(site), stdout=DEVNULL, stderr=DEVNULL)
+    demo = start(("demo", "--slow"), cwd=site.workspace, env=environ_of(site), stdout=DEVNULL, stderr=DEVNULL)
     page.click(".runs a")
     page.wait_for_selector(".now:has-text('thinks')")
     page.wait_for_selector(".diff .add")
-    assert not (site.workspace / "kairos-demo.md").exists()
+    ((folder,),) = site.rows("select workspace from run where goal like 'Mend%'")
+    guide = Path(folder, "docs", "guide.md")
+    assert "(instal.md)" in guide.read_text()
     page.click(APPROVE)
     page.wait_for_selector(".pill.completed")
-    assert (site.workspace / "kairos-demo.md").read_text().startswith("# What is in this folder")
+    assert "(install.md)" in guide.read_text()
     assert demo.wait(30) == 3  # it said that it waits, and left it to the page
 
 

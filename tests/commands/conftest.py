@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,19 @@ from support import postgres
 from support.app import Place
 from support.commands import Said, command
 from support.environment import plain_environ
+
+
+def _turn(text: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    made = [{"id": str(n), "name": name, "arguments": arguments} for n, (name, arguments) in enumerate(calls)]
+    return {"content": text, **({"tool_calls": made} if made else {"finish": "stop"})}
+
+
+LOOKS = (
+    _turn("What is there?", ("list_files", {"path": "."}), ("file_tree", {"path": "."})),
+    _turn("I read the beginning of a file.", ("read_file", {"path": "README.md"})),
+    _turn("And I search.", ("search_files", {"pattern": "TODO"})),
+    _turn("There are two files."),
+)
 
 
 class _StateAlone(Place):
@@ -53,6 +67,15 @@ class Shell:
     def __call__(self, *words: str, typed: str = "", cwd: Path | None = None, **more: str) -> Said:
         environ = self.environ(**more)
         return command(*words, folder=cwd or self.folder, environ=environ, typed=typed.encode())
+
+    def look_around(self) -> str:
+        """Make a run of four rounds and four calls that only read, and return its id."""
+        file = self.home / "looks.jsonl"
+        file.write_text("".join(json.dumps(turn) + "\n" for turn in LOOKS), encoding="utf-8")
+        run_id: str = self("run", "Look around.", "--limit", "rounds=6", "--json", KAIROS_SCRIPT=str(file)).json[
+            "run_id"
+        ]
+        return run_id
 
 
 @pytest.fixture

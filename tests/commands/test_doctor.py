@@ -82,7 +82,7 @@ def test_what_does_not_work_is_found_with_its_cure(kairos, environ: dict[str, st
 @pytest.mark.unreplayed
 @pytest.mark.state_file("it damages that file")
 def test_a_damaged_store_is_found(kairos) -> None:
-    kairos("demo")
+    kairos.look_around()
     store = Path(kairos("status", "--json").json["store"])
     for file in kairos.state.glob(f"{store.name}-*"):
         file.unlink()
@@ -102,7 +102,7 @@ def test_a_replaced_prompt_is_named_and_one_that_replaces_nothing_too(kairos) ->
 
 
 def test_status_counts_the_runs(kairos) -> None:
-    kairos("demo")
+    kairos.look_around()
     kairos("run", "Think.", "--route", "caller")
     health = kairos("status", "--json").json
     assert (health["runs"]["total"], health["runs"]["completed"], health["servers"]) == (2, 1, [])

@@ -33,46 +33,8 @@ def waiting_run(kairos, *more: str) -> dict[str, Any]:
     return report
 
 
-def test_the_demo_completes_on_the_files_of_this_folder_and_changes_none(kairos) -> None:
-    before = files_below(kairos.folder)
-    said = kairos("demo")
-    assert said.code == 0
-    assert files_below(kairos.folder) == before
-    (report,) = kairos("runs", "--json").json["runs"]
-    assert (report["status"], report["stop_reason"], report["route"]) == (
-        "completed",
-        "assistant_stop",
-        "scripted",
-    )
-    assert (report["rounds"], report["usage"]["model_calls"], report["usage"]["tool_calls"]) == (4, 4, 4)
-    assert report["run_id"] in said.out
-    calls = kairos("show", report["run_id"], "--json").json["calls"]
-    assert {(call["name"], call["ok"]) for call in calls} == {
-        *(("list_files", True), ("file_tree", True), ("read_file", True), ("search_files", True)),
-    }
-
-
-def test_the_demo_works_in_an_empty_folder(kairos, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    said = kairos("demo", "--json", cwd=empty)
-    assert (said.code, said.json["status"], said.json["rounds"]) == (0, "completed", 3)
-    assert all(call["ok"] for call in said.json["calls"])
-    assert list(empty.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ['say "hi".txt', "line\nbreak.txt", "$file.txt", "ü.txt"])
-def test_the_demo_reads_a_file_of_any_name(kairos, tmp_path: Path, name: str) -> None:
-    odd = tmp_path / "odd"
-    odd.mkdir()
-    (odd / name).write_text("one line\n", encoding="utf-8")
-    said = kairos("demo", "--json", cwd=odd)
-    assert (said.code, said.json["rounds"]) == (0, 4)
-    assert all(call["ok"] for call in said.json["calls"])
-
-
-@pytest.mark.parametrize("words", [["demo"], ["run", "Look."], ["run", "-i", "Look."]])
-def test_run_and_demo_refuse_the_root_and_the_home_folder_and_make_nothing(kairos, words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i", "Look."]])
+def test_a_run_refuses_the_root_and_the_home_folder_and_makes_nothing(kairos, words: list[str]) -> None:
     for folder in (Path("/"), kairos.home, kairos.home.parent):
         assert kairos(*words, cwd=folder).code == 2
     assert not kairos.state.exists()
@@ -206,7 +168,7 @@ def test_ctrl_c_cancels_the_run_and_exits_with_130(kairos) -> None:
 
 
 def test_a_run_is_built_again_from_its_record(kairos) -> None:
-    run_id = kairos("demo", "--json").json["run_id"]
+    run_id = kairos.look_around()
     said = kairos("replay", run_id, "--json")
     assert (said.code, said.json["identical"], said.json["first_difference"]) == (0, True, None)
     assert said.json["steps"] == 8
@@ -223,7 +185,7 @@ def test_a_waiting_run_of_another_version_is_shown_with_the_way_to_go_on(kairos)
 
 
 def test_each_view_of_a_run_can_be_had(kairos) -> None:
-    run_id = kairos("demo", "--json").json["run_id"]
+    run_id = kairos.look_around()
     for view, count in {"events": 8, "calls": 4, "messages": 10, "usage": 8}.items():
         assert kairos("show", run_id, "--view", view).out
         assert len(kairos("show", run_id, "--view", view, "--json").json["items"]) == count
@@ -242,7 +204,7 @@ def test_what_a_model_wrote_can_not_steer_the_terminal(kairos) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_crash(kairos) -> None:
-    kairos("demo")
+    kairos.look_around()
     command = f"{shlex.join(kairos.words('runs'))} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command],
@@ -257,7 +219,7 @@ def test_a_reader_that_leaves_early_is_no_crash(kairos) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])  # written at the end, or as it is printed
 def test_a_disk_that_is_full_is_an_error_of_one_line(kairos, unbuffered: str) -> None:
-    kairos("demo")
+    kairos.look_around()
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             kairos.words("runs"),
@@ -274,7 +236,6 @@ def test_a_disk_that_is_full_is_an_error_of_one_line(kairos, unbuffered: str) ->
 def test_a_folder_that_is_gone_is_a_wrong_use(kairos, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     for words in (
-        "demo",
         "run Look.",
         "run Look. --workspace ..",
         "install cursor --project",

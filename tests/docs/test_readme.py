@@ -25,6 +25,7 @@ CHANGING = [
     (r"\b[\d.]+ s\b", "N s"),
     (r" {2,}", " "),
     (r'"/?[^"]*/hello"', '"~/hello"'),
+    (r"kill -9 \d+", "kill -9 PID"),
 ]
 
 

@@ -211,7 +211,8 @@ def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any
 def test_the_command_carries_a_run_away_and_verifies_it_without_a_store(
     place: Place, kairos: Callable[..., Any], tmp_path: Path
 ) -> None:
-    assert kairos("demo").code == 0
+    place.settings(says("done"))
+    assert kairos("run", "Say it.", KAIROS_SCRIPT=str(place.script)).code == 0
     ((run_id,),) = place.rows("select id from run")
     file = tmp_path / "run.jsonl"
     assert kairos("export", run_id, str(file)).code == 0

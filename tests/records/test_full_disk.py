@@ -55,7 +55,7 @@ def try_out(copies):
     asyncio.run(store.close())
     said = io.TextIOWrapper(io.BytesIO())
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
-        exit_code = run_command(["demo", "--home", str(disk / "home")])
+        exit_code = run_command(["run", "Think.", "--route", "caller", "--home", str(disk / "home")])
     said.flush()
     return [code, exit_code, said.buffer.getvalue().decode()]
 
