@@ -247,6 +247,25 @@ def _results() -> Iterator[Behaviour]:
         ({"structuredContent": None}, "[it returned nothing]"),
         ({"structuredContent": {"a": float("nan")}, "content": []}, '{"a":null}'),
         ({"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}}, '{"a": 1}'),
+        ({"content": [{"type": "text", "text": "[1, 2]"}], "structuredContent": {"list": [1, 2]}}, "[1, 2]"),
+        (
+            {
+                "content": [{"type": "text", "text": "1"}, {"type": "text", "text": "{}"}],
+                "structuredContent": {"result": [1, {}]},
+            },
+            "1\n{}",
+        ),
+        (
+            {
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                "structuredContent": {"result": ["a", "b"]},
+            },
+            "a\nb",
+        ),
+        (
+            {"content": [{"type": "text", "text": "1"}], "structuredContent": {"a": 2}},
+            '1\n[structured content]\n{"a":2}',
+        ),
         ({"toolResult": {"a": 1}}, '{"a":1}'),
         ({"_meta": 5, "content": FINE["content"]}, "fine"),
         ({"content": FINE["content"], "more": {"x": 1}, "resultType": 5}, "fine"),

@@ -18,6 +18,7 @@ from support.downstream import DownstreamServers, call_server, names
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools import import_tools
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
@@ -190,7 +191,8 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     async with App.open(settings, via="test") as app:
         globs = ("files__*", "memory__*", "every__*", "getPet")
         await meet_servers(app)
-        report = await rests(app, (await app.runs.start(PlannerRequest("use them", tools=globs), ME)).run_id)
+        request = PlannerRequest("use them", tools=globs, limits=Limits(rounds=6))
+        report = await rests(app, (await app.runs.start(request, ME)).run_id)
     rows = place.rows(
         "select body from answer join step on step.id = answer.step where step.kind = 'call' order by step.id"
     )

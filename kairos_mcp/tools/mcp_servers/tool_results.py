@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,13 +143,20 @@ def _format_size(encoded: str) -> str:
 
 
 def _is_repeated(structured: Any, texts: list[str]) -> bool:
-    """Return whether the text holds the structured content already, as the protocol asks of servers."""
+    """Return whether the text holds the structured content already, as the protocol asks of servers.
+
+    Libraries wrap what is no object into one of a single name, and give each part of a list a text of its own.
+    """
+    is_wrapped = isinstance(structured, dict) and len(structured) == 1
+    wholes = (structured, *structured.values()) if is_wrapped else (structured,)
     text = "\n".join(texts)
-    if isinstance(structured, dict) and len(structured) == 1 and text in structured.values():
+    if text in wholes or texts in wholes:
         return True
     if has_more_values(text, MAX_VALUES):  # a thread that parses it holds up all others
         return False
-    try:
-        return bool(json.loads(text) == structured)
-    except (ValueError, RecursionError):
-        return False
+    for shown in ([text], texts):
+        with suppress(ValueError, RecursionError):
+            parts = [json.loads(each) for each in shown]
+            if parts in wholes or (len(parts) == 1 and parts[0] in wholes):
+                return True
+    return False
