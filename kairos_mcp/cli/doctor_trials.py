@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from kairos_mcp.core.routes import PROVIDER
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.masked_servers import mask_address, mask_command
-from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.settings import ServerSetting, Settings
+from kairos_mcp.tools.mcp_servers.network_variables import list_withheld_proxies
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -34,6 +36,10 @@ PROVIDER_TRY_S = 60.0  # a model on this machine may have to be loaded first
 _LOADERS = ("npx", "uvx", "pipx", "bunx", "pnpx")  # programs that fetch what they start
 SERVERS_TRY_S = 45.0  # a first start by npx or uvx downloads
 STDERR_LINES = 5
+_UNTRUSTED = re.compile(
+    r"SELF_SIGNED_CERT|UNABLE_TO_(?:GET|VERIFY)\w+|CERT_UNTRUSTED|CERTIFICATE_VERIFY_FAILED|UnknownIssuer"
+)
+"""How Node, Python and uv say that they don't know who signed a certificate."""
 _DOCTOR = replace(PERSON, via=VIA_DOCTOR)
 _INTERPRETERS = (
     (".venv/bin/python", (".venv/bin/python", "--version")),
@@ -78,19 +84,33 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
         last = [line.strip() for line in trial.stderr.splitlines() if line.strip()][-STDERR_LINES:]
         is_told = bool(last) and "\n".join(last) in trial.problem
         wrote = "" if is_told else f" It wrote: {' | '.join(last)}" if last else " It wrote nothing to stderr."
-        server = by_name.get(trial.name)
-        if trial.opens is not None:
-            cure = f"Let programs and servers in a sandbox read it: {trial.opens} in kairos.toml."
-        elif server is None:
-            cure = f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
-        elif server.command:
-            shown = shlex.join(mask_command(server.command))
-            program = Path(server.command[0]).name
-            loads = f"{program} loads it first, and is silent where it has no network. " * (program in _LOADERS)
-            cure = f"{loads}Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
-        else:
-            cure = f"Check whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
+        cure = _cure_server(trial, by_name.get(trial.name))
         yield Finding("servers", "note", f"{trial.problem}{wrote}", cure)
+
+
+def _cure_server(trial: ServerTrial, server: ServerSetting | None) -> str:
+    """Return what to do about a server that does not list its tools; `server`: its settings, if it is configured."""
+    if trial.opens is not None:
+        return f"Let programs and servers in a sandbox read it: {trial.opens} in kairos.toml."
+    if server is None:
+        return f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
+    if not server.command:
+        return f"Check whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
+    wrong, given = f"{trial.problem} {trial.stderr}", {name for name, _ in server.env}
+    if _UNTRUSTED.search(wrong):
+        return (
+            "Your network has a certificate of its own, which its program does not know. Name its file in Kairos's own "
+            f"environment or under env of [servers.{trial.name}]: in NODE_EXTRA_CA_CERTS for npx, in SSL_CERT_FILE "
+            "for uvx and Python."
+        )
+    shown, program = shlex.join(mask_command(server.command)), Path(server.command[0]).name
+    loads = f"{program} loads it first, and is silent where it has no network. " * (program in _LOADERS)
+    withheld = [name for name in list_withheld_proxies(os.environ) if name not in given]
+    proxies = "".join(
+        f'{name} holds a password, so no server is given it; `env = {{ {name} = "env:{name}" }}` gives it. '
+        for name in withheld
+    )
+    return f"{loads}{proxies}Try it in a terminal: `{shown}`; then correct [servers.{trial.name}]."
 
 
 def check_provider_answer(settings: Settings) -> Iterator[Finding]:

@@ -141,8 +141,10 @@ class ServerTable(StrictTable):
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = Field(
         None,
-        description="The server's environment, besides PATH, HOME, the language and the time zone. Kairos passes on "
-        'no other variables of its own. A value may name the place of a secret: "env:NAME", "file:PATH" or '
+        description="The server's environment, besides PATH, HOME, the language, the time zone, and the certificates "
+        "and proxies of the network (SSL_CERT_FILE, NODE_EXTRA_CA_CERTS, HTTPS_PROXY and the like; no proxy with a "
+        "password). Kairos passes on no other variables of its own. "
+        'A value may name the place of a secret: "env:NAME", "file:PATH" or '
         '"keyring:SERVICE/NAME"; within a text "${env:NAME}".',
         examples=[{"LOG_LEVEL": "warn"}],
     )

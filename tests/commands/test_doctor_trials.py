@@ -101,6 +101,24 @@ def test_a_server_that_can_t_start_is_named_with_its_exit_and_its_last_line(kair
     assert (state, "status 3" in text, "the cause of it all" in text) == ("note", True, True)
 
 
+def test_what_keeps_a_loader_from_its_registry_is_named_with_its_cure(kairos) -> None:
+    kairos.state.mkdir(parents=True, mode=0o700)
+
+    def cure(said: str, more: str = "", **environ: str) -> str:
+        script = f"import sys; sys.stderr.write({said!r}); sys.exit(1)"
+        (kairos.state / "kairos.toml").write_text(
+            f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-c', script])}\n{more}"
+        )
+        found = kairos("doctor", "--json", **environ).json["findings"]
+        return next(each["cure"] for each in found if each["matter"] == "servers" and "could not" in each["text"])
+
+    proxy = {"HTTPS_PROXY": "http://me:pw@proxy.example:3128"}
+    assert "NODE_EXTRA_CA_CERTS" in cure("error: invalid peer certificate: UnknownIssuer")
+    assert 'env = { HTTPS_PROXY = "env:HTTPS_PROXY" }' in cure("no route", **proxy)
+    assert "HTTPS_PROXY" not in cure("no route", 'env = { HTTPS_PROXY = "env:HTTPS_PROXY" }\n', **proxy)
+    assert "HTTPS_PROXY" not in cure("no route", HTTPS_PROXY="http://proxy.example:3128")
+
+
 def test_an_http_tool_whose_host_is_not_allowed_is_named(kairos) -> None:
     kairos.state.mkdir(parents=True, mode=0o700)
     tool = (

@@ -27,7 +27,9 @@ from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.flood_guard import ConnectionWatch
+from kairos_mcp.tools.mcp_servers.loader_log import find_failed_load
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
+from kairos_mcp.tools.mcp_servers.network_variables import CERTIFICATES
 from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
 
 
@@ -280,9 +282,70 @@ def test_a_server_has_the_environment_that_it_was_given_and_no_more(downstream: 
         "HEADER": "Bearer t0ken-of-issues",
         "W": str(downstream.workspace),
     }
-    basics = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"}
+    basics = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", *CERTIFICATES}
     assert set(seen) <= {"TOKEN", "KEY", "HEADER", "W"} | basics  # LC_CTYPE: Python's own, in the child
     assert "sk-ours" not in json.dumps(seen)
+
+
+def test_a_server_finds_its_way_out_by_the_proxies_and_certificates_of_this_machine(
+    downstream: DownstreamServers,
+) -> None:
+    """A proxy with a password is a secret. What holds certificates is shown where it stands, also behind a link."""
+    kept, link = downstream.root / "kept" / "ca.pem", downstream.root / "ca.pem"
+    kept.parent.mkdir()
+    kept.write_text("of the network")
+    link.symlink_to(kept)
+    beside = kept.with_name("key.pem")
+    beside.write_text("secret")
+    given = {"NODE_EXTRA_CA_CERTS": str(link), "https_proxy": "http://proxy.example:3128", "NO_PROXY": "localhost"}
+    withheld = {"HTTP_PROXY": "http://me:pw@proxy.example:3128", "KAIROS_MODEL": "openai:m"}
+    downstream.environ.update(given | withheld)
+    server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
+    seen = json.loads(call_server(server, "env").content)
+    assert {name: seen.get(name) for name in (*given, *withheld)} == given | dict.fromkeys(withheld)
+    shown = [json.loads(call_server(server, "look", text=str(path)).content) for path in (link, kept, beside)]
+    assert shown == [True, True, False]
+
+
+SILENT_LOADER = """import os, pathlib, sys, time
+logs = pathlib.Path(os.environ["HOME"], ".npm/_logs")
+logs.mkdir(exist_ok=True)
+(logs / "2026-11-27T23_53_10_049Z-debug-0.log").write_text(sys.argv[1])
+time.sleep(60)
+"""
+FETCHES = "1 info using npm@11\n13 http fetch GET https://npm.example/%40x%2fy attempt 1 failed with {}\n"
+
+
+def test_a_loader_that_is_silent_is_read_by_its_log(downstream: DownstreamServers) -> None:
+    """npx writes for over a minute nothing to stderr where it can't load a program."""
+    downstream.environ["HOME"] = str(downstream.root / "person")
+    silent = (sys.executable, "-c", SILENT_LOADER)
+    for name, log, said in (
+        ("x", FETCHES.format("SELF_SIGNED_CERT_IN_CHAIN"), "https://npm.example: SELF_SIGNED_CERT_IN_CHAIN"),
+        ("y", "1 info using npm@11\n", "is still starting."),
+        ("z", FETCHES.format("${key} of a person"), "is still starting."),
+    ):
+        server = downstream.server(name, (*silent, log), sandbox=True)
+        server.wait_ready(time.monotonic() + 3)
+        ((note,),) = (server.notes(),)
+        assert said in note
+
+
+def test_a_log_of_before_a_link_or_a_pipe_is_not_read_as_a_loader_s(tmp_path: Path) -> None:
+    logs = tmp_path / "_logs"
+    logs.mkdir()
+    log = logs / "1-debug-0.log"
+    log.write_text(FETCHES.format("ENOTFOUND"))
+    assert find_failed_load(tmp_path, log.stat().st_mtime) is not None
+    assert find_failed_load(tmp_path, log.stat().st_mtime + 1) is None
+    (logs / "2-debug-0.log").symlink_to(log)
+    assert find_failed_load(tmp_path, 0.0) is None
+    (logs / "2-debug-0.log").unlink()
+    os.mkfifo(logs / "2-debug-0.log")
+    assert find_failed_load(tmp_path, 0.0) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "_logs").symlink_to(logs)
+    assert find_failed_load(tmp_path / "other", 0.0) is None
 
 
 def test_a_secret_that_is_missing_is_named_and_nothing_is_started(downstream: DownstreamServers) -> None:

@@ -35,8 +35,9 @@ from kairos_mcp.tools.mcp_servers.definition import (
     quote_server,
     read_listing,
 )
-from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
+from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS
 from kairos_mcp.tools.mcp_servers.message_repair import find_unreadable, has_answered
+from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
@@ -96,7 +97,7 @@ class ServerClient:
         self._on_listing = on_listing
         self._redact = redact
         self._writes = writes
-        self._watch = ConnectionWatch()
+        self._newest: ServerConnection | None = None  # open or not
         self._connection: ServerConnection | None = None
         self._serving: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[ServerConnection] | None = None
@@ -114,7 +115,9 @@ class ServerClient:
             async with asyncio.timeout_at(deadline):
                 await self._get_connection()
         except TimeoutError:
-            raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
+            failed = await self._find_failed_load()
+            why = f": {failed}" if failed is not None else ""
+            raise Unreachable(f"{self.name} is still starting{why}.", "Call again in a moment.") from None
 
     async def call(self, call: ServerToolCall) -> ServerResult:
         """Make a call.
@@ -193,7 +196,7 @@ class ServerClient:
 
     def stderr(self) -> str:
         """Return the last of what the server wrote to stderr; all of it is for a person, never for a model."""
-        return self._watch.stderr.decode("utf-8", "replace")
+        return self._newest.watch.stderr.decode("utf-8", "replace") if self._newest is not None else ""
 
     async def _get_connection(self) -> ServerConnection:
         """Return the open connection; open it if need be. All who wait for it share one start."""
@@ -247,7 +250,7 @@ class ServerClient:
                 f"It is tried again in {self._retry_at - now:.0f} s; go on without it.",
             )
         connection = ServerConnection(self._resolve_address(), legacy=self._use_legacy)
-        self._watch = connection.watch
+        self._newest = connection
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(connection.serve(opened))
         try:
@@ -268,7 +271,8 @@ class ServerClient:
             self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
             reason = self.describe_end(connection, reason, is_start=True)
             missed = self.missed = await asyncio.to_thread(_find_missed_file, connection)
-            reason = reason if missed is None else f"{reason}; {missed.describe()}"
+            causes = (reason, missed and missed.describe(), await self._find_failed_load())
+            reason = "; ".join(cause for cause in causes if cause)
             raise self._record_failed_start(reason) from None
         self.problem = None
         return connection
@@ -300,6 +304,14 @@ class ServerClient:
         if line := find_last_line(watch.stderr.decode("utf-8", "replace")):
             parts.append(f"its last line on stderr: {self._quote(line)}")
         return "; ".join(parts)
+
+    async def _find_failed_load(self) -> str | None:
+        """Return why the loader of a server in a sandbox could not load it at its newest start, where that is known."""
+        match self._newest:
+            case ServerConnection(address=ChildStart(sandbox=ServerSandbox() as sandbox), began_at=began_at):
+                return await asyncio.to_thread(sandbox.find_failed_load, began_at)
+            case _:
+                return None
 
     def _quote(self, line: str) -> str:
         return quote_server(str(self._redact({"line": line})["line"]))

@@ -1,8 +1,8 @@
 """Builds the sandbox of a downstream server: it sees what programs see, may write the workspace, and has the network.
 
-Of the home folder it shows, read-only, the programs of the usual launchers and what the server's own command names. The
-caches of `npx` and `uvx` are its own: what it wrote into a person's, that person's next `npx` would run outside of any
-sandbox. Keys stay hidden.
+Of the home folder it shows, read-only, the programs of the usual launchers, what the server's own command names, and
+the certificates that its environment names. The caches of `npx` and `uvx` are its own: what it wrote into a person's,
+that person's next `npx` would run outside of any sandbox. Keys stay hidden.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from kairos_mcp.tools.commands.protected_paths import (
 from kairos_mcp.tools.commands.sandbox import Sandbox, SandboxMount
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD, OUTPUT_FD
+from kairos_mcp.tools.mcp_servers.loader_log import NPM_CACHE, find_failed_load
+from kairos_mcp.tools.mcp_servers.network_variables import list_certificates
 
 SERVER_CACHES = "server-caches"  # the folder in the state folder
-HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
+HOME_CACHES = (NPM_CACHE, ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,11 @@ class ServerSandbox:
         """Return what it missed, by what it wrote before it ended; None: nothing that is known."""
         return find_missed_file(stderr, self.sandbox, self.env, self.limits.reads)
 
+    def find_failed_load(self, since_s: float) -> str | None:
+        """Return why npx could not load it since a moment; None: nothing that is known."""
+        caches = (mount.source for mount in self.sandbox.stand_ins if mount.path.name == NPM_CACHE)
+        return next((find_failed_load(cache, since_s) for cache in caches if cache is not None), None)
+
 
 def build_server_sandbox(
     server: str,
@@ -144,11 +151,12 @@ def build_server_sandbox(
     Raises ConfigError if this machine can't make one.
     """
     home = home_folder(env)
+    named = _folders_in_arguments((*argv[1:], str(cwd)), home)
     sandbox = Sandbox(
         workspace,
         network=True,
         hidden=limits.hidden,
-        reads=(*find_toolchains(env), *limits.reads, *_folders_in_arguments((*argv[1:], str(cwd)), home)),
+        reads=(*find_toolchains(env), *limits.reads, *named, *list_certificates(env)),
     )
     sandbox = replace(sandbox, reads=(*sandbox.reads, *_program_folders(argv[0], env, sandbox)))
     try:
