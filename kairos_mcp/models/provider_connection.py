@@ -52,7 +52,7 @@ class ProviderConnection:
     origin: str
     environ: Mapping[str, str]
     close_functions: Sequence[Close]
-    refused_fields: set[str] = field(default_factory=set)  # of a request, that this server does not take
+    refused: set[str] = field(default_factory=set)  # the variations by which this server has to be asked
 
     @classmethod
     def open(cls, tariff: Tariff, environ: Mapping[str, str]) -> ProviderConnection:
@@ -120,7 +120,7 @@ class ProviderConnection:
             make_id=lambda number: to_wire_id(call_path(model_input.path, number)),
             on_text=model_input.on_text if kind in _STREAMS and options.dialect == "native" else None,
             note=model_input.note,
-            refused_fields=self.refused_fields,
+            refused=self.refused,
             details=find_reasoning_details(messages),
             keeps_parts=kind == "mistral",
         )
@@ -129,7 +129,7 @@ class ProviderConnection:
         self, step: RequestCompletion, options: ModelOptions, *, tools_offered: bool
     ) -> JsonObject | None:
         """Return the schema that the provider enforces, or None where it can't enforce one."""
-        if not self.model.profile.get("supports_json_schema_output"):
+        if "response_format" in self.refused or not self.model.profile.get("supports_json_schema_output"):
             return None
         if options.dialect == "text":
             return dialects.reply_schema(step, is_brief=options.prompts.is_brief)

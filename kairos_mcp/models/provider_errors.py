@@ -5,26 +5,28 @@ No text of a failure holds a key: provider messages are cut and redacted, except
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure
+from kairos_mcp.models.network_causes import NetworkCause, cause_chain, find_network_cause
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider_network import THROUGH_PROXY
 from kairos_mcp.models.replies.errors import ErrorWords, read_error
-from kairos_mcp.models.replies.exchange import (
-    LIMIT_FIELDS,
-    BadProviderReply,
-    ErrorInReply,
-    Exchange,
-    UnexpectedRedirect,
-)
+from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, UnexpectedRedirect
+from kairos_mcp.models.replies.variations import find_refused
 
 MAX_WAIT_S = 30.0
 _MESSAGE_CHARS = 300
+_VARIED_STATUSES = (None, 400, 404, 422, 500)  # 404: OpenRouter's for what no model has; 500: llama.cpp's of a template
+_NO_TOOLS = re.compile(
+    r"(?:not|n't) support (?:tool|function)|support tool use|enable-auto-tool-choice"
+    r"|(?:tools?|tool use|(?:tool|function) calling) (?:is|are) not supported",
+    re.IGNORECASE,
+)
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 _SECRET_FORM = re.compile(
     r"(?:sk|pk|rk|gsk|xai|hf|ghp|gho|AIza|AKIA|Bearer)[-_ ]?[A-Za-z0-9_\-.*]{8,}|[A-Za-z0-9_\-]{32,}"
@@ -73,8 +75,7 @@ def request_failure(
 ) -> Failure:
     """Return the failure of a request that was made. `address`: the provider's, where it is known.
 
-    A field that the provider refuses, and that a request may go without, is kept in the exchange: the next attempt
-    goes without.
+    What the provider refuses, and a request may go without, is kept in the exchange: the next attempt goes without.
     """
     from pydantic_ai import exceptions as known
 
@@ -84,16 +85,12 @@ def request_failure(
     match error:
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
             timed_out = isinstance(error, known.ModelTimeoutError)
-            return _transport_failure(kind, phase, timeout=timed_out, address=address, cause=_network_cause(error))
+            return _transport_failure(kind, phase, timeout=timed_out, address=address, cause=find_network_cause(error))
         case known.ModelHTTPError(status_code=status):
             said = read_error(error.body, status)
             if isinstance(error, known.ModelQuotaExceededError):
                 said = replace(said, kind="quota")
-            if (name := _refused_field(said, exchange)) is not None:
-                exchange.refused_fields.add(name)
-                text = f"{kind} takes no {name}{_quote(said, environ)}. It is asked again without."
-                return Failure("provider_error", text, True, 0)
-            return _status_failure(said, kind, environ, error.retry_after)
+            return _vary(said, kind, environ, exchange) or _status_failure(said, kind, environ, error.retry_after)
         case known.ModelQuotaExceededError() | known.ModelRateLimitError() | known.ModelOverloadedError():
             status = 402 if isinstance(error, known.ModelQuotaExceededError) else 429
             return _status_failure(read_error(_message_of(error), status), kind, environ, error.retry_after)
@@ -157,14 +154,16 @@ def _overflow_failure(said: ErrorWords, kind: str, environ: Mapping[str, str]) -
     return Failure(CONTEXT_FULL, f"{text} Set context_tokens to what the model takes.")
 
 
-def _refused_field(said: ErrorWords, exchange: Exchange) -> str | None:
-    """Return the field of the request that an error names, if the request can do without it or name it otherwise."""
-    if said.status not in (400, 422) or said.kind is not None:
+def _vary(said: ErrorWords, kind: str, environ: Mapping[str, str], exchange: Exchange) -> Failure | None:
+    """Return the failure of a request that can be made in another way, as an error asks for; None where it can't."""
+    if said.status not in _VARIED_STATUSES or said.kind is not None:
         return None
-    left = [name for name in exchange.sent_fields if name not in exchange.refused_fields]
-    if any(name in exchange.refused_fields for name in LIMIT_FIELDS):  # the other one is refused as well
-        left = [name for name in left if name not in LIMIT_FIELDS]
-    return next((name for name in left if re.search(rf"(?<![a-z_]){name}(?![a-z_])", said.words)), None)
+    name = find_refused(said.words, exchange.possible)
+    if name is None:
+        return None
+    exchange.refused.add(name)
+    text = f"{kind} takes no {name}{_quote(said, environ)}. It is asked again without."
+    return Failure("provider_error", text, True, 0)
 
 
 def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, str], exchange: Exchange) -> Failure:
@@ -173,32 +172,28 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str, environ: Mapping[str, s
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
         case ErrorInReply(body=body, has_begun=has_begun):
             exchange.note_repair("an error in a reply of status 200 was taken as that error")
-            return _status_failure(read_error(body), kind, environ, unknown_end=has_begun, is_in_reply=True)
+            said = read_error(body)
+            varied = None if has_begun else _vary(said, kind, environ, exchange)
+            return varied or _status_failure(said, kind, environ, unknown_end=has_begun, is_in_reply=True)
         case BadProviderReply(reason=reason, retryable=is_retryable):
             text = f"{kind}: the server's reply can't be used: {redact_keys(reason, environ)}."
             hint = "" if is_retryable or " set " in reason else " Check KAIROS_BASE_URL."
             return Failure("provider_error", f"{text}{hint}", is_retryable, unknown_end=True)
 
 
-def _network_cause(error: Exception) -> str | None:
-    """Return why a connection failed, in the words of the operating system: the innermost error of the network."""
-    causes = [cause for cause in cause_chain(error) if isinstance(cause, OSError)]
-    # A name that can't be resolved has a number below 0 and its own words; of others asyncio words it with the address.
-    named = [os.strerror(each.errno) if each.errno > 0 else each.strerror for each in causes if each.errno is not None]
-    return named[-1] if named else None
-
-
 def _transport_failure(
-    kind: str, phase: str | None, *, timeout: bool, address: str | None, cause: str | None
+    kind: str, phase: str | None, *, timeout: bool, address: str | None, cause: NetworkCause | None
 ) -> Failure:
     """Return the failure of a connection. A request that was sent has an unknown end; an unsent one cost nothing."""
-    sent = phase not in ("pool", "connect")
+    sent = phase not in ("pool", "connect") and not (cause and cause.is_refused)
     where = f" at {strip_passwords(address)}" if address else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
-    why = "" if cause is None else f" ({cause})"
-    hint = "" if sent else " Check KAIROS_BASE_URL and the network."
+    why = f" ({cause.words})" if cause else ""
+    through = (address or "").partition(THROUGH_PROXY)[2]
+    hint = (cause and cause.hint) or f"Check {through or 'KAIROS_BASE_URL'} and the network."
     code = "timeout" if timeout else "provider_error"
-    return Failure(code, f"{kind}{where} {what}{why}.{hint}", True, unknown_end=sent)
+    text = f"{kind}{where} {what}{why}."
+    return Failure(code, text if sent else f"{text} {hint}", True, unknown_end=sent)
 
 
 def _bound_wait(seconds: object) -> float | None:
@@ -209,6 +204,8 @@ def _bound_wait(seconds: object) -> float | None:
 
 
 def _hint_for(said: ErrorWords, kind: str) -> str:
+    if _NO_TOOLS.search(said.words):
+        return 'Set dialect = "text", by which the prompt lists the tools, or KAIROS_MODEL to a model that has tools.'
     match said.status:
         case 401:
             return f"Check {key_variable(kind)}."
@@ -243,11 +240,3 @@ def redact_keys(text: str, environ: Mapping[str, str]) -> str:
         if len(value) >= 6 and _SECRET_NAME.search(name.upper()):
             text = text.replace(value.strip(), "***")
     return _SECRET_FORM.sub("***", text)
-
-
-def cause_chain(error: BaseException | None) -> Iterator[BaseException]:
-    for _ in range(10):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__

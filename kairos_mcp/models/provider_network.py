@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.secret_forms import strip_passwords
 
+THROUGH_PROXY = " through the proxy of "
 _SOCKS = ("socks5", "socks5h")
 _KNOWN_SCHEMES = ("http", "https", *_SOCKS)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -21,20 +22,29 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 def client_options(base_url: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of an HTTP client for this provider, None for one at its own address. Raises ConfigError,
-    which names the variable that can't be used.
+    which names the variable that can't be used."""
+    proxy = check_way(base_url, environ)
+    is_tls = urlsplit(base_url or "https://").scheme == "https"
+    if is_loopback(base_url):
+        return {"trust_env": False, "verify": make_tls_context(reads_variables=is_tls)}
+    if proxy is None:
+        return {} if is_tls else {"verify": make_tls_context(reads_variables=False)}
+    return {"proxy": proxy} if urlsplit(proxy).scheme in _SOCKS else {}  # `socks://` the library would not read
+
+
+def check_way(url: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy through which a URL is asked; None for none. Raises ConfigError, which names the variable that
+    can't be used.
 
     A loopback address is never asked through a proxy: that would look for it on the proxy's own machine.
     """
-    address = urlsplit(base_url or "https://")
-    if address.scheme == "https":
+    if urlsplit(url or "https://").scheme == "https":
         _check_certificates(environ)
-    if is_loopback(base_url):
-        return {"trust_env": False, "verify": _make_context(reads_variables=address.scheme == "https")}
-    name, proxy = find_proxy(base_url, environ)
-    if proxy is None and address.scheme == "http":
-        return {"verify": _make_context(reads_variables=False)}
+    if is_loopback(url):
+        return None
+    name, proxy = find_proxy(url, environ)
     if proxy is None:
-        return {}
+        return None
     scheme = urlsplit(proxy).scheme
     if scheme not in _KNOWN_SCHEMES:
         shown = strip_passwords(proxy)
@@ -43,9 +53,7 @@ def client_options(base_url: str | None, environ: Mapping[str, str]) -> dict[str
         )
     if scheme in _SOCKS:
         _check_socks(name)
-    if environ[name].startswith("socks://"):
-        return {"proxy": proxy}  # which the library would not read
-    return {}
+    return proxy
 
 
 def network_notes(base_url: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,7 +76,7 @@ def network_notes(base_url: str | None, environ: Mapping[str, str]) -> tuple[str
 def describe_way(address: str | None, environ: Mapping[str, str]) -> str | None:
     """Return where a request goes, with the variable of the proxy that it goes through."""
     name, proxy = find_proxy(address, environ) if address is not None and not is_loopback(address) else ("", None)
-    return address if proxy is None else f"{address} through the proxy of {name}"
+    return address if proxy is None else f"{address}{THROUGH_PROXY}{name}"
 
 
 def is_loopback(url: str | None) -> bool:
@@ -105,11 +113,20 @@ def find_proxy(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | 
 
 
 def _check_certificates(environ: Mapping[str, str]) -> None:
+    import ssl
+
+    # Imported here, since that takes 10 ms, and most addresses of people's own servers need none of it.
+
     for name in _CERTIFICATES:
         path = environ.get(name)
         if path and not os.access(path, os.R_OK):
             reason = "can't be read" if os.path.exists(path) else "is not there"
             raise ConfigError(f"{name} names {path}, which {reason}.", f"Correct {name}, or unset it.")
+        if path and name == "SSL_CERT_FILE":
+            try:
+                ssl.create_default_context(cafile=path)
+            except OSError:  # of TLS, too
+                raise ConfigError(f"{name} names {path}, which holds no certificate.", f"Correct {name}.") from None
 
 
 def _check_socks(name: str) -> None:
@@ -122,7 +139,7 @@ def _check_socks(name: str) -> None:
         )
 
 
-def _make_context(*, reads_variables: bool) -> Any:
+def make_tls_context(*, reads_variables: bool) -> Any:
     """Return a TLS context. An address without TLS needs none, and one of a wrong variable must not stop it."""
     import httpx2
 

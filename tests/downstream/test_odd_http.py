@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx2
 import pytest
+import trustme
 from odd_server import answer_line
 from support.downstream import WITHIN_S, DownstreamServers, call_server, names
+
+from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
+from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
@@ -214,6 +222,68 @@ def test_a_server_over_http_that_can_not_be_used_is_named_with_its_cause(
         server.wait_ready(time.monotonic() + WITHIN_S)
         assert names(server) == []
         assert cause in " ".join(server.notes())
+
+
+def test_a_server_is_reached_through_the_proxy_of_this_machine(downstream: DownstreamServers) -> None:
+    paths: list[str] = []
+
+    def passes_on(asked: Asked) -> Sent:
+        paths.append(asked.path)
+        return as_json(asked)
+
+    with served(passes_on) as url:
+        downstream.environ["HTTP_PROXY"] = url.removesuffix("/mcp")
+        server = downstream.server("x", url="http://mcp.example/mcp", sandbox=True)
+        server.wait_ready(time.monotonic() + WITHIN_S)
+        assert call_server(server, "echo", text="x").content == "fine"
+        own = downstream.server("y", url=url, sandbox=True)
+        own.wait_ready(time.monotonic() + WITHIN_S)
+        assert names(own) == ["y__echo"]
+    assert set(paths) == {"http://mcp.example/mcp", "/mcp"}  # this machine itself is asked directly
+
+
+async def test_a_call_is_checked_right_before_its_own_head_not_before_a_proxy_s() -> None:
+    checks: list[str] = []
+    rechecks: ContextVar[Rechecks] = ContextVar("rechecks")
+    rechecks.set(iter((lambda: checks.append("checked"),)))
+    with served(as_json) as url:
+        inner = httpx2.AsyncHTTPTransport(proxy=url.removesuffix("/mcp"))
+        transport = BoundedHttp(inner, rechecks, MessageRepair(), checks.append)
+        async with httpx2.AsyncClient(transport=transport) as http:
+            with pytest.raises(httpx2.ProxyError):
+                await http.post("https://mcp.example/mcp", content=b"{}")
+            assert checks == []
+            await http.post("http://mcp.example/mcp", content=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    assert checks == ["checked"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "cause"),
+    [
+        ({}, "certificate is not trusted"),
+        ({"SSL_CERT_FILE": "/nowhere/ca.pem"}, "SSL_CERT_FILE names /nowhere/ca.pem, which is not there"),
+        ({"HTTPS_PROXY": "nonsense://p:1"}, "HTTPS_PROXY names no proxy"),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9"}, "Connection refused"),
+    ],
+)
+def test_why_a_server_can_not_be_connected_to_is_said(
+    downstream: DownstreamServers, environ: dict[str, str], cause: str
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as plain, context.wrap_socket(plain, server_side=True) as listener:
+        threading.Thread(target=_accept_one, args=(listener,), daemon=True).start()
+        host = "mcp.example" if "HTTPS_PROXY" in environ else f"127.0.0.1:{listener.getsockname()[1]}"
+        downstream.environ.update(environ)
+        server = downstream.server("x", url=f"https://{host}/mcp", sandbox=True)
+        server.wait_ready(time.monotonic() + WITHIN_S)
+        assert names(server) == []
+        assert cause in " ".join(server.notes())
+
+
+def _accept_one(listener: socket.socket) -> None:
+    with suppress(OSError):
+        listener.accept()[0].close()
 
 
 @contextmanager

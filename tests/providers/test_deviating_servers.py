@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from support.team_lines import plan_of, task
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.messages import Completion, Message, ToolCall, Usage
 from kairos_mcp.core.model import ModelInput
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, TeamRequest
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Sent
@@ -228,6 +229,141 @@ async def test_a_server_that_knows_no_stream_is_asked_without(server: Standin, f
     assert isinstance(first, Failure)
     assert isinstance(second, Completion)
     assert heard == ["done"]
+
+
+Refused = str | None
+
+
+def turns_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [turn for turn in body["messages"] if turn["role"] == "assistant"]
+
+
+def schemas_of(body: dict[str, Any]) -> str:
+    return json.dumps([tool["function"]["parameters"] for tool in body.get("tools", ())])
+
+
+def unlike(words: str, refuses_it: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Refused]:
+    return lambda body: words if refuses_it(body) else None
+
+
+def repeats_a_side(body: dict[str, Any]) -> bool:
+    roles = [turn["role"] for turn in body["messages"]]
+    return any(pair in (("user", "user"), ("tool", "user")) for pair in itertools.pairwise(roles))
+
+
+def refuses_reasoning(words: str) -> Callable[[dict[str, Any]], Refused]:
+    return unlike(words, lambda body: any("reasoning_content" in turn for turn in turns_of(body)))
+
+
+def refuses_null(words: str) -> Callable[[dict[str, Any]], Refused]:
+    return unlike(words, lambda body: any(turn["content"] is None for turn in turns_of(body)))
+
+
+REFUSALS: list[tuple[str, int, Callable[[dict[str, Any]], Refused]]] = [
+    ("OpenRouter, tool_choice", 404, unlike("No endpoints found that support the provided 'tool_choice' value.",
+                                            lambda body: "tool_choice" in body)),
+    ("DeepSeek, tool_choice", 400, unlike("Thinking mode does not support this tool_choice",
+                                          lambda body: "tool_choice" in body)),
+    ("OpenAI, temperature", 400, unlike("Unsupported value: 'temperature' does not support 0.2 with this model.",
+                                        lambda body: "temperature" in body)),
+    ("DeepSeek, reasoning", 400, unlike("The `reasoning_content` in the thinking mode must be passed back to the API.",
+                                        lambda body: any("reasoning_content" not in turn for turn in turns_of(body)))),
+    ("Groq, reasoning", 400, refuses_reasoning("'messages.2' : for 'role:assistant' the following must be satisfied"
+                                               "[('messages.2' : property 'reasoning_content' is unsupported)]")),
+    ("Mistral, reasoning", 422, refuses_reasoning("body.messages.2.assistant.reasoning_content: Extra inputs are not "
+                                                  "permitted")),
+    ("LM Studio, content", 400, refuses_null("'messages' array must only contain objects with a 'content' field that "
+                                             "is not null.")),
+    ("a gateway, content", 422, refuses_null("body.messages.2.content.str: Input should be a valid string")),
+    ("Gemma's template", 500, unlike("Jinja Exception: System role not supported",
+                                     lambda body: any(turn["role"] == "system" for turn in body["messages"]))),
+    ("Gemini, a schema", 400, unlike("Invalid JSON payload received. Unknown name \"additionalProperties\" at "
+                                     "'tools[0].function_declarations[0].parameters': Cannot find field.",
+                                     lambda body: "additionalProperties" in schemas_of(body))),
+    ("OpenAI, a schema", 400, unlike("Invalid schema for function 'read_file': 'minimum' is not permitted.",
+                                     lambda body: "minimum" in schemas_of(body))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "refused"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS])
+@pytest.mark.parametrize("in_a_200", [False, True])
+async def test_a_server_is_asked_without_what_it_refuses(
+    place: Place, server: Standin, status: int, refused: Callable[[dict[str, Any]], Refused], in_a_200: bool
+) -> None:
+    answered: list[dict[str, Any]] = []
+    asks_back = "passed back" in str(refused({"messages": [{"role": "assistant", "content": ""}]}))
+    thought = {} if asks_back else {"reasoning_content": "hm"}  # of a turn with a thought the library gives all one
+
+    def reply(body: dict[str, Any]) -> Any:
+        if (words := refused(body)) is not None:
+            error = {"error": {"message": words, "type": "invalid_request_error", "code": status}}
+            return error if in_a_200 else (status, error)
+        answered.append(body)
+        if len(answered) == 3:
+            return chat("done")
+        return chat(None, calls(("read_file", LOOK), ids=f"c{len(answered)}"), finish="tool_calls", **thought)
+
+    server.will(*[answers(reply)] * 5)
+    report = await run_on(settings_of(place, server), temperature=0.2)
+    assert (report.status, report.summary, report.rounds) == ("completed", "done", 3)
+    assert len(server.heard) == 4  # what was refused once is not sent again
+    told = "".join(turn["content"] for turn in answered[0]["messages"])
+    assert all(turn["content"] in told for turn in server.bodies[0]["messages"])
+
+
+async def test_turns_of_one_side_in_a_row_are_joined_for_a_template_that_refuses_them(server: Standin) -> None:
+    words = "Error: Jinja Exception: After the optional system message, conversation roles must alternate"
+    talk = (
+        Message("system", "Be brief."),
+        Message("user", "Look."),
+        Message("assistant", "", (ToolCall("round-1/call-1", "read_file", LOOK),)),
+        Message("tool", "alpha", tool_call_id="round-1/call-1"),
+        Message("user", "Be quick."),
+        Message("user", "Please."),
+    )
+    server.will(*[answers(lambda body: (500, {"error": words}) if repeats_a_side(body) else chat("done"))] * 2)
+    async with asking(OPENAI, server.openai) as model:
+        assert isinstance(first := await ask_model(model, step_of(*talk)), Failure)
+        assert (first.retryable, first.retry_after_s) == (True, 0)
+        assert isinstance(await ask_model(model, step_of(*talk)), Completion)
+    assert [turn["role"] for turn in server.bodies[1]["messages"]] == ["system", "user", "assistant", "tool"]
+    assert server.bodies[1]["messages"][-1]["content"] == "alpha\n\nBe quick.\n\nPlease."
+
+
+async def test_a_schema_that_a_server_does_not_enforce_is_described_in_words(server: Standin) -> None:
+    def reply(body: dict[str, Any]) -> Any:
+        words = "This response_format type is unavailable now"
+        return (400, {"error": {"message": words}}) if "response_format" in body else chat('{"a": "x"}')
+
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    server.will(*[answers(reply)] * 2)
+    async with asking(OPENAI, server.openai) as model:
+        step = step_of(tools=(), output_schema=schema)
+        assert isinstance(await ask_model(model, step), Failure)
+        assert isinstance(await ask_model(model, step), Completion)
+    assert "response_format" in server.bodies[0]
+    assert '"required"' in json.dumps(server.bodies[1]["messages"][0]["content"])[:5_000].replace("\\", "")
+
+
+NO_TOOLS = [
+    (400, "registry.example/library/gemma3:latest does not support tools"),
+    (404, "No endpoints found that support tool use."),
+    (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+]
+
+
+@pytest.mark.parametrize(("status", "words"), NO_TOOLS)
+async def test_a_model_without_tools_names_the_dialect_which_gets_one_on(
+    place: Place, server: Standin, status: int, words: str
+) -> None:
+    def reply(body: dict[str, Any]) -> Any:
+        return (status, {"error": {"message": words}}) if "tools" in body else chat('{"final": "done"}')
+
+    server.will(*[answers(reply)] * 2)
+    first = await run_on(settings_of(place, server))
+    assert 'dialect = "text"' in json.dumps([first.summary, first.record, first.degraded]).replace("\\", "")
+    second = await run_on(settings_of(place, server, dialect="text"))
+    assert (first.status, second.status, second.summary) == ("failed", "completed", "done")
 
 
 # -- ids, on the way there and back ---------------------------------------------------------------------------------

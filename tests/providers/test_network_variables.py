@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx2
 import pytest
+import trustme
+from support.provider_calls import KEY, ask_model, asking, step_of
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_connection import ProviderConnection
 from kairos_mcp.models.provider_network import client_options, describe_way, find_proxy, network_notes
@@ -88,6 +94,51 @@ def test_a_proxy_that_a_request_goes_through_is_named_with_its_address() -> None
     assert describe_way(None, {"HTTPS_PROXY": "http://p:1"}) is None
 
 
-def test_a_certificate_that_is_there_is_used(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("")
-    assert client_options(FAR, {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}) == {}
+def test_certificates_are_used_and_a_file_without_any_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(file)
+    assert client_options(FAR, {"SSL_CERT_FILE": str(file)}) == {}
+    file.write_text("of no use")
+    with pytest.raises(ConfigError) as raised:
+        client_options(FAR, {"SSL_CERT_FILE": str(file)})
+    assert "SSL_CERT_FILE" in raised.value.message
+
+
+@contextmanager
+def accepts(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A port that answers each request with status 501; with a context, one that speaks TLS."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
+        if context is not None:
+            http.socket = context.wrap_socket(http.socket, server_side=True)
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        yield http.server_port
+        http.shutdown()
+
+
+def untrusted() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+@pytest.mark.parametrize("model", ["openai:m", "anthropic:m"])
+async def test_why_a_connection_failed_is_said_with_what_helps(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with accepts() as plain, accepts(untrusted()) as speaks_tls, socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = listener.getsockname()[1]
+        listener.close()
+        rows = (
+            (f"https://127.0.0.1:{speaks_tls}/v1", {}, ("certificate is not trusted", "SSL_CERT_FILE")),
+            (f"https://127.0.0.1:{plain}/v1", {}, ("does not speak TLS", "http instead of https")),
+            (f"http://127.0.0.1:{dead}/v1", {}, ("Connection refused", "Check KAIROS_BASE_URL")),
+            (FAR, {"HTTPS_PROXY": f"http://127.0.0.1:{dead}"}, ("Connection refused", "Check HTTPS_PROXY")),
+            (FAR, {"HTTPS_PROXY": f"http://127.0.0.1:{plain}"}, ("the proxy refused: 501", "Check HTTPS_PROXY")),
+        )
+        for url, environ, words in rows:
+            for name, value in environ.items():
+                monkeypatch.setenv(name, value)
+            keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+            async with asking(model, url, keys | environ) as ask:
+                failure = await ask_model(ask, step_of())
+            assert isinstance(failure, Failure)
+            assert [word for word in words if word not in failure.message] == []
+            assert (failure.retryable, failure.unknown_end) == (True, False)  # nothing was sent: nothing is charged

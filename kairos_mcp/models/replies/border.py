@@ -20,8 +20,6 @@ from kairos_mcp.models.replies.chat_fold import ChatFold
 from kairos_mcp.models.replies.errors import read_error
 from kairos_mcp.models.replies.events import DONE, EventDecoder
 from kairos_mcp.models.replies.exchange import (
-    LIMIT_FIELDS,
-    SPARED_FIELDS,
     BadProviderReply,
     Exchange,
     UnexpectedRedirect,
@@ -34,6 +32,7 @@ from kairos_mcp.models.replies.message import repair_message
 from kairos_mcp.models.replies.message_fold import MessageFold
 from kairos_mcp.models.replies.response import repair_response, response_text
 from kairos_mcp.models.replies.response_fold import ResponseFold
+from kairos_mcp.models.replies.variations import find_possible, vary
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 MAX_PAGE_BYTES = 20_000  # of a page in which its title is looked for
@@ -49,14 +48,17 @@ Hook = Callable[[Any], Awaitable[None]]
 class Form(NamedTuple):
     """A form of replies: how its events are put together, how it is repaired, and where its text is."""
 
+    name: str
     fold: Callable[[Exchange], Fold]
     repair: Callable[[JsonObject, Exchange], JsonObject]
     text_of: Callable[[JsonObject], str]
 
 
-CHAT = Form(ChatFold, repair_chat, lambda reply: reply["choices"][0]["message"]["content"] or "")
-MESSAGE = Form(MessageFold, repair_message, lambda reply: "".join(b.get("text", "") for b in reply["content"]))
-RESPONSE = Form(ResponseFold, repair_response, response_text)
+CHAT = Form("chat", ChatFold, repair_chat, lambda reply: reply["choices"][0]["message"]["content"] or "")
+MESSAGE = Form(
+    "message", MessageFold, repair_message, lambda reply: "".join(b.get("text", "") for b in reply["content"])
+)
+RESPONSE = Form("response", ResponseFold, repair_response, response_text)
 _FORMS = {"/chat/completions": CHAT, "/messages": MESSAGE, "/responses": RESPONSE}
 
 
@@ -73,7 +75,7 @@ def request_hook(streams: type) -> Hook:
         except (ValueError, RecursionError):  # none that we wrote
             return
         changed = _rewrite(body, form, exchange)
-        exchange.sent_fields = tuple(name for name in SPARED_FIELDS if name in changed)
+        exchange.possible = find_possible(changed, form.name, exchange.refused)
         if changed != body:
             content = json.dumps(changed).encode()
             request.stream = in_memory(content)
@@ -84,19 +86,14 @@ def request_hook(streams: type) -> Hook:
 
 def _rewrite(body: JsonObject, form: Form, exchange: Exchange) -> JsonObject:
     """Return the request as this server takes it."""
-    changed, refused = dict(body), exchange.refused_fields
-    if "stream" in refused:
-        changed.pop("stream", None)
-    if exchange.on_text is not None and "stream" not in refused:
+    changed = dict(body)
+    if exchange.on_text is not None:
         changed["stream"] = True
-        if form is CHAT and "stream_options" not in refused:
+        if form is CHAT:
             changed["stream_options"] = {"include_usage": True}
-    for name, other in (LIMIT_FIELDS, LIMIT_FIELDS[::-1]):
-        if form is CHAT and name in refused and other not in refused and name in changed:
-            changed[other] = changed.pop(name)
     if form is CHAT and exchange.details:
         changed["messages"] = [_with_details(message, exchange.details) for message in body["messages"]]
-    return changed
+    return vary(changed, form.name, exchange.refused)
 
 
 def _with_details(message: JsonObject, details: dict[str, list[Any]]) -> JsonObject:

@@ -17,8 +17,6 @@ from kairos_mcp.models.replies.finishes import Meaning
 from kairos_mcp.models.replies.usage import TokenReport
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")  # two names of the same; some servers know one of them alone
-SPARED_FIELDS = (*LIMIT_FIELDS, "stream_options", "stream")  # of which a request can do without some
 
 
 class BadProviderReply(Exception):
@@ -82,8 +80,9 @@ class Exchange:
     """A request under way, with what its reply holds.
 
     `make_id` names the reply's call of this number, from 1; `on_text` hears the text as it comes; `note` takes what the
-    run's result should tell. `refused_fields`: those of SPARED_FIELDS that this server has refused; `sent_fields`:
-    those that this request has. `details`: the `reasoning_details` to send back, by the id of a turn's first call.
+    run's result should tell. `refused`: the variations by which this server has to be asked; `possible`: those by
+    which this request could still be asked. `details`: the `reasoning_details` to send back, by the id of a turn's
+    first call.
     `keeps_parts`: the library takes a content in parts, thinking among them.
 
     Found in the reply: `usage` (`has_usage`: it was looked for; then None is no usage or an unreadable one;
@@ -93,8 +92,8 @@ class Exchange:
     make_id: Callable[[int], str] = "call_{}".format
     on_text: Callable[[str], None] | None = None
     note: Callable[[str], None] = _ignore
-    refused_fields: set[str] = field(default_factory=set)
-    sent_fields: tuple[str, ...] = ()
+    refused: set[str] = field(default_factory=set)
+    possible: tuple[str, ...] = ()
     details: dict[str, list[Any]] = field(default_factory=dict)
     keeps_parts: bool = False
     has_usage: bool = False

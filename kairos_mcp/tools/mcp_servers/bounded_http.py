@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
+from typing import Any
 
 import httpx2
 import mcp_types as wire
@@ -45,8 +46,9 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         rechecks = self._rechecks.get(iter(()))
 
-        async def recheck_before_send(event: str, _info: object) -> None:
-            if event.endswith("send_request_headers.started"):
+        async def recheck_before_send(event: str, info: Mapping[str, Any]) -> None:
+            is_head = event.endswith("send_request_headers.started")
+            if is_head and info["request"].method != b"CONNECT":  # which a proxy is asked before
                 for recheck in rechecks:
                     recheck()
 

@@ -7,6 +7,7 @@ elicitation and roots are refused.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
@@ -27,6 +28,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.network_causes import find_network_cause
+from kairos_mcp.models.provider_network import make_tls_context
 from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, quote_server
@@ -39,6 +42,8 @@ HTTP_TIMEOUT_S = 30
 HTTP_SILENCE_S = 600  # how long an HTTP stream may stay silent; a call ends earlier, by its own deadline
 CLIENT_INFO = wire.Implementation(name="kairos-mcp", version=__version__)
 
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+
 Streams = tuple[Any, Any]  # of messages in and out; the library does not export their types
 _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapter(
     wire.CallToolResult | wire.InputRequiredResult
@@ -47,10 +52,11 @@ _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapt
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """Where to reach a server over HTTP; `headers` hold secrets."""
+    """Where to reach a server over HTTP; `headers` hold secrets, and so may `proxy`, through which it is reached."""
 
     url: str
     headers: Mapping[str, str]
+    proxy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class ServerConnection:
         self.address = address
         self.watch = ConnectionWatch()
         self.repair = MessageRepair()
+        self.began_at = time.time()
         self.is_unsent = False  # True if it failed before anything could reach the server
         self._legacy = legacy
         self._ended = asyncio.Event()
@@ -101,7 +108,7 @@ class ServerConnection:
                     opened.set_result(None)
                 await self._wait_until_ended(client)
         except Exception as error:  # whatever a foreign server does is recorded as a reason, and never crashes us
-            self.is_unsent = isinstance(_innermost(error), httpx2.ConnectError | httpx2.ConnectTimeout)
+            self.is_unsent = isinstance(_innermost(error), _UNSENT)
             self.watch.record_end(describe_failure(error))
         finally:
             self._ended.set()
@@ -196,8 +203,10 @@ class ServerConnection:
     @asynccontextmanager
     async def _open_http(self, address: HttpAddress) -> AsyncIterator[Streams]:
         timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_SILENCE_S)
-        # trust_env=False: no proxies, certificates or passwords from this process's environment.
-        transport = BoundedHttp(httpx2.AsyncHTTPTransport(), self._rechecks, self.repair, self._end_flooded)
+        # trust_env=False: no passwords from this machine's files, and no other proxy.
+        context = make_tls_context(reads_variables=address.url.startswith("https:"))
+        inner = httpx2.AsyncHTTPTransport(verify=context, proxy=address.proxy)
+        transport = BoundedHttp(inner, self._rechecks, self.repair, self._end_flooded)
         headers = {"accept-encoding": "identity", **address.headers}  # what is compressed can't be bounded or repaired
         http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, transport=transport)
         async with (
@@ -313,8 +322,10 @@ def describe_failure(error: BaseException) -> str:
             return words.lower()
         case httpx2.HTTPStatusError(response=response):
             return f"it answered with HTTP {response.status_code}"
-        case httpx2.ConnectError():
-            return "it can't be connected to"
+        case (httpx2.ConnectError() | httpx2.ProxyError() | httpx2.ReadError()) as broken:
+            cause = find_network_cause(broken)
+            what = "the connection to it broke" if isinstance(broken, httpx2.ReadError) else "it can't be connected to"
+            return what if cause is None else f"{what} ({cause.words})"
         case TimeoutError() | httpx2.TimeoutException():
             return "it did not answer in time"
         case ValidationError() as misfit:

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.models.provider_network import check_way
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
+from kairos_mcp.tools.mcp_servers.network_variables import pass_network_variables
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
 from kairos_mcp.tools.mcp_servers.server_sandbox import build_server_sandbox
 
 _WORKSPACE = "${workspace}"
-# What a child gets of our environment.
+# What a child gets of our environment, with the variables of its network.
 _PASSED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
@@ -38,14 +40,13 @@ def resolve_address(
         return resolve_references(_fill_workspace(setting.name, value, workspace), resources.resolve_secret)
 
     if setting.url is not None:
-        return HttpAddress(
-            setting.url, {name: _check_header(setting.name, name, text(value)) for name, value in setting.headers}
-        )
+        headers = {name: _check_header(setting.name, name, text(value)) for name, value in setting.headers}
+        return HttpAddress(setting.url, headers, check_way(setting.url, resources.environ))
     passed = {name: resources.environ[name] for name in _PASSED_VARIABLES if name in resources.environ}
     # A relative folder would be one of the workspace, or of the folder in which a host started us.
     folders = [part for part in passed.pop("PATH", "").split(os.pathsep) if os.path.isabs(part)]
     passed |= {"PATH": os.pathsep.join(folders)} if folders else {}
-    env = passed | {name: text(value) for name, value in setting.env}
+    env = passed | pass_network_variables(resources.environ) | {name: text(value) for name, value in setting.env}
     argv = tuple(_fill_workspace(setting.name, part, workspace) for part in setting.command)
     cwd = _fill_workspace(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
