@@ -17,9 +17,11 @@ from threading import Thread, Timer
 from typing import TYPE_CHECKING
 
 import anyio
+import mcp_types as wire
 from anyio.abc import TaskStatus
 from mcp.shared.message import SessionMessage
 
+from kairos_mcp.server.claude_code import CLIENT_NAME
 from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, id_of_answer, parse_line
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
 from kairos_mcp.server.thread_streams import UNWRITTEN_POLL_S, MessageReads, MessageWrites
@@ -170,9 +172,26 @@ def _pass_on(line: FramedLine, reads: MessageReads, writes: MessageWrites) -> bo
 
 def _cut_lines(source: int) -> Iterator[FramedLine]:
     cutter = LineCutter()
+    yield from _drop_late_probe(list(cutter.split_chunk(os.read(source, CHUNK_BYTES))))
     while chunk := os.read(source, CHUNK_BYTES):
         yield from cutter.split_chunk(chunk)
     yield from cutter.flush()
+
+
+def _drop_late_probe(waiting: list[FramedLine]) -> list[FramedLine]:
+    """Leave out a client's probe of the protocol's era where its handshake waits behind it.
+
+    While this process started the client gave up on the answer, and a connection that gave one takes no handshake.
+    Claude Code is refused and probes again, which keeps it in the newer era.
+    """
+    match [parse_line(line) for line in waiting]:
+        case [
+            wire.JSONRPCRequest(method="server/discover"),
+            *_,
+            wire.JSONRPCRequest(method="initialize", params={"clientInfo": {"name": name}}),
+        ] if name != CLIENT_NAME:
+            return waiting[1:]
+    return waiting
 
 
 def _write_messages(target: int, reads: MessageReads, writes: MessageWrites) -> None:

@@ -23,6 +23,11 @@ from kairos_mcp.server.tools import TOOLS
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and waits on a pidfd")
 MEBIBYTE = 2**20
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "p", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 NOISY = """
 import ctypes, os, subprocess, sys, threading
@@ -68,14 +73,26 @@ def test_a_session_over_real_pipes(start_peer):
 
 def test_a_modern_client_needs_no_handshake(start_peer):
     peer = start_peer()
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "p", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    assert len(peer.result("tools/list", {"_meta": meta})["tools"]) == len(TOOLS)
-    called = peer.result("tools/call", {"name": "run_status", "arguments": {}, "_meta": meta})
+    assert len(peer.result("tools/list", {"_meta": MODERN})["tools"]) == len(TOOLS)
+    called = peer.result("tools/call", {"name": "run_status", "arguments": {}, "_meta": MODERN})
     assert called["structuredContent"]["runs"] == []
+
+
+@pytest.mark.parametrize(("client", "answered"), [("copilot-cli", "initialize"), ("claude-code", "probe")])
+def test_a_handshake_behind_a_probe_that_nobody_answered_in_time(tmp_path, client, answered):
+    """Both were there before the server could read: a slow start. Claude Code probes again, others never do."""
+    said = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
+    probe = {"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": MODERN}}
+    handshake = {"jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": said}
+    lines = "".join(json.dumps(line) + "\n" for line in (probe, handshake))
+    command = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(tmp_path / "home")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(lines)
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline())
+        server.stdin.close()
+    assert (answer["id"], "result" in answer) == (answered, True)
 
 
 def test_an_unknown_version_is_refused(start_peer):  # ARGS-022
