@@ -67,7 +67,8 @@ class Schema:
         if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
         try:
-            return [] if self.test.fits(value, Work(units)) else self._list_problems(value, Work(units, self.nodes))
+            work = Work(units, self.nodes)  # of both looks together
+            return [] if self.test.fits(value, work) else self._list_problems(value, work)
         except TooMuchWork:
             return [TOO_COSTLY]
 

@@ -17,12 +17,16 @@ from kairos_mcp.core.work import Work
 PATTERN_CHARS = 1_000
 PATTERN_BYTES = 512 * 1024  # of a pattern's program and its automaton; to find out that one is larger takes 2 ms
 UNICODE_CLASSES = 50  # such as \pL, each of which takes up to 76 microseconds to write out, whatever the program's size
+SEARCH_UNITS = 10  # of a search in a text of no length: the way into the library and back
 KEPT_PATTERNS = 64  # so all compiled patterns take at most 32 MiB
 BYTES_PER_UNIT = 64  # of the product of a text and a program: an instruction takes at most 3 ns for a byte
 
 
 def compile_safe_pattern(pattern: str) -> Any:
-    """Compile a pattern with RE2, whose time is linear. Raises SchemaRejected for what RE2 can't do, or not cheaply."""
+    """Compile a pattern for texts in UTF-8 with RE2, whose time is linear.
+
+    Raises SchemaRejected for what RE2 can't do, or not cheaply.
+    """
     if len(pattern) > PATTERN_CHARS or pattern.lower().count("\\p") > UNICODE_CLASSES:
         raise SchemaRejected(
             f"Pattern {truncate(pattern, 80, '...')} is too large.",
@@ -40,7 +44,7 @@ def _compile(pattern: str) -> Any:
     options.never_capture = True
     options.max_mem = PATTERN_BYTES
     try:
-        return re2.compile(pattern, options=options)
+        return re2.compile(pattern.encode(), options=options)
     except re2.error as error:
         shown = truncate(pattern, 80, "... ({total} characters)")
         if "too large" in str(error.args[0]):
@@ -52,6 +56,6 @@ def _compile(pattern: str) -> Any:
 
 def search_safely(pattern: str, text: str, work: Work) -> bool:
     """Whether the text matches somewhere. Raises TooMuchWork before a search that costs more than is left."""
-    compiled = compile_safe_pattern(pattern)
-    work.spend(5 + len(text) * compiled.programsize // BYTES_PER_UNIT)
-    return compiled.search(text) is not None
+    compiled, searched = compile_safe_pattern(pattern), text.encode()
+    work.spend(SEARCH_UNITS + len(searched) * compiled.programsize // BYTES_PER_UNIT)
+    return compiled.search(searched) is not None

@@ -225,15 +225,34 @@ def test_a_sample_of_hostile_inputs_costs_a_bounded_number_of_calls() -> None:
         assert count_calls(hostile.take) < MOST_CALLS, hostile
 
 
+@pytest.mark.parametrize("patterns", [1, 5, 30])
+@pytest.mark.parametrize("fits", [True, False])
+def test_many_names_looked_for_by_many_patterns_cost_a_bounded_number_of_calls(patterns: int, fits: bool) -> None:
+    schema = {"patternProperties": {f"^a*{i}?b*$": {"type": "integer"} for i in range(patterns)}}
+    for names in (700, 3_000, 19_000):
+        value = {f"{'ab'[i % 2] * (i % 40)}{i}": i for i in range(names)} | {"b": 0 if fits else "0"}
+        assert count_calls(lambda given=value: _take_value(schema, given)) < 350_000
+
+
+def test_a_value_that_two_ways_look_at_is_bounded_once() -> None:
+    """First a quick test, then, to say what is wrong, the library's validator."""
+    schema = {"patternProperties": {f"^a{i}$": {"type": "integer"} for i in range(5)}}
+    found = [compile_schema(schema).problems({f"b{i}": i for i in range(names)} | {"a1": ""}) for names in (300, 1_500)]
+    assert ["/a1" in problem for (problem,) in found] == [True, False]
+
+
 @pytest.mark.slow
 def test_no_hostile_input_holds_the_event_loop_or_takes_much_memory() -> None:
     compile_schema({"items": {"minLength": 1}}).problems([""])  # what is imported once is not charged to the first
     least: dict[str, float] = {}
     for hostile in islice(hostile_inputs(seed=2), SWEEP):
         before = _resident_bytes()
+        most = MOST_COMMAND_S if hostile.kind in OF_COMMANDS else MOST_S
         spent = min(_time(hostile.take) for _ in range(2))  # what is kept makes the second try cheaper, as in a server
+        if spent >= most:  # on a machine that others keep busy
+            spent = min(_time(hostile.take) for _ in range(10))
         least[hostile.kind] = max(least.get(hostile.kind, 0), spent)
-        assert spent < (MOST_COMMAND_S if hostile.kind in OF_COMMANDS else MOST_S), (hostile, spent)
+        assert spent < most, (hostile, spent)
         assert _resident_bytes() - before < MOST_BYTES, hostile
     print({kind: f"{1000 * spent:.1f} ms" for kind, spent in least.items()})
 

@@ -2145,6 +2145,16 @@ OUTSIDE = (
         without("work.spend(1 + len(line) * pattern.programsize // BYTES_PER_UNIT)"),
         COSTS + "a_search_in_the_event_loop_is_refused_where_its_pattern_and_text_are_both_large",
     ),
+    Guard(
+        "search_safely",
+        replaced("SEARCH_UNITS + ...", "1"),
+        COSTS + "many_names_looked_for_by_many_patterns_cost_a_bounded_number_of_calls",
+    ),
+    Guard(
+        "Schema.problems",
+        replaced("self._list_problems(value, work)", "self._list_problems(value, Work(units, self.nodes))"),
+        COSTS + "a_value_that_two_ways_look_at_is_bounded_once",
+    ),
     Guard("read_bounded", never("len(content) > most"), COSTS + "a_file_without_end_is_read_up_to_its_bound"),
     Guard(
         "_STRING",
