@@ -16,6 +16,7 @@ from kairos_mcp.cli.hosts import HOSTS, Host, HostName
 from kairos_mcp.cli.own_start import correct_start, find_unsafe_start
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.bounded_files import read_bounded
 from kairos_mcp.settings.folders import user_home
 
 _COMMAND_KEYS = ("command", "cmd")
@@ -72,7 +73,7 @@ def find_unsafe_entries(environ: Mapping[str, str], folders: Sequence[Path]) -> 
 
 def _list_unsafe(host: Host, file: Path) -> list[str]:
     try:
-        if _MODULE not in file.read_bytes():
+        if not file.is_file() or _MODULE not in read_bounded(file):  # a link in a project may lead to a pipe
             return []
         entries = HostFile.read(file, host.written_as).content.get(host.section)
     except (OSError, ConfigError):

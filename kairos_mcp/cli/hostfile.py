@@ -32,6 +32,8 @@ class HostFile:
     def read(file: Path, written_as: HostFormat) -> HostFile:
         """Read the file. Raises ConfigError where it can't be read, or is not of this format."""
         path = file.resolve()
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{file} is not a file.", _BY_HAND)
         try:
             original = read_bounded(path)
         except FileNotFoundError:

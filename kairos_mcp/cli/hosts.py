@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.cli.host_formats import JSON, TOML, YAML, HostFormat
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import nearest_names
 from kairos_mcp.settings.folders import current_folder, user_home
@@ -40,12 +40,16 @@ class Host:
     make_entry: Callable[[Sequence[str]], JsonObject] = lambda words: {"command": words[0], "args": list(words[1:])}
 
     def file(self, environ: Mapping[str, str], *, project: bool) -> Path:
-        """Where the entry belongs. Raises BadArguments where the host has no file for a project."""
+        """Where the entry belongs. Raises BadArguments where the host has no file for a project, ConfigError where that
+        file leads out of the project: a repository may bring a link to a file of the user."""
         if not project:
             return self.users_file(environ, user_home())
         if self.projects_file is None:
             raise BadArguments("This host has no file for a project.", "Leave out --project.")
-        return current_folder() / self.projects_file
+        file = current_folder() / self.projects_file
+        if not file.resolve().is_relative_to(current_folder().resolve()):
+            raise ConfigError(f"{file} leads out of the project.", "Put a file in its place, or leave out --project.")
+        return file
 
 
 def _typed_entry(words: Sequence[str]) -> JsonObject:

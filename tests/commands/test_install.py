@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sysconfig
 import tomllib
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
 
 import kairos_mcp
+from kairos_mcp.cli.host_entries import find_unsafe_entries
 from kairos_mcp.cli.host_formats import TOML
 from kairos_mcp.cli.hosts import HOSTS, HostName
 
@@ -335,3 +340,54 @@ def test_a_table_on_one_line_is_left_alone(kairos) -> None:
     path.write_text("mcp_servers = {}\n")
     assert kairos("install", "codex", "--write").code == 2
     assert path.read_text() == "mcp_servers = {}\n"
+
+
+UNSAFE = json.dumps({"mcpServers": {"kairos": {"command": "python", "args": ["-m", "kairos_mcp"]}}})
+
+
+@contextmanager
+def pipe_with(file: Path, text: str) -> Iterator[None]:
+    """A pipe, as an archive may bring one; whoever reads it gets the text."""
+    os.mkfifo(file)
+
+    def write() -> None:
+        with suppress(BrokenPipeError):
+            file.write_text(text, encoding="utf-8")
+
+    writing = Thread(target=write, daemon=True)
+    writing.start()
+    try:
+        yield
+    finally:
+        os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))  # else it waits for a reader
+        writing.join(10)
+
+
+def test_a_pipe_in_the_place_of_a_project_s_file_is_not_read(kairos) -> None:
+    with pipe_with(kairos.folder / ".mcp.json", UNSAFE):
+        assert list(find_unsafe_entries({}, [kairos.folder])) == []
+
+
+@pytest.mark.parametrize("mode", ["--write", "--uninstall"])
+def test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited(kairos, mode: str) -> None:
+    with pipe_with(kairos.folder / ".mcp.json", UNSAFE):
+        assert kairos("install", "claude-code", "--project", mode).code == 2
+    assert stat.S_ISFIFO((kairos.folder / ".mcp.json").stat().st_mode)
+
+
+def test_of_a_project_s_file_without_end_no_more_is_read_than_of_any_other(kairos) -> None:
+    """As of a link to a device, which a repository may bring."""
+    (kairos.folder / ".mcp.json").symlink_to("/dev/zero")
+    assert list(find_unsafe_entries({}, [kairos.folder])) == []
+    assert kairos("install", "claude-code", "--project", "--write").code == 2
+
+
+def test_a_project_s_file_that_leads_out_of_the_project_is_left_alone(kairos) -> None:
+    users = kairos.home / ".claude.json"
+    users.write_text("{}", encoding="utf-8")
+    (kairos.folder / ".mcp.json").symlink_to(users)
+    (kairos.folder / ".cursor").symlink_to(kairos.home / "made")
+    for host in ("claude-code", "cursor"):
+        assert kairos("install", host, "--project", "--write").code == 2
+    assert users.read_text(encoding="utf-8") == "{}"
+    assert not (kairos.home / "made").exists()
