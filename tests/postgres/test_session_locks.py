@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,25 @@ def test_a_server_that_ends_lets_go_and_leaves_no_row(database: str, tmp_path: P
         assert not living(database, lock)
     with postgres.open_session(database) as session:
         assert session.rows("select lock from lease") == []
+
+
+@pytest.mark.parametrize("runs", ["x,1", ",", "9" * 5_000, "-", "\u0663,"])
+def test_whoever_sends_an_odd_notice_ends_no_lease(database: str, runs: str) -> None:
+    """To connect to a database is enough for that, without a right on any of our tables."""
+    from kairos_mcp.store.postgres.connection import connect
+    from kairos_mcp.store.postgres.locks import CHANNEL
+    from kairos_mcp.store.postgres.ownership import SessionLock
+
+    heard: list[Any] = []
+    lock = SessionLock(partial(connect, database), None, lambda _, runs: heard.append(runs), LEASE_S)
+    try:
+        with postgres.open_session(database) as session:
+            session.rows(f"select pg_notify('{CHANNEL}', concat(current_schema(), ' ', ?::text))", (runs,))
+            session.rows(f"select pg_notify('{CHANNEL}', concat(current_schema(), ' 7,8'))")
+        wait_until(lambda: [7, 8] in heard, WITHIN_S)
+        assert heard[-2:] == [None, [7, 8]]
+    finally:
+        lock.close()
 
 
 def test_a_killed_server_is_dead_at_once_though_its_lease_is_not_over(database: str) -> None:

@@ -11,6 +11,7 @@ it, so that no work of the event loop delays it.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import select
 import socket
@@ -45,6 +46,7 @@ _RENEW = """
         on conflict (lock) do update set seen_at = excluded.seen_at
     returning (extract(epoch from seen_at) * 1000)::bigint
 """
+_NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 _FORGET_OLD = "delete from lease where seen_at < clock_timestamp() - interval '1 day'"
 
 
@@ -140,7 +142,7 @@ class SessionLock(Ownership):
                 for notice in self._connection.notifies(timeout=0):
                     schema, _, runs = notice.payload.partition(" ")
                     if schema == self._schema:
-                        self._hear(notice.pid, [int(run) for run in runs.split(",")] if runs else None)
+                        self._hear(notice.pid, _read_numbers(runs))
 
     def _renew(self) -> None:
         """Renew the lease, and take the lock where it is not held: the session before this one may have kept it."""
@@ -152,3 +154,11 @@ class SessionLock(Ownership):
         assert found is not None
         self.ahead_ms = found[0] - (before + time.monotonic()) / 2 * 1000
         self._held_until = before + self._lease_s * HOLDS
+
+
+def _read_numbers(runs: str) -> list[int] | None:
+    """Return the numbers of runs that a notice names; None for what this program would not write.
+
+    Whoever may connect to the database may send one.
+    """
+    return [int(run) for run in runs.split(",")] if _NUMBERS.fullmatch(runs) else None
