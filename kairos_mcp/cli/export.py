@@ -82,13 +82,14 @@ def _is_file(text: str) -> bool:
 
 
 def _replay_file(name: str) -> ReplayReport:
+    from kairos_mcp.history.format import list_lines
     from kairos_mcp.history.verify import verify
 
     if name == STDIN:
-        return verify(sys.stdin.buffer)
+        return verify(list_lines(sys.stdin.buffer))
     try:
         with Path(name).open("rb") as file:
-            return verify(file)
+            return verify(list_lines(file))
     except OSError as error:
         raise BadArguments(f"The file can't be read: {error.strerror}.", "Name one that is there.") from error
 

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import first_problem
+from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Answer, AskedCall
 
 FORMAT = 1
-MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_LINE_BYTES = 128 * 1024 * 1024  # a reply of a provider has up to 16 MiB, of which JSON may make six times as much
 
 Amounts = dict[str, int]
 _T = TypeVar("_T")
@@ -216,6 +217,11 @@ def _fields(line: Any) -> JsonObject:
     return {name: value for name, value in shown.items() if name != "line"}
 
 
+def list_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, of one that is too long only its beginning: it may have no end."""
+    return iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
+
+
 def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
     """What the lines of a file say. Raises BadArguments that names the line which is wrong."""
     folded, found = sha256(), list[Any]()
@@ -243,6 +249,8 @@ def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
 def _parse_line(raw: bytes, number: int) -> Any:
     if len(raw) > MAX_LINE_BYTES:
         raise _line_error(number, f"it is longer than {MAX_LINE_BYTES} bytes", "No exported run has such a line.")
+    if has_more_values(raw, DOCUMENT_VALUES):
+        raise _line_error(number, f"it has more than {DOCUMENT_VALUES:,} values", "No exported run has such a line.")
     try:
         value = from_json(raw)
     except ValueError as error:

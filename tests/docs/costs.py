@@ -16,6 +16,7 @@ from kairos_mcp.core import (
     work,
 )
 from kairos_mcp.core.secret_grammar import MAX_JUDGED
+from kairos_mcp.history.format import MAX_LINE_BYTES
 from kairos_mcp.models.replies.border import MAX_REPLY_BYTES
 from kairos_mcp.page.guard import BODY_BYTES as ACT_BYTES
 from kairos_mcp.server.framing import LINE_BYTES
@@ -164,6 +165,12 @@ ROWS = (
         "an error",
     ),
     (
+        "a line of an exported run, in a process of its own",
+        f"{MAX_LINE_BYTES:,} bytes, {json_bounds.DOCUMENT_VALUES:,} values",
+        "history/format.py",
+        "an error",
+    ),
+    (
         "an OpenAPI document, in a process of its own",
         f"{openapi.DOCUMENT_BYTES:,} bytes, {json_bounds.DOCUMENT_VALUES:,} values, no merges of YAML",
         "tools/http/openapi.py",
@@ -194,7 +201,6 @@ OURS = {
     "cli/run.py",
     "cli/tools.py",
     "core/redact_values.py",
-    "history/format.py",
     "models/provider_messages.py",
     "server/request_state.py",
     "server/mcp_server.py",

@@ -14,9 +14,11 @@ from support.app import ASK, ME, Place, asks, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.json_bounds import DOCUMENT_VALUES
 from kairos_mcp.core.messages import Completion, Private
 from kairos_mcp.core.redaction import MASK
-from kairos_mcp.history.format import FORMAT, ExportedMessage, read_lines
+from kairos_mcp.history import format as history_format
+from kairos_mcp.history.format import FORMAT, ExportedMessage, list_lines, read_lines
 from kairos_mcp.history.verify import verify
 from kairos_mcp.store.rows import decode_answer, encode_answer
 from kairos_mcp.views.trace import TraceQuery
@@ -247,3 +249,12 @@ def test_every_message_names_whose_it_is() -> None:
 def test_a_completion_has_one_field_that_is_private() -> None:
     """A further one has to be left out as well."""
     assert [name for name in Completion.__dataclass_fields__ if name.startswith("priv")] == ["private"]
+
+
+def test_a_file_without_line_ends_is_read_up_to_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /dev/zero is; a line of many values would take far more memory than its bytes."""
+    with pytest.raises(BadArguments, match="values"):
+        verify([b"[" + b"0," * DOCUMENT_VALUES + b"0]\n"])
+    monkeypatch.setattr(history_format, "MAX_LINE_BYTES", 1_000)
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(BadArguments, match="longer than 1000 bytes"):
+        verify(list_lines(endless))
