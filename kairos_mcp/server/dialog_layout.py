@@ -49,7 +49,7 @@ def find_screen(client: str, stated: Sequence[ClientSetting] = ()) -> Screen:
     for setting in stated:
         if setting.name == name:
             return Screen(f"{name}, as the settings state", setting.lines, setting.width, opens_links=setting.url)
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    numbers = tuple(int(number) for number in re.findall(r"[0-9]{1,9}", version)[:3])
     return next((screen for each, low, high, screen in MEASURED if each == name and low <= numbers < high), UNKNOWN)
 
 
