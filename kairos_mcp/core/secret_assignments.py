@@ -9,6 +9,7 @@ whose members secret_records.py finds.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -18,6 +19,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
 from kairos_mcp.core.secret_records import (
+    Member,
     indent_of,
     list_members_below,
     list_members_in_list,
@@ -47,6 +49,7 @@ from kairos_mcp.core.secret_values import (
     looks_like_key,
 )
 
+MAX_JUDGED_MEMBERS = 10_000  # of one record; then the rest of it is masked unseen
 BLANK = r"(?:[ \t]|\x{a0}|[\x{2000}-\x{200b}]|\x{202f}|\x{3000}|\x{feff})"  # also those that only look like one
 SEPARATOR = r"(?:=>|[:?+]=|[:=\x{ff1a}\x{ff1d}\x{fe55}])"
 _NAME = rf"(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
@@ -314,13 +317,15 @@ def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
     if text[begins : begins + 1] == b"{":
         is_record = text[begins : begins + 2] != b"{{" and any(True for _ in list_members_below(text, begins))
         return _member_values(text, begins, named) if is_record else _line_value(text, begins, named, folds=False)
+    if text.startswith(MASK.encode(), begins):
+        return _line_value(text, begins, named, folds=False)
+    if _SECRETS.fullmatch(named.name) and any(True for _ in list_members_in_list(text, begins)):
+        return list(find_members(text, list_members_in_list(text, begins), named))
     end, last = text.find(b"]", begins, begins + MAX_SECRET_BYTES), begins + MAX_SECRET_BYTES
     if end < 0 and last < len(text) and _LIST_BEGINS.match(text, begins):
         end = last  # a list of which so much is looked at
-    if text.startswith(MASK.encode(), begins) or end < 0:
+    if end < 0:
         return _line_value(text, begins, named, folds=False)
-    if _SECRETS.fullmatch(named.name) and (found := list(list_members_in_list(text, begins))):
-        return [span for _, starts, behind in found for span in find_member(text, starts, behind, named)]
     if _LISTS_NAMES.fullmatch(named.name):
         return []
     quoted, at = list[Span](), begins + 1
@@ -341,7 +346,19 @@ def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
 def _member_values(text: bytes, at: int, named: SecretName) -> list[Span]:
     """Find the secrets in a record that has the name of a secret: its value or default; each member of `secrets`."""
     members = list_members_below if _SECRETS.fullmatch(named.name) else list_values_below
-    return [span for _, starts, behind in members(text, at) for span in find_member(text, starts, behind, named)]
+    return list(find_members(text, members(text, at), named))
+
+
+def find_members(text: bytes, members: Iterator[Member], named: SecretName) -> Iterator[Span]:
+    """Yield the secrets in the members of a record, as if each had the name itself.
+
+    What lies behind MAX_JUDGED_MEMBERS is one span, up to the end of the last one.
+    """
+    for _, starts, behind in islice(members, MAX_JUDGED_MEMBERS):
+        yield from find_member(text, starts, behind, named)
+    if (first := next(members, None)) is not None:
+        _, starts, behind = deque(chain((first,), members), maxlen=1).pop()
+        yield first[1], max((behind, *(end for _, end in find_member(text, starts, behind, named))))
 
 
 def find_member(text: bytes, starts: int, behind: int, named: SecretName) -> Iterable[Span]:

@@ -1,11 +1,11 @@
 """The grammar of secrets: in which forms a value in a text is a secret, by its name, its place or its shape.
 
     secret      = shape | header | address | command | call | assignment | pair | key block | what a file's name tells
-    shape       = a key of a known service, as `sk-…`, `ghp_…`, `AKIA…`, a JSON Web Token
+    shape       = a key of a known service, as `sk-…`, `ghp_…`, `AKIA…`, a JSON Web Token, an address of a webhook
     header      = `Authorization: Bearer …`, `Cookie: …`
     address     = `scheme://user:VALUE@host`
     command     = options, logins, directives, statements of SQL (secret_commands.py)
-    call        = `setPassword("VALUE")`, `.password("VALUE")` (secret_calls.py)
+    call        = `setPassword("VALUE")`, `check_password("VALUE", x)`, `login("anna", "VALUE")` (secret_calls.py)
     assignment  = [`export` | `ENV` | `ARG` …] NAME separator VALUE (secret_assignments.py)
     pair        = NAME and VALUE in two members, attributes, arguments or elements (secret_pairs.py)
     NAME        = anything that ends in password, passwd, passphrase, pwd, pass, secret, token, api_key, credential …,
@@ -46,7 +46,7 @@ from kairos_mcp.core.secret_assignments import (
     judge_escaped,
     judge_explicit,
 )
-from kairos_mcp.core.secret_calls import CALL, judge_call
+from kairos_mcp.core.secret_calls import CALL, LOGIN_CALL, judge_call
 from kairos_mcp.core.secret_commands import (
     COMMANDS,
     DIRECTIVE,
@@ -114,6 +114,7 @@ _SOURCE_ENDINGS = re.compile(  # of code and prose; what has none of these, or n
     r"dart|exs?|erl|hs|ml|cljs?|el|vim|mdx?|rst|adoc|html?|css|scss|sass|less|vue|svelte|tex|ipynb|pot?|csv|tsv|log|"
     r"diff|patch|proto|graphql|svg|map"
 )
+_SLACK, _DISCORD, _SIGNATURE = r"hooks\.slack\.com/", "/api/webhooks/", "[?&]sig="
 _SHAPES = (
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, Stripe and those who follow
     r"\bgh[opsur]_[A-Za-z0-9]{30,}",
@@ -128,6 +129,9 @@ _SHAPES = (
     r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     r"\bkairos\.[a-z0-9-]{1,40}\.[A-Za-z0-9_-]{40,}",  # a token of this server
     r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON Web Token
+    rf"\b{_SLACK}(?:services|workflows|triggers)/[A-Za-z0-9_/-]{{20,}}",  # an address that is a key itself
+    rf"\bdiscord(?:app)?\.com{_DISCORD}[0-9]{{6,}}/[A-Za-z0-9_-]{{20,}}",
+    rf"{_SIGNATURE}[A-Za-z0-9%+/_-]{{20,}}=*",  # of a shared address of Azure
 )
 _HEADER = (  # on a line or in a command: all that follows the scheme
     rf"\b(?i:{HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
@@ -145,6 +149,7 @@ _BEGINNINGS = (
         r"(?i:identified\s)",
         r"[\s\"'\[,(]-(?:-[a-z-]*)?(?:[uUaw]|user|auth)\b",
         r"(?i:\bauth\b)",
+        rf"(?i:{LOGIN_CALL})",
         r"(?i:securestring|chpasswd|--from-literal|masterauth|jdbc:oracle)",
         r"\bmysql|mariadb|docker|podman|helm|nerdctl|skopeo|buildah",
         "LS0tLS1CRUdJTi",
@@ -163,6 +168,7 @@ _BEGINNINGS = (
         r"SG\.",
         "eyJ",
     ),
+    *(_SLACK, _DISCORD, _SIGNATURE),
     *(r"kairos\.", "MII", "MIG", "M[A-F][A-Za-z0-9]CA[QT]", "MH[A-Za-z0-9]CA[QT]", "b3BlbnNzaC1rZXktdjE"),
 )
 

@@ -18,7 +18,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from kairos_mcp.core.secret_assignments import find_member, find_value, is_quoted_secret, read_name
+from kairos_mcp.core.secret_assignments import (
+    MAX_JUDGED_MEMBERS,
+    find_member,
+    find_members,
+    find_value,
+    is_quoted_secret,
+    read_name,
+)
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
 from kairos_mcp.core.secret_records import (
     REACH_BYTES,
@@ -56,7 +63,6 @@ _TABLE_END = re.compile(rb"(?m)^[ \t]*\[")
 _TABLE_MEMBER = re.compile(rb"(?m)^[ \t]*([^\s=:#;\[\]{}][^=:\r\n]{0,200}?)[ \t]*[=:]")
 _DATA_MEMBER = re.compile(rb"\"(?:data|stringData)\"[ \t\r\n]*:[ \t\r\n]*$")
 _DATA = re.compile(rb"(?m)^[ \t]*(?:-[ \t]{1,20})?\"?(?:data|stringData)\"?[ \t]*:[ \t]*(?=\{|\r?$)")
-MAX_TABLE = 10_000  # values of a table of secrets; then the rest of it is masked unseen
 _MAX_DATA = 2  # `data` and `stringData`, before the kind and behind it
 _DOCUMENT_END = re.compile(rb"(?m)^---")
 _ATTRIBUTE = re.compile(rb"(?i)\s(?:value|default|defaultvalue|content)\s*=\s*(\"([^\"]*)\"|'([^']*)')")
@@ -154,8 +160,7 @@ def judge_data(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
         if named is None or indent_of(text, line_start(text, data.start())) != column:
             continue
         at = data.end() if text[data.end() : data.end() + 1] == b"{" else data.start()
-        for _, starts, behind in list_members_below(text, at):
-            spans += find_member(text, starts, behind, named)
+        spans += find_members(text, list_members_below(text, at), named)
     return spans
 
 
@@ -166,8 +171,7 @@ def judge_data_in_braces(text: bytes, match: Any, settings: bool) -> Iterable[Sp
     spans = list[Span]()
     for start, end in records:
         if named is not None and text[end : end + 1] == b"{" and _DATA_MEMBER.search(text, start, end):
-            for _, starts, behind in list_members_below(text, end):
-                spans += find_member(text, starts, behind, named)
+            spans += find_members(text, list_members_below(text, end), named)
     return spans
 
 
@@ -179,7 +183,7 @@ def judge_table(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     found = _TABLE_END.search(text, match.end())
     ends = len(text) if found is None else found.start()
     for count, member in enumerate(_TABLE_MEMBER.finditer(text, match.end(), ends)):
-        if count == MAX_TABLE:
+        if count == MAX_JUDGED_MEMBERS:
             yield member.start(), ends
             return
         yield from find_value(text, member.end(), replace(named, starts=member.start(1)))

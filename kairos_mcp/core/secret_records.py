@@ -2,7 +2,9 @@
 
 A record is what stands between braces, or the lines of one column (YAML, TOML). Members of records inside it are none
 of its own. For a pair it is looked at as far as REACH_BYTES, MAX_BRACES and MAX_LINES go, so that each takes the same
-time. One whose members are all secrets is looked at to its end, or to MAX_BRACES.
+time. One whose members are all secrets is looked at to its end. So that the time stays linear where such records lie
+within each other, it ends early behind MAX_FAR_BRACES that lie more than NEAR_LEVELS deeper, and right of MAX_COLUMN
+where another one lies in it.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from kairos_mcp.core.secret_spans import Span, line_end, line_start
 REACH_BYTES = 4 << 10
 MAX_BRACES = 64
 MAX_LINES = 32  # upwards, and as many downwards
-MAX_COLUMN = 32  # of a record that is looked at to its end: so many others may lie around it, each looked at alike
+MAX_COLUMN = 32  # up to here a record is looked at to its end whatever lies in it: so many others may lie around it
 MAX_MEMBERS = 4  # called `value` and the like that are looked at, the nearest first
-MAX_LIST_BRACES = 512  # of a list of records
+NEAR_LEVELS = 4
+MAX_FAR_BRACES = 128
 _BRACE = re.compile(rb"[{}]")
 _BRACKET = re.compile(rb"[{}\]]")
 _INDENT = re.compile(rb"[ \t]*(?:-[ \t]+)*")
 _LINE = re.compile(rb"\n(?=[^\n]|\n)")
+_DEEPER_SECRETS = re.compile(rb"[ \t-]*+[\"']?[\w.-]*(?i:secrets|passwords|string_?data)[\"']?[ \t]*:")
 _ITEM = re.compile(rb"[ \t]*-[ \t]")
 _VALUE_MEMBER = re.compile(
     rb"(?i)(?<![\w.\"'$-])\\{0,2}[\"']?(value|val|default|default[_-]?value|plain(?:[_-]?text)?|content|"
@@ -65,12 +69,13 @@ def list_members_in_list(text: bytes, at: int) -> Iterator[Member]:
 
 def _list_records(text: bytes, start: int) -> Iterator[Span]:
     """Yield the parts of the records of a list that lie in no braces of their own."""
-    depth = 0
-    for count, token in enumerate(_BRACKET.finditer(text, start)):
+    depth = far = 0
+    for token in _BRACKET.finditer(text, start):
         letter = token.group()
         if depth == 1 and letter in b"{}":
             yield start, token.start()
-        if count > MAX_LIST_BRACES or (letter == b"]" and depth == 0):
+        far += depth > NEAR_LEVELS
+        if far > MAX_FAR_BRACES or (letter == b"]" and depth == 0):
             return
         if letter in b"{}":
             depth += 1 if letter == b"{" else -1
@@ -93,13 +98,11 @@ def _list_below(text: bytes, at: int, reach: int = 0) -> Iterator[Span]:
     """Yield the parts of the record that begins at a place. `reach`: how many bytes and lines of it are looked at, if
     more than of a pair."""
     if text[at : at + 1] == b"{":
-        return _list_flow(text, at + 1, max(reach, REACH_BYTES))
-    first, own = _next_line(text, at), indent_of(text, line_start(text, at))
-    is_deeper = first is not None and indent_of(text, first) > own
-    if first is None or not is_deeper:
+        return _list_flow(text, at + 1, max(reach, REACH_BYTES), NEAR_LEVELS if reach else 0)
+    first = _next_line(text, at)
+    if first is None or indent_of(text, first) <= indent_of(text, line_start(text, at)):
         return iter(())
-    is_whole = reach > 0 and own <= MAX_COLUMN
-    return _list_lines(text, first, reach if is_whole else MAX_LINES, ends_with_item=not is_whole)
+    return _list_lines(text, first, reach or MAX_LINES, ends_with_item=not reach)
 
 
 def _next_line(text: bytes, at: int) -> int | None:
@@ -127,15 +130,18 @@ def _find_open_brace(text: bytes, at: int) -> int | None:
     return None
 
 
-def _list_flow(text: bytes, start: int, reach: int = REACH_BYTES) -> Iterator[Span]:
-    """Yield the parts of what stands between braces that lie in no braces of their own. `start`: behind the first."""
-    depth = 0
+def _list_flow(text: bytes, start: int, reach: int = REACH_BYTES, near: int = 0) -> Iterator[Span]:
+    """Yield the parts of what stands between braces that lie in no braces of their own. `start`: behind the first.
+    `near`: how many levels below are no far ones."""
+    depth = far = 0
+    most = MAX_FAR_BRACES if near else MAX_BRACES
     limit = min(len(text), start + reach)
-    for count, brace in enumerate(_BRACE.finditer(text, start, limit)):
+    for brace in _BRACE.finditer(text, start, limit):
         if depth == 0:
             yield start, brace.start()
+        far += depth >= near
         depth += 1 if brace.group() == b"{" else -1
-        if depth < 0 or count > MAX_BRACES:
+        if depth < 0 or far > most:
             return
         start = brace.end()
     if depth == 0:
@@ -148,9 +154,11 @@ def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES, *, ends_with_i
     first = line_start(text, at)
     column, ends = indent_of(text, first), line_end(text, first)
     yield first, ends
-    lines = _not_deeper(column).finditer(text, ends) if not ends_with_item else _LINE.finditer(text, ends)
-    for line in islice(lines, most_down):
+    lines = _LINE.finditer(text, ends) if ends_with_item else _not_deeper(column).finditer(text, ends)
+    for count, line in enumerate(islice(lines, most_down)):
         begins = line.end()
+        if column > MAX_COLUMN and count >= MAX_LINES and _DEEPER_SECRETS.match(text, begins):
+            break
         ends = line_end(text, begins)
         kind = _line_kind(text, begins, column)
         if kind == "outside" or (ends_with_item and kind == "member" and _ITEM.match(text, begins)):
@@ -170,8 +178,10 @@ def _list_lines(text: bytes, at: int, most_down: int = MAX_LINES, *, ends_with_i
 
 @lru_cache(maxsize=64)
 def _not_deeper(column: int) -> re.Pattern[bytes]:
-    """Return a pattern for the ends of lines before those that begin in this column or left of it."""
-    return re.compile(rb"\n(?=[ \t-]{0,%d}[^ \t\r\n-]|---)" % column)
+    """Return a pattern for the ends of lines before those that begin in this column or left of it; right of MAX_COLUMN
+    also before those that begin another record of secrets."""
+    others = rb"|" + _DEEPER_SECRETS.pattern if column > MAX_COLUMN else b""
+    return re.compile(rb"\n(?=[ \t-]{0,%d}[^ \t\r\n-]|---%b)" % (column, others))
 
 
 def _line_kind(text: bytes, begins: int, column: int) -> str:

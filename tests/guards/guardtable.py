@@ -2046,6 +2046,21 @@ STARTED_BY_HOSTS = (
         "commands/test_install.py::test_another_entry_of_the_name_is_replaced_only_by_force",
     ),
     Guard(
+        "_list_unsafe",
+        without("not file.is_file()"),
+        "commands/test_install.py::test_a_pipe_in_the_place_of_a_project_s_file_is_not_read",
+    ),
+    Guard(
+        "HostFile.read",
+        never("path.exists() and not path.is_file()"),
+        "commands/test_install.py::test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited[--write]",
+    ),
+    Guard(
+        "Host.file",
+        never("not file.resolve().is_relative_to(current_folder().resolve())"),
+        "commands/test_install.py::test_a_project_s_file_that_leads_out_of_the_project_is_left_alone",
+    ),
+    Guard(
         "check_environment",
         without("yield from _check_hosts(settings, environ)"),
         FOREIGN_FOLDERS + "doctor_names_each_entry_of_before",
@@ -2154,6 +2169,11 @@ OUTSIDE = (
         "Schema.problems",
         replaced("self._list_problems(value, work)", "self._list_problems(value, Work(units, self.nodes))"),
         COSTS + "a_value_that_two_ways_look_at_is_bounded_once",
+    ),
+    Guard(
+        "_parse_line",
+        never("has_more_values(raw, DOCUMENT_VALUES)"),
+        "records/test_export.py::test_a_file_without_line_ends_is_read_up_to_its_bound",
     ),
     Guard("read_bounded", never("len(content) > most"), COSTS + "a_file_without_end_is_read_up_to_its_bound"),
     Guard(
@@ -2809,19 +2829,49 @@ OUTSIDE = (
         FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[a Kubernetes Secret in braces]",
     ),
     Guard(
-        "judge_call",
-        never("not _SETS.fullmatch(method) and not is_of_object"),
+        "_find_telling",
+        always("sets or makes"),
         FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[calls]",
     ),
     Guard(
-        "_list_below",
-        replaced("ends_with_item=not is_whole", "ends_with_item=True"),
-        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[records in a list of secrets]",
+        "_find_telling",
+        never("_CHECKS.fullmatch(name)"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[calls with several arguments]",
+    ),
+    Guard(
+        "_judge_login",
+        never("len(quoted) != 2"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[calls with several arguments]",
     ),
     Guard(
         "_list_below",
-        replaced("own <= MAX_COLUMN", "True"),
-        "secrets/test_masking.py::test_few_records_in_records_are_looked_at_to_their_end",
+        replaced("ends_with_item=not reach", "ends_with_item=True"),
+        FORMS_IN_FILES + "a_form_is_masked_and_what_stands_beside_it_is_not[records in a list of secrets]",
+    ),
+    Guard(
+        "_list_lines",
+        never("column > MAX_COLUMN"),
+        "secrets/test_masking.py::test_of_the_lines_of_records_in_records_few_are_looked_at_for_each",
+    ),
+    Guard(
+        "_not_deeper",
+        never("column > MAX_COLUMN"),
+        "secrets/test_masking.py::test_of_the_lines_of_records_in_records_few_are_looked_at_for_each",
+    ),
+    Guard(
+        "_list_flow",
+        never("far > most"),
+        "secrets/test_masking.py::test_records_in_records_take_bounded_work[nested in braces]",
+    ),
+    Guard(
+        "_list_records",
+        never("far > MAX_FAR_BRACES"),
+        "secrets/test_masking.py::test_records_in_records_take_bounded_work[nested in lists]",
+    ),
+    Guard(
+        "find_members",
+        replaced("islice(members, MAX_JUDGED_MEMBERS)", "members"),
+        "secrets/test_masking.py::test_of_a_record_of_secrets_so_many_members_are_judged",
     ),
     Guard(
         "_values_within",
@@ -4423,6 +4473,11 @@ IN_A_DATABASE = (
         "PostgresStore.wait_for_news",
         replaced("asyncio.wait_for(self._news.wait(), LOOK_S)", "self._news.wait()"),
         "postgres/test_machines_apart.py::test_a_worker_that_hears_nothing_takes_what_others_start",
+    ),
+    Guard(
+        "_read_numbers",
+        always("_NUMBERS.fullmatch(runs)"),
+        SESSION_LOCKS + "whoever_sends_an_odd_notice_ends_no_lease[x,1]",
     ),
     Guard("PostgresStore.now", always("ahead_ms is None"), SESSION_LOCKS + "the_database_s_clock_is_the_store_s"),
     Guard(

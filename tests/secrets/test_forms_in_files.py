@@ -63,8 +63,14 @@ FORMS = {
     "calls": (
         "a.java",
         'source.setPassword("quaggazebra");\nb.user("keep").password("quaggazebra").build();\n'
-        'x.getPassword("keep"); x.setPassword(keep); x.setPassword("keep", y); setPasswordLabel("keep");\n'
-        'checkPassword("keep4711x");\n',
+        'x.getPassword("keep"); x.setPassword(keep); setPasswordLabel("keep"); x.getToken("keep-411");\n'
+        'throw new BadCredentials("keep");\n',
+    ),
+    "calls with several arguments": (
+        "a.py",
+        'check_password("quaggazebra", stored)\nuser.set_password(\n    "keep",\n    "quaggazebra",\n)\n'
+        'c = UsernamePasswordCredentials("keep", "quaggazebra")\nbasic_auth("keep", "quaggazebra")\n'
+        'get_password("keep", "keep")\nbasic_auth("keep")\nlogin("keep", "keep")\nlogin("keep", page="keep")\n',
     ),
     "a table of secrets": (
         "a.toml",
@@ -114,6 +120,21 @@ def test_each_member_of_a_long_record_of_secrets_is_masked(what: str) -> None:
     head, member, end = (part.replace("{word}", WORD) for part in LONG_RECORDS[what])
     text = f"{head}{''.join(member.replace('{n}', str(n)) for n in range(600))}{end}"
     assert len(text) > 8_192
+    assert Redactor().mask_file("a.yaml", text.encode()).masked_content.decode() == text.replace(WORD, MASK)
+
+
+FAR_RECORDS = {
+    "a record of 600 records": '{"secrets": {' + '"a": {"x": "keep"}, ' * 600 + '"b": "quaggazebra"}, "c": "keep"}\n',
+    "a list of 600 records": '{"secrets": ['
+    + '{"a": "quaggazebra", "b": {"x": "keep"}}, ' * 600
+    + '{}], "c": "keep"}\n',
+    "a record far to the right": f"a:\n{' ' * 40}secrets:\n" + f"{' ' * 42}b: quaggazebra\n" * 90 + "c: keep\n",
+}
+
+
+@pytest.mark.parametrize("what", FAR_RECORDS)
+def test_a_member_behind_many_others_is_masked(what: str) -> None:
+    text = FAR_RECORDS[what]
     assert Redactor().mask_file("a.yaml", text.encode()).masked_content.decode() == text.replace(WORD, MASK)
 
 

@@ -6,11 +6,14 @@ import base64
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from kairos_mcp.core.masked_file import PIECE_BYTES
+from kairos_mcp.core.masked_file import PIECE_BYTES, WINDOW_BYTES
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.tools.files.read_tools import read_masked
+from kairos_mcp.tools.files.workspace import OpenedFile
 
 KEY_HEAD = base64.b64encode(bytes.fromhex("308204a40201000282010100")).decode()
 WORD = re.compile(r"Zq7k\d{6}")
@@ -70,16 +73,21 @@ SIZES = (200, 20_000, 70_000, 600_000)
 BORDERS = (-1, 0, 1, 9, 500, 16_000, 17_000, 40_000, 250_000, 599_000)  # bytes of the secret in the piece before
 
 
-def check_long_secret(form: str, size: int, before: int) -> None:
+def write_long_secret(form: str, size: int, begins: int) -> bytes:
+    """Write a file with a secret of about so many bytes, which begins near a byte."""
     path, write = FORMS[form]
     count = size // (30 if "key" in form and "api" not in form else 22)
     text = write([f"Zq7k{n:06d} Zq7k{n:06d}" if path != "a.md" else f"Zq7k{n:06d}" for n in range(count)])
     head = "id,password\n" if form == "a cell" else ""
-    filler = max(0, PIECE_BYTES - before - len(head))
+    filler = max(0, begins - len(head))
     lines = "1,\n" if form == "a cell" else "x\n"
-    content = (
+    return (
         head + lines * (filler // len(lines)) + "\n" * (filler % len(lines)) + text.removeprefix(head) + "y\n"
     ).encode()
+
+
+def check_long_secret(form: str, size: int, before: int) -> None:
+    path, content = FORMS[form][0], write_long_secret(form, size, PIECE_BYTES - before)
     masked = Redactor().mask_file(path, content)
     shown = masked.masked_content.decode()
     assert WORD.search(shown) is None, (form, size, before)
@@ -93,6 +101,32 @@ def test_a_long_secret_is_masked_to_its_end(form: str) -> None:
     check_long_secret(form, 70_000, chance.choice((9, 500)))
     check_long_secret(form, 70_000, chance.choice((17_000, 40_000)))
     check_long_secret(form, 20_000, 250_000)
+
+
+IN_WINDOWS = sorted(FORMS.keys() - {"a cell", "a file like .env"})  # those files are read whole, or not at all
+
+
+def check_secret_across_windows(folder: Path, form: str, size: int, before: int) -> None:
+    file = folder / FORMS[form][0]
+    file.write_bytes(write_long_secret(form, size, WINDOW_BYTES - before) + b"y\n" * 600_000)
+    with file.open("rb") as opened:
+        large = OpenedFile(opened.fileno(), file.name, file.stat().st_size)
+        shown = read_masked(large, 0, large.size, Redactor()).decode()
+    assert WORD.search(shown) is None, (form, size, before)
+
+
+@pytest.mark.parametrize(
+    "form", ["a block", "a quoted text of lines", "a key", "a header", "an element", "pieces in code"]
+)
+def test_a_long_secret_that_crosses_the_border_of_two_windows_is_masked(tmp_path: Path, form: str) -> None:
+    check_secret_across_windows(tmp_path, form, 70_000, random.Random(form).choice((9, 17_000, 40_000)))
+
+
+@pytest.mark.slow
+def test_a_secret_of_a_mebibyte_is_masked_wherever_a_window_ends(tmp_path: Path) -> None:
+    for form in IN_WINDOWS:
+        for before in (1, 17_000, 500_000, 940_000):
+            check_secret_across_windows(tmp_path, form, 950_000, before)
 
 
 @pytest.mark.slow

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
@@ -24,6 +27,7 @@ from kairos_mcp.core.masked_file import PIECE_BYTES, WINDOW_BYTES
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSpec
 from kairos_mcp.core.redact_values import redact_arguments, redact_completion, redact_result
 from kairos_mcp.core.redaction import CACHED_BYTES, MASK, Redactor, find_secret_values
+from kairos_mcp.core.secret_assignments import MAX_JUDGED_MEMBERS
 from kairos_mcp.core.secret_grammar import MAX_JUDGED
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.tool import call_redacted
@@ -42,6 +46,12 @@ SECRETS = {
     "a token of Slack": ("xoxb-4711-4711-abcDEF", MASK),
     "a JSON Web Token": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_9", MASK),
     "a token of this server": ("kairos.ci.abcdefghijklmnopqrstuvwxyz0123456789-_ABCD", MASK),
+    "a webhook of Slack": ("to https://hooks.slack.com/services/T0/B0/abcdefghijklm4711 now", f"to https://{MASK} now"),
+    "a webhook of Discord": (f"https://discord.com/api/webhooks/471147/{'a1B-' * 9}", f"https://{MASK}"),
+    "a shared address of Azure": (
+        f"https://x.example/c?sv=1&sig={'a1%2B' * 9}%3D&se=2",
+        f"https://x.example/c?sv=1{MASK}&se=2",
+    ),
     "a private key": (
         "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nz",
         "a\n[secret]\n[secret]\n[secret]\nz",
@@ -270,8 +280,8 @@ def test_012_masking_takes_time_in_proportion(what: str) -> None:
 
 RECORDS = {
     "nested": ("a.yaml", lambda n: "".join(f"{'  ' * i}secrets:\n" for i in range(n))),
-    "nested in braces": ("a.json", lambda n: '{"secrets":' * 10 * n),
-    "nested in lists": ("a.json", lambda n: '{"secrets":[{"a":' * 10 * n),
+    "nested in braces": ("a.json", lambda n: '{"secrets":' * 2 * n),
+    "nested in lists": ("a.json", lambda n: '{"secrets":[{"a":' * 2 * n),
     "Kubernetes Secrets": ("a.json", lambda n: '{"kind":"Secret","data":{"a":' * 10 * n),
 }
 
@@ -284,12 +294,31 @@ def test_records_in_records_take_bounded_work(what: str) -> None:
     assert calls[1] < calls[0] * 6, calls  # four times the records; a square would be sixteen times
 
 
-def test_few_records_in_records_are_looked_at_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
+def test_of_the_lines_of_records_in_records_few_are_looked_at_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned: list[int] = []
     not_deeper = secret_records._not_deeper
-    monkeypatch.setattr(secret_records, "_not_deeper", lambda at: looked_at.append(at) or not_deeper(at))
-    Redactor().mask_file("a.yaml", RECORDS["nested"][1](100).encode())
-    assert 10 < len(looked_at) <= secret_records.MAX_COLUMN
+
+    class CountedPattern(NamedTuple):
+        column: int
+
+        def finditer(self, text: bytes, at: int) -> Iterator[re.Match[bytes]]:
+            for found in not_deeper(self.column).finditer(text, at):
+                scanned.append(found.end() - at)
+                at = found.end()
+                yield found
+            scanned.append(len(text) - at)
+
+    monkeypatch.setattr(secret_records, "_not_deeper", CountedPattern)
+    text = RECORDS["nested"][1](600).encode()
+    Redactor().mask_file("a.yaml", text)
+    assert len(text) < sum(scanned) < 60 * len(text)  # if each was looked at to its end: 300 times
+
+
+def test_of_a_record_of_secrets_so_many_members_are_judged() -> None:
+    """What lies behind them is masked unseen: no list of millions of spans is made."""
+    text = "secrets:\n" + "  a: 1\n" * MAX_JUDGED_MEMBERS + "  b: 1\n  c: 1\nd: keep\n"
+    shown = Redactor().mask_file("a.yaml", text.encode()).masked_content.decode()
+    assert shown.endswith("  a: [secret]\n  [secret]\n  [secret]\nd: keep\n")
 
 
 def test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged() -> None:

@@ -175,6 +175,24 @@ SOURCES: dict[str, tuple[str, Form, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "a call that sets a key": ("a.kt", lambda name, value: f'with{name}("{value}")\n', ("Token", "ApiKey"), (MIXED,)),
     "a builder": ("a.java", lambda name, value: f'  .{name}("{value}")\n', ("password", "passwd"), (WORD, MIXED)),
+    "a call that checks": (
+        "a.py",
+        lambda name, value: f'if check_{name}("{value}", user):\n    pass\n',
+        ("password", "passphrase"),
+        (WORD, MIXED),
+    ),
+    "a call that sets one of two": (
+        "a.py",
+        lambda name, value: f'set_{name}("anna", "{value}")\n',
+        ("password", "db_passwd"),
+        (WORD, MIXED),
+    ),
+    "a login": (
+        "a.py",
+        lambda name, value: f'{name}("anna", "{value}")\n',
+        ("login", "signIn", "HTTPBasicAuth"),
+        (MIXED,),
+    ),
     "a list in code": (
         "a.py",
         lambda name, value: f'{name} = ["{value}", "x"]\n',
