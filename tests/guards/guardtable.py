@@ -2053,7 +2053,7 @@ STARTED_BY_HOSTS = (
     Guard(
         "HostFile.read",
         never("path.exists() and not path.is_file()"),
-        "commands/test_install.py::test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited[--write]",
+        "commands/test_install.py::test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited",
     ),
     Guard(
         "Host.file",
