@@ -341,6 +341,10 @@ class Gate:
         facts = self._call_facts(call)
         return any(rule.matches(facts) for rule in allowing)
 
+    def may_remember(self, call: GatedCall) -> bool:
+        """Return whether a person who is asked about a call may answer for further ones like it."""
+        return self._may_remember(self._call_facts(call))
+
     def risk(self, call: GatedCall) -> Risk:
         """Return the risk of the call; see risk_of."""
         return self._call_facts(call).risk
@@ -464,8 +468,10 @@ def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "lo
 
 
 def tool_pin(tool: ToolSpec) -> str:
-    """Return what binds an approval to this tool: a hash of its name, description, schema, effect and source."""
-    return sha256(ToolSet([tool]).digest + tool.source.encode()).hexdigest()
+    """Return what binds an approval to this tool: a hash of its name, description, schema, effect, source and
+    labels."""
+    labels = canonical_json([tool.source, tool.reaches, tool.trusted, tool.private])
+    return sha256(ToolSet([tool]).digest + labels.encode()).hexdigest()
 
 
 def approval_digest(

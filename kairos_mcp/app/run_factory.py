@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
-from kairos_mcp.core.messages import SEARCH, canonical_json
+from kairos_mcp.core.flow import Finding, Row
+from kairos_mcp.core.messages import SEARCH, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
@@ -23,6 +24,7 @@ from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import StepExecutor
+from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
@@ -33,12 +35,13 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.opening_rows import opening_rows
 from kairos_mcp.store import mandates, rules
-from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
+from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
 from kairos_mcp.store.page_files import find_page_ports
-from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.queries import RunRow, StepRow, read_steps_since
+from kairos_mcp.store.rows import Session, read_text, unreadable
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.commands.run_command import command_namer
@@ -238,6 +241,7 @@ class RunFactory:
             spec.search_scope,
             None if loaded.team is None else loaded.team.tools_by_agent,
             workspace=run.workspace,
+            flow=self._flow_policy,
         )
         executor = StepExecutor(
             tool_access,
@@ -264,6 +268,33 @@ class RunFactory:
         assert isinstance(tool_caller, ToolCaller), "as `make_state` made it"
         tool_caller.read_text = partial(self._read_full_text, run.n)
         tool_caller.find_approval = partial(self._find_approval, run, loaded.spec.mandate_text)
+        tool_caller.flow_view = self._make_flow_view(run, loaded)
+
+    @cached_property
+    def _flow_policy(self) -> FlowPolicy:
+        flow = self.settings.flow
+        hosts = (*flow.hosts, *self.settings.http_hosts)
+        return FlowPolicy.from_settings(flow.mode, flow.wish, hosts, flow.foreign)
+
+    def _make_flow_view(self, run: RunRow, loaded: LoadedSpec) -> FlowView:
+        """Make the view that the calls of a run are judged by; it reads rows once one is judged."""
+
+        def find_spec(name: str) -> ToolSpec | None:
+            return loaded.offered.find(name) or loaded.searchable.find(name)
+
+        def read_opening() -> Sequence[Row]:
+            with self._store.read_session() as session:
+                return opening_rows(loaded.spec, partial(_stored_text, session))
+
+        def read_steps(last: int, unanswered: Collection[int]) -> Sequence[StepRow]:
+            with self._store.read_session() as session:
+                return read_steps_since(session, run.n, last, unanswered)
+
+        def read_approved() -> Mapping[str, Sequence[Finding]]:
+            with self._store.read_session() as session:
+                return approved_findings(session, run.n)
+
+        return FlowView(self._flow_policy, find_spec, read_opening, read_steps, read_approved)
 
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:
@@ -370,6 +401,12 @@ class RunFactory:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if not spec.is_caller_tool]
         return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])
+
+
+def _stored_text(session: Session, content_hash: str) -> str:
+    if (text := read_text(session, content_hash)) is None:
+        raise unreadable("text")
+    return text
 
 
 def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from kairos_mcp.core.text import count_of
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.masked_servers import mask_address, mask_server
-from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Settings
+from kairos_mcp.settings.settings import SETTINGS, FlowSetting, GateRule, ServerSetting, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList
@@ -213,6 +213,8 @@ def _shown_value(value: Any) -> Any:
             return [_shown_value(part) for part in value]
         case Path() | HostRule():
             return strip_passwords(str(value))
+        case FlowSetting():
+            return {each.name: _shown_value(getattr(value, each.name)) for each in fields(value)}
         case GateRule():
             return {name: _shown_value(part) for name, part in asdict(value).items() if part not in (None, ())}
         case ServerSetting():

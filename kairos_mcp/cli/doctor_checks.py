@@ -65,6 +65,7 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield from readable_by_root(os.geteuid())
     yield from check_server_commands(settings)
     yield from _check_http_tools(settings)
+    yield from check_flow(settings)
     yield from _check_script(settings.script)
     yield from _check_provider(settings, environ)
     yield _check_route(settings)
@@ -258,6 +259,22 @@ def check_server_commands(settings: Settings) -> Iterator[Finding]:
         ):
             text = f"{server.name} starts Python in the workspace, whose modules come before those that are installed"
             yield Finding("servers", "note", text, f'Begin its args with "-P" in [servers.{server.name}].')
+
+
+def check_flow(settings: Settings) -> Iterator[Finding]:
+    """Say of each server that may be read unasked what becomes of private words in the arguments of such calls."""
+    what = {"ask": "a person is asked", "deny": "such calls are not made", "off": "NOBODY IS ASKED"}[settings.flow.mode]
+    for server in settings.servers:
+        if not any(effect == "read" for _, effect in server.effects):
+            continue
+        reaches = {reach for _, reach in server.reaches}
+        if not reaches:
+            text = f"nothing says how far the arguments of {server.name} get, so they count as reaching outside: {what}"
+            cure = f'State it in [servers.{server.name}]: reaches = "service" where only those read it whom you trust.'
+            yield Finding("flow", "note", text, cure)
+        elif "outside" in reaches:
+            text = f"{server.name} reads outside: private words could leave by its arguments; {what}"
+            yield Finding("flow", "note" if settings.flow.mode == "off" else "ok", text)
 
 
 def _check_http_tools(settings: Settings) -> Iterator[Finding]:

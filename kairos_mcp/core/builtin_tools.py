@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSpec
 
 Needs = Literal["nothing", "workspace", "commands", "web", "skills", "many_tools", "team", "mandate"]
@@ -43,10 +43,17 @@ class BuiltinTool(NamedTuple):
     """What people and models call such a tool, apart from its own name: a search for tools finds it by these."""
     for_small: Literal["first", "usual", "never"] = "usual"
     """Its place among the tools that a model with a small context is offered where nobody named any."""
+    reaches: Reach | None = None
+    """How far what a call takes along can get; None: it counts as outside."""
+    trusted: bool = False
+    """Nobody else wrote what it gives: files count as the person's own, unless they are known to hold others' text."""
+    is_open: bool = False
+    """What it gives may leave unasked."""
 
     def spec(self, description: str, input_schema: JsonObject, category: str) -> ToolSpec:
         """Make the tool's spec: no other place makes a spec of a built-in tool."""
-        return ToolSpec(self.name, description, input_schema, self.effect, category, "builtin")
+        labels = self.reaches, self.trusted, not self.is_open
+        return ToolSpec(self.name, description, input_schema, self.effect, category, "builtin", *labels)
 
     def is_tool(self, spec: ToolSpec | None) -> bool:
         """Whether the spec is this tool's, and not that of a caller or a server with the same name."""
@@ -54,16 +61,40 @@ class BuiltinTool(NamedTuple):
 
 
 _ROWS = (
-    BuiltinTool("list_files", lists_names=True, claude_name="Glob", search_words="ls dir glob find"),
-    BuiltinTool("file_tree", lists_names=True, claude_name="Glob", search_words="ls dir", for_small="never"),
+    BuiltinTool(
+        "list_files",
+        lists_names=True,
+        claude_name="Glob",
+        search_words="ls dir glob find",
+        reaches="inside",
+        trusted=True,
+    ),
+    BuiltinTool(
+        "file_tree",
+        lists_names=True,
+        claude_name="Glob",
+        search_words="ls dir",
+        for_small="never",
+        reaches="inside",
+        trusted=True,
+    ),
     BuiltinTool(
         "read_file",
         is_look=True,
         claude_name="Read",
         search_words="cat open view show head tail",
         for_small="first",
+        reaches="inside",
+        trusted=True,
     ),
-    BuiltinTool("search_files", claude_name="Grep", search_words="grep rg find", for_small="first"),
+    BuiltinTool(
+        "search_files",
+        claude_name="Grep",
+        search_words="grep rg find",
+        for_small="first",
+        reaches="inside",
+        trusted=True,
+    ),
     BuiltinTool(
         "edit_file",
         "checked",
@@ -72,6 +103,8 @@ _ROWS = (
         is_ooda_step=True,
         claude_name="Edit",
         search_words="change replace str_replace patch",
+        reaches="inside",
+        trusted=True,
     ),
     BuiltinTool(
         "write_file",
@@ -81,10 +114,20 @@ _ROWS = (
         is_ooda_step=True,
         claude_name="Write",
         search_words="create save new",
+        reaches="inside",
+        trusted=True,
     ),
-    BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit"),
-    BuiltinTool("apply_edit_plan", "checked", edits="many", is_tracked=True, claude_name="MultiEdit"),
-    BuiltinTool("apply_edits", "checked", edits="many", is_ooda_step=True),
+    BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit", reaches="inside", trusted=True),
+    BuiltinTool(
+        "apply_edit_plan",
+        "checked",
+        edits="many",
+        is_tracked=True,
+        claude_name="MultiEdit",
+        reaches="inside",
+        trusted=True,
+    ),
+    BuiltinTool("apply_edits", "checked", edits="many", is_ooda_step=True, reaches="inside", trusted=True),
     BuiltinTool(
         "run_command",
         "irreversible",
@@ -92,10 +135,13 @@ _ROWS = (
         is_ooda_step=True,
         claude_name="Bash",
         search_words="shell terminal execute program script test",
+        reaches="inside",
     ),
-    BuiltinTool("read_result", needs="nothing"),
-    BuiltinTool("read_skill", needs="skills", for_small="never"),
-    BuiltinTool("request_more_rounds", "idempotent", "nothing", for_small="never"),
+    BuiltinTool("read_result", needs="nothing", reaches="inside", trusted=True),
+    BuiltinTool("read_skill", needs="skills", for_small="never", reaches="inside", trusted=True),
+    BuiltinTool(
+        "request_more_rounds", "idempotent", "nothing", for_small="never", reaches="inside", trusted=True, is_open=True
+    ),
     BuiltinTool(
         "http_fetch",
         "irreversible",
@@ -103,11 +149,13 @@ _ROWS = (
         is_denied=True,
         claude_name="WebFetch",
         search_words="curl wget url web download request",
+        reaches="outside",
+        is_open=True,
     ),
-    BuiltinTool(SEARCH, needs="many_tools"),
-    BuiltinTool("report_plan_problem", needs="team"),
-    BuiltinTool("read_mandate", needs="mandate", is_ooda_step=True),
-    BuiltinTool("check_file", needs="mandate", is_ooda_step=True),
+    BuiltinTool(SEARCH, needs="many_tools", reaches="inside", trusted=True, is_open=True),
+    BuiltinTool("report_plan_problem", needs="team", reaches="inside", trusted=True),
+    BuiltinTool("read_mandate", needs="mandate", is_ooda_step=True, reaches="inside", trusted=True),
+    BuiltinTool("check_file", needs="mandate", is_ooda_step=True, reaches="inside", trusted=True),
 )
 BUILTIN = MappingProxyType({tool.name: tool for tool in _ROWS})
 

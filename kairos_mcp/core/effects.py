@@ -7,3 +7,10 @@ from typing import Literal, get_args
 Effect = Literal["read", "idempotent", "checked", "irreversible"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)  # from what changes nothing to what can't be undone
 REPEATABLE_EFFECTS: tuple[Effect, ...] = ("read", "idempotent")  # whose calls may be made again after a crash
+
+Reach = Literal["inside", "service", "outside"]
+REACHES: tuple[Reach, ...] = get_args(
+    Reach
+)  # from where nothing leaves to where the arguments, or anybody, may lead it
+"""How far what a call takes along can get: nowhere; to its own server, where only those read whom the person trusts;
+anywhere."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 
 from pydantic_core import to_json
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.quick_dataclass import dataclass
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -228,6 +228,9 @@ class ToolSpec:
     effect: Effect = "irreversible"
     category: str = "other"
     source: str = "builtin"
+    reaches: Reach | None = None  # how far what a call takes along can get; None: nobody stated it
+    trusted: bool = False  # nobody else wrote what it gives
+    private: bool = True  # what it gives may not leave unasked
 
     @property
     def is_caller_tool(self) -> bool:
@@ -308,7 +311,7 @@ class Completion:
 
 
 SEARCH = "registry_search"
-_FIELDS = ("name", "description", "input_schema", "effect", "category", "source")
+_FIELDS = ToolSpec.__slots__
 
 
 def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
@@ -331,4 +334,4 @@ def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
     """Return the specs in the recorded result of a search; none for any other result."""
     offer = result.data.get("offer") if isinstance(result.data, dict) else None
     offered = (tool for tool in offer or () if isinstance(tool, dict))
-    return tuple(ToolSpec(**{name: tool[name] for name in _FIELDS}) for tool in offered)
+    return tuple(ToolSpec(**{name: tool[name] for name in _FIELDS if name in tool}) for tool in offered)

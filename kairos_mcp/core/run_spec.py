@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Literal
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
@@ -201,6 +202,7 @@ class Spec:
     context_tokens: int = 100_000
     max_tokens: int = 4096
     has_goal: bool | None = None  # the user prompt is in the history already
+    opens_with: Literal["context", "files"] | None = None  # what the user prompt holds beside the goal
     asks_back: bool | None = None  # a first answer without any look at a file is asked back once
 
     # the model, and whose run it is

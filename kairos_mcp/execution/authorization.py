@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
@@ -30,6 +31,7 @@ from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible, nearest_names
 from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
+from kairos_mcp.execution.flow_view import FlowPolicy, FlowView, describe_finding
 from kairos_mcp.execution.tool_calls import Allowed, Authorization
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ReusedApproval
@@ -84,11 +86,13 @@ def authorize(
     ctx: ToolContext,
     approval: ApprovalContext,
     stale: ToolResult | None = None,
+    flow: FlowView | None = None,
 ) -> Authorization:
     """Decide whether the call may be made, with a look at the files that it touches.
 
     `tool` is None for one of the caller's. `stale`: the answer where no rule denies the call, because others have
-    changed its files unseen. Never raises; blocks while files are read.
+    changed its files unseen. `flow`: what is in view of the call; None where nothing leaves with it. Never raises;
+    blocks while files are read.
     """
     spec, call = call.tool, gate.with_touched_paths(call)
     if spec is None or (first := gate.judge(call)).decision == "deny":
@@ -109,11 +113,20 @@ def authorize(
             return gate_denial(call, verdict.reason)
         case _ if is_private:
             return _ask_privately(spec, call, ctx, preview, approval)
-        case "allow":
+        case _:
+            paths = [] if flow is None else _existing(call.touched, approval.workspace)
+            found = () if flow is None else flow.judge(ctx.path, spec, call.arguments, paths)
+    warnings = [describe_finding(each, spec.name) for each in found]
+    match verdict.decision:
+        case _ if found and flow is not None and flow.policy.mode == "deny":
+            return flow_denial(spec, warnings)
+        case "allow" if not found:
             return Allowed()
-        case "ask":
-            base = preview.base_hashes
-            text = preview.text
+        case decision:
+            base, may_remember = preview.base_hashes, verdict.may_remember
+            if decision == "allow":
+                may_remember = not paths and gate.may_remember(call)
+            text = "".join(f"! {line}\n" for line in warnings) + preview.text
             if gate.reads_file_system(spec) and call.touched is not None and call.touched.names:
                 base = {**base, **dict.fromkeys(call.touched.names)}  # what the call must touch, no more and no less
                 text = f"{text}\ntouches {_format_touched_paths(call.touched)}"
@@ -126,7 +139,8 @@ def authorize(
                 preview=shown,
                 base_hashes=base,
                 valid_for_ms=approval.lifetime_ms,
-                shape=_shape_of(call, preview, approval) if verdict.may_remember else None,
+                shape=_shape_of(call, preview, approval) if may_remember else None,
+                flow=found,
             )
 
 
@@ -178,6 +192,18 @@ def with_rule(request: ApprovalRequest, rule: RuleRow) -> ReusedApproval:
     return ReusedApproval(replace(request, base_hashes=base), rule.by, rule.name, "rule")
 
 
+def _existing(touched: TouchedSet | None, workspace: str | None) -> list[str]:
+    """Return the files and folders that there are among the texts which a call may mean as paths."""
+    inside = () if touched is None or workspace is None else touched.inside
+    return [path for path in inside if path != "." and os.path.lexists(os.path.join(workspace or "", path))]
+
+
+def flow_denial(spec: ToolSpec, warnings: Sequence[str]) -> ToolResult:
+    """The result of a call that is not made for what it takes along, where nobody is asked."""
+    hint = "Ask for a link as it stands, or for open words alone; or go on without it."
+    return error_result(Denied(f"{spec.name} was not run: this call {'; '.join(warnings)}.", hint))
+
+
 def _format_touched_paths(touched: TouchedSet) -> str:
     """List what a call touches, for the person who is asked about it."""
     parts = [*touched.inside, *(f"{path} (outside the workspace)" for path in touched.outside)]
@@ -213,7 +239,7 @@ class ToolAccess:
     the id of the run's mandate, for rules of the gate. `late_globs`: the search may also find tools that came after
     the start and fit these globs. `agent_of`: the agent that a step's call is made for. `by_agent`: the tools of each
     agent of a team, whose steps are offered those alone; `offered` then holds the tools of all. `workspace`: the run's
-    folder, in which a call may name files by absolute paths too.
+    folder, in which a call may name files by absolute paths too. `flow`: what is done about what calls take along.
     """
 
     offered: ToolSet
@@ -225,8 +251,10 @@ class ToolAccess:
     by_agent: Mapping[str, ToolSet] | None = None
     agent_of: Callable[[str], str | None] = lambda _path: None
     workspace: str | None = None
+    flow: FlowPolicy = FlowPolicy()
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
+    _judged: dict[str, bool] = field(default_factory=dict)
     _secret_file_tests: dict[str, Callable[[str], bool] | None] = field(default_factory=dict)
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -280,7 +308,11 @@ class ToolAccess:
 
         `spec`: of the tool, as it was offered there. A call that can't be made, as `check_call` says, needs none.
         """
-        if spec is None or step.call.unreadable is not None or self._is_always_allowed(spec):
+        if spec is None or step.call.unreadable is not None:
+            return _ALLOWED
+        if self.judges_flow(spec):
+            return None
+        if self._is_always_allowed(spec):
             return _ALLOWED
         is_secret = self._secret_file_test(spec)
         if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
@@ -322,6 +354,12 @@ class ToolAccess:
     def reset(self) -> None:
         """Forget all calls, before the record is read again."""
         self._calls.clear()
+
+    def judges_flow(self, spec: ToolSpec) -> bool:
+        """Whether it matters what a call of this tool takes along. Cached for the run."""
+        if (known := self._judged.get(spec.name)) is None:
+            known = self._judged[spec.name] = self.flow.judges(spec)
+        return known
 
     def _is_always_allowed(self, spec: ToolSpec) -> bool:
         """Whether every call of this tool may be made. Cached for the run, since most calls are of such tools."""

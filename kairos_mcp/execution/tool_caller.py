@@ -18,6 +18,7 @@ from kairos_mcp.core.steps import Answer, CallTool, task_of
 from kairos_mcp.core.tool import NO_MEMORY, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
 from kairos_mcp.execution.accounting import elapsed_ms
 from kairos_mcp.execution.authorization import ApprovalContext, ToolAccess, authorize
+from kairos_mcp.execution.flow_view import FlowView
 from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.execution.tool_calls import CHANGE_GRACE_S, Allowed, Authorization
 from kairos_mcp.execution.worker_threads import WorkerThreads
@@ -70,8 +71,8 @@ class ToolCaller:
     """Calls the tools of one run.
 
     `read_text` reads a stored text by its reference. `find_approval` finds an earlier approval that covers a question
-    at this path. `memory`: the run's, while a worker drives the run. `late_results`: results, by path, of calls that
-    were cancelled while they changed files.
+    at this path. `flow_view`: what is in view of each call. `memory`: the run's, while a worker drives the run.
+    `late_results`: results, by path, of calls that were cancelled while they changed files.
     """
 
     run_id: str
@@ -79,6 +80,7 @@ class ToolCaller:
     resources: Resources
     read_text: Callable[[str], str | None]
     find_approval: Callable[[str, ApprovalRequest], Awaitable[ReusedApproval | None]] | None = None
+    flow_view: FlowView | None = None
     memory: ToolMemory = NO_MEMORY
     sibling_changes: SiblingChanges = field(default_factory=SiblingChanges)
     late_results: dict[str, StepResult] = field(default_factory=dict)
@@ -105,8 +107,9 @@ class ToolCaller:
         )
         try:
             stale = self.sibling_changes.refusal(path, step.call)
+            flow = self.flow_view if spec is not None and self.tool_access.judges_flow(spec) else None
             found = await self.resources.workers.call(
-                PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval, stale
+                PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval, stale, flow
             )
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Literal
 from urllib.parse import unquote
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, canonical_json
@@ -70,7 +70,8 @@ class HttpDefinition:
 
     `url`: may have placeholders `{name}` in its path alone. `headers`: a value may refer to a secret, as `env:NAME`, or
     `${env:NAME}` within a text, which is filled in when the request is sent. `result`: where in a JSON reply the result
-    is, as `/a/0/b` or `a.0.b`; empty: all of it.
+    is, as `/a/0/b` or `a.0.b`; empty: all of it. `reaches`, `trusted`, `private`: see `ToolSpec`; the settings alone
+    state them, so neither a proposal nor the pin holds them.
     """
 
     name: str
@@ -82,6 +83,9 @@ class HttpDefinition:
     result: str = ""
     effect: Effect = "irreversible"
     timeout_s: float = 30.0
+    reaches: Reach = "service"
+    trusted: bool = False
+    private: bool = True
 
     def __post_init__(self) -> None:
         for problem, cure in self._problems():

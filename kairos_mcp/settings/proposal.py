@@ -27,7 +27,11 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
 
 SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it
-NOT_PROPOSED = ("cwd", "sandbox")
+_IN_SANDBOX = "a proposed server is in the sandbox, and in the workspace"
+_BY_PERSON = "what flows through a tool is for a person to state"
+NOT_PROPOSED = {"cwd": _IN_SANDBOX, "sandbox": _IN_SANDBOX} | dict.fromkeys(
+    ("reaches", "trusted", "private"), _BY_PERSON
+)
 KINDS = ("http_tool", "server")
 Kind = Literal["http_tool", "server"]
 
@@ -117,8 +121,9 @@ def _check_kind(spec: JsonObject) -> None:
     valid = tuple(dict.fromkeys(key for key in valid if key not in NOT_PROPOSED))
     for key in spec:
         if key in NOT_PROPOSED:
-            why = "a proposed server is in the sandbox, and in the workspace"
-            raise BadArguments(f"spec.{key} can't be proposed: {why}.", "Leave it out; a person can configure it.")
+            raise BadArguments(
+                f"spec.{key} can't be proposed: {NOT_PROPOSED[key]}.", "Leave it out; a person can configure it."
+            )
         if key not in valid:
             raise BadArguments(f"spec has an unknown key {key[:80]!r}.", f"Valid: {', '.join(valid)}.")
 

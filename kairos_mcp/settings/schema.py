@@ -36,6 +36,7 @@ from kairos_mcp.settings.settings import (
     SETTINGS,
     VARIABLES,
     ClientSetting,
+    FlowSetting,
     GateRule,
     OAuthSetting,
     ServerSetting,
@@ -45,6 +46,7 @@ from kairos_mcp.settings.settings import (
 from kairos_mcp.settings.tables import (
     ClientName,
     ClientTable,
+    FlowTable,
     GateTable,
     HttpToolTable,
     OAuthTable,
@@ -99,6 +101,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 }
 TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
     "gate": ("[[gate]]", GateTable),
+    "flow": ("[flow]", FlowTable),
     "http_tools": ("[[http_tools]]", HttpToolTable),
     "servers": ("[servers.NAME]", ServerTable),
     "clients": ("[clients.NAME]", ClientTable),
@@ -107,6 +110,7 @@ TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
 """The settings that are tables: how each begins in the file, and its keys."""
 _TABLES: Mapping[Any, Any] = {
     GateRule: Annotated[GateTable, AfterValidator(GateTable.to_rule)],
+    FlowSetting: Annotated[FlowTable, AfterValidator(FlowTable.to_setting)],
     HttpDefinition: Annotated[HttpToolTable, AfterValidator(HttpToolTable.to_definition)],
     tuple[ServerSetting, ...]: Annotated[dict[ServerName, ServerTable], AfterValidator(_to_servers)],
     tuple[ClientSetting, ...]: Annotated[dict[ClientName, ClientTable], AfterValidator(_to_clients)],

@@ -20,7 +20,7 @@ from kairos_mcp.settings.key import Key, key
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.decision_rights import ApprovalsSetting
-    from kairos_mcp.core.effects import Effect
+    from kairos_mcp.core.effects import Effect, Reach
     from kairos_mcp.core.paths import Risk, Scope
     from kairos_mcp.core.routes import RouteName
     from kairos_mcp.core.steps import DialectName
@@ -33,6 +33,9 @@ DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign t
 Origin = Literal["flag", "environment", "file", "default"]
 PromptForm = Literal["auto", "full", "short"]
 CommandMode = Literal["sandboxed", "bare", "off"]
+
+FlowMode = Literal["off", "ask", "deny"]
+FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
 
 DEFAULT_CAPS = Limits(rounds=100)
 DEFAULT_DAY = Limits(model_calls=10_000)
@@ -75,7 +78,8 @@ class ServerSetting:
 
     Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`.
     `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects`: effect classes by glob
-    over the server's own tool names. `tools`: globs of the tools to offer.
+    over the server's own tool names; `reaches`, `trusted`, `private`: what flows through them, in the same way (see
+    `ToolSpec`). `tools`: globs of the tools to offer.
     """
 
     name: str
@@ -88,6 +92,20 @@ class ServerSetting:
     effects: tuple[tuple[str, Effect], ...] = ()
     tools: tuple[str, ...] = ("*",)
     timeout_s: float = 60
+    reaches: tuple[tuple[str, Reach], ...] = ()
+    trusted: tuple[tuple[str, bool], ...] = ()
+    private: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSetting:
+    """What is done about what calls take along (core/flow.py): `mode`; whether a change has to be wished for (`wish`);
+    the `hosts` that are trusted with words of one's own; globs of files that others wrote (`foreign`)."""
+
+    mode: FlowMode = "ask"
+    wish: bool = True
+    hosts: tuple[HostRule, ...] = ()
+    foreign: tuple[str, ...] = FOREIGN_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +442,13 @@ class Settings:
         "Which calls may be made. Deny rules are tried first and always win; then the first rule that matches "
         "decides. Without a rule, a tool that only reads runs (except http_fetch), and everything else asks. No rule "
         "lets a run write the server's own files (L0). Writing instructions to agents (L1) always asks.",
+        in_variable=False,
+    )
+    flow: FlowSetting = key(
+        FlowSetting(),
+        "What is done about what a call takes along, where it reaches outside (docs/flow.md). A person is asked where "
+        "it takes words of private files or answers along, or, once texts of others were read, is put together of "
+        "words that are not known to be open.",
         in_variable=False,
     )
     http_tools: tuple[HttpDefinition, ...] = key(

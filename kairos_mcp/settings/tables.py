@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.command_patterns import check_pattern
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Risk, Scope
+from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
-from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, OAuthSetting, ServerSetting
+from kairos_mcp.settings.settings import (
+    FOREIGN_FILES,
+    DeclaredEffect,
+    FlowMode,
+    FlowSetting,
+    GateRule,
+    GateVerdict,
+    OAuthSetting,
+    ServerSetting,
+)
 
+_T = TypeVar("_T")
 Text = Annotated[str, Field(min_length=1)]
 _ToolText = Annotated[str, Field(min_length=1, max_length=8_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$", max_length=24)]
@@ -169,6 +180,26 @@ class ServerTable(StrictTable):
         "the tool's full name here overrides that.",
         examples=[{"read_*": "read", "list_*": "read", "save_*": "idempotent"}],
     )
+    reaches: dict[Text, Reach] | Reach | None = Field(
+        None,
+        description="How far what its tools take along can get, by globs over its own names, or one word for all: "
+        '"inside" (nothing leaves), "service" (to this server, where only those read whom you trust) or "outside" (the '
+        "arguments say where, or others can read it). Where nothing is stated, it counts as outside. If the server "
+        "itself says that a tool reaches the open world, only the tool's full name here overrides that.",
+        examples=[{"fetch": "outside", "list_*": "service"}],
+    )
+    trusted: dict[Text, bool] | bool | None = Field(
+        None,
+        description="Whether nobody else wrote what its tools give, by globs or for all: it may then say where a call "
+        "goes. False where nothing is stated.",
+        examples=[False],
+    )
+    private: dict[Text, bool] | bool | None = Field(
+        None,
+        description="Whether what its tools give may not leave without a question, by globs or for all. True where "
+        "nothing is stated.",
+        examples=[False],
+    )
     tools: list[Text] | None = Field(
         None, description="Which of its tools are taken, by globs over its own names.", examples=[["*"]]
     )
@@ -209,7 +240,45 @@ class ServerTable(StrictTable):
             tuple((self.effects or {}).items()),
             tuple(self.tools) if self.tools is not None else ("*",),
             self.timeout_s,
+            _by_glob(self.reaches),
+            _by_glob(self.trusted),
+            _by_glob(self.private),
         )
+
+
+def _by_glob(stated: dict[str, _T] | _T | None) -> tuple[tuple[str, _T], ...]:
+    """Return what is stated by globs; one value is for all names."""
+    if stated is None:
+        return ()
+    return tuple(stated.items()) if isinstance(stated, dict) else (("*", stated),)
+
+
+class FlowTable(StrictTable):
+    """The keys of `[flow]`."""
+
+    mode: FlowMode = Field(
+        "ask",
+        description='What becomes of a call with a finding: a person is asked ("ask"), it is not made ("deny"), or '
+        'nobody looks ("off").',
+    )
+    wish: bool = Field(
+        True,
+        description="Whether a call that changes something is also asked about if nothing in it was said by you, once "
+        "texts of others were read.",
+    )
+    hosts: list[Annotated[Text, AfterValidator(parse_host_rule)]] = Field(
+        default_factory=list,
+        description="Hosts that are trusted with words of a model's own, as http_hosts are; not with private ones.",
+        examples=[["docs.python.org", "*.pypi.org"]],
+    )
+    foreign: list[Text] = Field(
+        list(FOREIGN_FILES),
+        description="Files of the workspace that others wrote, by globs: what they say is no word of yours.",
+    )
+
+    def to_setting(self) -> FlowSetting:
+        """Return the setting."""
+        return FlowSetting(self.mode, self.wish, tuple(self.hosts), tuple(self.foreign))  # type: ignore[arg-type]
 
 
 _SecureUrl = Annotated[
@@ -336,6 +405,13 @@ class HttpToolTable(StrictTable):
         examples=["read"],
     )
     timeout_s: float = Field(30.0, description="The most seconds for a call.")
+    reaches: Reach = Field(
+        "service",
+        description='How far what it sends can get: "service" (to that host, where only those read whom you trust), '
+        '"outside" (others can read it) or "inside".',
+    )
+    trusted: bool = Field(False, description="Whether nobody else wrote what it gives.")
+    private: bool = Field(True, description="Whether what it gives may not leave without a question.")
 
     def to_definition(self) -> HttpDefinition:
         """Return the definition. Raises ConfigError."""
@@ -350,6 +426,9 @@ class HttpToolTable(StrictTable):
             self.result,
             self.effect or effect_unless_stated(self.method),
             float(self.timeout_s),
+            self.reaches,
+            self.trusted,
+            self.private,
         )
 
 

@@ -144,6 +144,7 @@ def build_planner_spec(
         search_scope=(globs or ()) if offer.finds_late_tools else None,
         asks_back=(is_short and kept is None and offers_files(offer.shown)) or None,
         has_goal=(kept is not None) or None,
+        opens_with="context" if request.context or earlier else "files" if files.text or goal_lines.text else None,
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,

@@ -13,12 +13,13 @@ from dataclasses import field
 from typing import Literal, NamedTuple
 
 from kairos_mcp.core.decision_rights import Verdict
+from kairos_mcp.core.flow import Finding
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import WaitingRow
-from kairos_mcp.store.rows import Row, Session, decode_texts
+from kairos_mcp.store.rows import Row, Session, decode, decode_texts, encode
 from kairos_mcp.store.rules import CallShape, decode_shape, encode_shape
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
@@ -36,7 +37,8 @@ BaseHashes = Mapping[str, str | None]
 class ApprovalRequest:
     """What a person is asked about a step, and for how long the approval waits for them. `shape`: what a rule for such
     calls would be about; None where the person has to be asked about each. `private_preview`: what a person alone is
-    shown in place of `preview`, since it depends on a file that may not be read unasked."""
+    shown in place of `preview`, since it depends on a file that may not be read unasked. `flow`: what was found of what
+    the call takes along."""
 
     key: str
     tool: str
@@ -47,6 +49,7 @@ class ApprovalRequest:
     valid_for_ms: int
     shape: CallShape | None = None
     private_preview: str | None = None
+    flow: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +149,11 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
     n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(step, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
-        " private_preview, unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
+        " private_preview, flow, unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
             *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
             *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
-            request.private_preview,
+            *(request.private_preview, encode(request.flow) if request.flow else None),
         ),
     )
     ask_queued(session, run, at)
@@ -245,6 +248,16 @@ _LIST_PENDING = f"""
     where outcome is null and {_IS_PENDING} and principal = (select principal from run where n = :run)
         and workspace = (select workspace from run where n = :run) order by approval.step
 """
+
+
+def approved_findings(session: Session, run: int) -> dict[str, tuple[Finding, ...]]:
+    """Return what was found of each call of a run that a person approved nevertheless, by its path."""
+    found = session.rows(
+        "select path, flow from approval join step on step.id = approval.step"
+        " where approval.run = ? and verdict = 'approve' and flow is not null",
+        (run,),
+    )
+    return {path: decode(tuple[Finding, ...], text) for path, text in found}
 
 
 def list_pending(session: Session, run: int, at: int) -> list[tuple[str, str]]:

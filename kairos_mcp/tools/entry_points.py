@@ -135,7 +135,9 @@ def build_tool(name: str, function: Any, source: str) -> Tool:
     fields, ctx_parameter = _read_parameters(function)
     adapter = _build_adapter(name, fields)
     schema = _build_schema(adapter)
-    spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, statement.effect, statement.category, source)
+    labels = statement.reaches, statement.trusted, statement.private
+    shown = description[:DESCRIPTION_CHARS]
+    spec = ToolSpec(name, shown, schema, statement.effect, statement.category, source, *labels)
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         values = _parse_arguments(adapter, arguments) | ({ctx_parameter: ctx} if ctx_parameter is not None else {})

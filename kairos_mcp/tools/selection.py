@@ -134,6 +134,9 @@ def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: 
         "category": spec.category,
         "effect": spec.effect,
         "source": spec.source,
+        "reaches": spec.reaches,
+        "trusted": spec.trusted,
+        "private": spec.private,
         "input_schema": spec.input_schema,
     }
     message |= {"examples": list(examples)} if examples else {}

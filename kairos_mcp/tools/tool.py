@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import REACHES, Effect, Reach
 from kairos_mcp.core.errors import BadArguments, ConfigError, FenceLost, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -156,6 +156,9 @@ class ToolStatement:
     category: str = "other"
     timeout_s: float = 60
     examples: tuple[JsonObject, ...] = ()
+    reaches: Reach | None = None
+    trusted: bool = False
+    private: bool = True
 
 
 def tool(
@@ -164,17 +167,24 @@ def tool(
     category: str = "other",
     timeout_s: float = 60,
     examples: Sequence[JsonObject] = (),
+    reaches: Reach | None = None,
+    trusted: bool = False,
+    private: bool = True,
 ) -> Callable[[F], F]:
     """Declare how a function behaves when it is offered as a tool; the function itself is returned unchanged.
 
     `effect`: "read" (changes nothing; repeated freely, side by side), "idempotent" (may be repeated after a crash) or
-    "irreversible". Raises ConfigError for another.
+    "irreversible". `reaches`, `trusted`, `private`: see `ToolSpec`. Raises ConfigError for another effect or reach.
     """
     if effect not in ("read", "idempotent", "irreversible"):
         raise ConfigError(f"A function can't be of the effect {effect!r}.", "Use read, idempotent or irreversible.")
 
+    if reaches not in (None, *REACHES):
+        raise ConfigError(f"A function can't reach {reaches!r}.", f"Use {', '.join(REACHES)}.")
+    statement = ToolStatement(effect, category, timeout_s, tuple(examples), reaches, trusted, private)
+
     def state(function: F) -> F:
-        setattr(function, _STATEMENT_ATTRIBUTE, ToolStatement(effect, category, timeout_s, tuple(examples)))
+        setattr(function, _STATEMENT_ATTRIBUTE, statement)
         return function
 
     return state

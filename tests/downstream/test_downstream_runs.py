@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, meet_servers, rests, says
+from support.app import ME, UNWATCHED, Place, meet_servers, rests, says
 from support.downstream import PEER
 
 from kairos_mcp.app.app import App
@@ -52,7 +52,8 @@ async def test_a_run_calls_a_server_that_dies_and_goes_on(place: Place) -> None:
         says("done"),
     )
     allowed = (GateRule("x__*", "allow"), GateRule("x__die", "allow"))
-    async with App.open(place.settings(*lines, servers=(peer(place),), gate=allowed[::-1]), via="test") as app:
+    settings = place.settings(*lines, servers=(peer(place),), gate=allowed[::-1], flow=UNWATCHED)
+    async with App.open(settings, via="test") as app:
         report = await rests(app, await run_with(app, "x__*"))
     said = results(place)
     assert report.status == "completed"

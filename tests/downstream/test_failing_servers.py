@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, assert_lawful, meet_servers, open_checked_app, rests, says
+from support.app import ME, UNWATCHED, Place, assert_lawful, meet_servers, open_checked_app, rests, says
 from support.downstream import PEER, has_exited
 from support.stdio_server import StdioClient
 
@@ -66,7 +66,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     )
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
-    async with open_checked_app(place.settings(*lines, servers=servers, gate=gate)) as app:
+    async with open_checked_app(place.settings(*lines, servers=servers, gate=gate, flow=UNWATCHED)) as app:
         run_id = (await (await meet_servers(app)).runs.start(PlannerRequest("use them", tools=globs), ME)).run_id
         async with asyncio.timeout(20):
             while not log_lines(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file

@@ -22,6 +22,7 @@ from odd_server import answer_line
 from support.downstream import WITHIN_S, DownstreamServers, call_server, names
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.client import ServerClient, find_last_line
@@ -30,6 +31,7 @@ from kairos_mcp.tools.mcp_servers.definition import ServerListing, read_listing
 from kairos_mcp.tools.mcp_servers.message_repair import UnreadableMessage
 from kairos_mcp.tools.mcp_servers.tool_results import convert_answer
 
+READS = ServerSetting("x", effects=(("*", "read"),))
 BEHAVIOURS = every_behaviour()
 PROCESS = Path(__file__).with_name("odd_server.py")
 NAMED = {
@@ -114,7 +116,7 @@ async def test_a_deviation_costs_itself_alone(behaviour: Behaviour) -> None:
     notes = " ".join((*listing.notes, *connection.repair.repairs))
     assert all(word in notes for word in behaviour.noted), notes
     for name, effect in behaviour.effects.items():
-        assert listing.definitions[name].build_spec("x", (("*", "read"),), "x@1").effect == effect
+        assert listing.definitions[name].build_spec(READS, "x@1").effect == effect
     if result is not None:
         assert (behaviour.result in result.content, result.is_error) == (True, behaviour.is_error), result
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, meet_servers, place_in, rests, says
+from support.app import ME, UNWATCHED, Place, meet_servers, place_in, rests, says
 from support.downstream import PEER
 
 from kairos_mcp.app.app import App
@@ -138,6 +138,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
         says("done"),
         servers=(server(place),),
         gate=rules,
+        flow=UNWATCHED,
     )
     async with App.open(settings, via="mcp") as app:
         report = await app.runs.report(await run_with(app), ME)
@@ -173,6 +174,7 @@ async def test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_
         says("done"),
         servers=(swapping,),
         gate=(GateRule("x__change", "allow"), GateRule("x__die", "allow")),
+        flow=UNWATCHED,
     )
     async with App.open(settings, via="mcp") as app:
         await run_with(app)

@@ -1152,7 +1152,7 @@ APPROVALS = (
     Guard("approval_digest", without("preview"), GATE + "whatever_differs_in_what_was_shown_is_another_ask"),
     Guard(
         "tool_pin",
-        replaced("... + tool.source.encode()", "..."),
+        without("tool.source"),
         GATE + "DOWNSTREAM_023_a_tool_from_another_place_is_another_tool",
     ),
     Guard(
@@ -4568,6 +4568,75 @@ CALLED_NEXT = (
     ),
 )
 
+LEAVES = "flow/test_leaving.py::test_"
+FLOW_RULES = "flow/test_rules.py::test_"
+LABELS = "flow/test_labels.py::test_"
+
+WHAT_LEAVES = (
+    Guard(
+        "ToolAccess.authorize_at_once",
+        never("self.judges_flow(spec)"),
+        LEAVES + "an_injected_page_can_have_no_private_file_sent_out_unasked",
+    ),
+    Guard(
+        "authorize",
+        always("not found"),
+        LEAVES + "an_injected_page_can_have_no_private_file_sent_out_unasked",
+    ),
+    Guard(
+        "authorize",
+        never("found and flow is not None and flow.policy.mode == 'deny'"),
+        LEAVES + "where_nobody_is_there_the_call_is_not_made",
+    ),
+    Guard(
+        "judge",
+        replaced("(Finding('leaves', '', 'what could not be looked through'),)", "()"),
+        FLOW_RULES + "arguments_that_can_not_be_looked_through_are_asked_about",
+        quick=True,
+    ),
+    Guard(
+        "FlowView.judge",
+        replaced("(Finding('leaves', '', \"what can't be told: its rows can't be read\"),)", "()"),
+        LEAVES + "a_row_that_can_not_be_read_asks",
+    ),
+    Guard(
+        "FlowView._label",
+        never("spec.name in EDIT_TOOLS and any(...)"),
+        LEAVES + "words_of_others_stay_theirs_through_a_file",
+    ),
+    Guard(
+        "_Judgement._one_link",
+        without("may_follow"),
+        FLOW_RULES + "an_attack_is_asked_about[choosing among links of the page]",
+    ),
+    Guard(
+        "_Judgement._taken_along",
+        replaced("[('', key) for key in forms.inner_keys(self.call.arguments)]", "[]"),
+        FLOW_RULES + "nothing_goes_along_with_a_link_as_it_stands[key]",
+    ),
+    Guard(
+        "_find_taken", replaced("forms.disguises(values)", "values"), FLOW_RULES + "an_attack_is_asked_about[base64]"
+    ),
+    Guard("covers", replaced("{call.sent}", "{call.tool}"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
+    Guard("read_records", without("RecursionError"), FLOW_RULES + "an_answer_that_is_nested_too_deep_counts_as_text"),
+    Guard("tool_pin", without("tool.reaches"), LABELS + "labels_are_part_of_what_a_person_approves", quick=True),
+    Guard(
+        "classify_reach",
+        never("by_glob is not None and annotations.get('openWorldHint') is True"),
+        LABELS + "a_servers_own_word_makes_a_tool_reach_further_and_never_less_far",
+    ),
+    Guard(
+        "NOT_PROPOSED",
+        without("'reaches'"),
+        LABELS + "no_agent_can_propose_what_flows_through_its_tool[reaches-inside]",
+    ),
+    Guard(
+        "_Judgement.findings",
+        never("not call.is_stated"),
+        LEAVES + "a_tool_of_the_caller_is_asked_about_where_private_words_are_found",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -4607,4 +4676,5 @@ GUARDS = (
     *IN_A_DATABASE,
     *CALLED_NEXT,
     *AS_MODELS_WRITE,
+    *WHAT_LEAVES,
 )

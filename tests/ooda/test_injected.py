@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.app import assert_all_lawful
+from support.app import UNWATCHED, assert_all_lawful
 from support.obedient_model import CANARY, Gullible, TrappedWorkspace, open_trapped_workspace
 from support.reviewers import UNHURRIED, connect_person
 
@@ -240,7 +240,9 @@ async def test_what_is_watched_would_be_seen(watched_workspace):
     """With approval of all of it, each sensor shows something: the tests above are not blind."""
     workspace = watched_workspace.workspace
     rules = (GateRule("*", "allow"), GateRule("run_command", "allow"))
-    settings = workspace.place.settings(gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{workspace.port}",))
+    settings = workspace.place.settings(
+        gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{workspace.port}",), flow=UNWATCHED
+    )
     async with App.open(settings, via="mcp") as app:
         workspace.before = workspace.look()
         async with connect_person(app, "2025-11-25", None, patience=UNHURRIED, model=Gullible()) as client:

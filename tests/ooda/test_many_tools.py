@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.app import UNWATCHED
 from support.cycles import EDITS_ALLOWED, MANDATE, gives, judgement_line, noop, open_scripted_client, orientation_line
 from support.sampling_clients import MODERN
 
@@ -90,7 +91,7 @@ async def test_decide_finds_what_came_after_the_start_and_calls_what_only_reads(
     effects = (("echo", "read"), ("write", "idempotent"))
     slow = ServerSetting("x", (sys.executable, str(PEER), f"late={comes}"), effects=effects, sandbox=False)
     calls = [{"id": "1", "name": "x__echo", "arguments": {"text": "heard"}}]
-    async with open_scripted_client(place, MODERN, servers=(slow,)) as client:
+    async with open_scripted_client(place, MODERN, servers=(slow,), flow=UNWATCHED) as client:
 
         def finds(**asked: Any) -> dict[str, Any]:
             comes.touch()

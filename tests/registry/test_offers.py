@@ -10,7 +10,17 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from support.app import ME, PERSON, assert_lawful, assert_replays, meet_servers, open_checked_app, rests, says
+from support.app import (
+    ME,
+    PERSON,
+    UNWATCHED,
+    assert_lawful,
+    assert_replays,
+    meet_servers,
+    open_checked_app,
+    rests,
+    says,
+)
 from support.registry import Installation, tool_listing
 from support.sampling_clients import MODERN, open_client
 
@@ -170,7 +180,7 @@ async def test_a_tool_that_a_person_removed_is_refused_with_its_reason(installat
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = (calls(("ask_person", {})), calls(("x__echo", {"text": "two"})), says("done"))
     settings = installation.place.settings(
-        *lines, servers=(installation.server(),), gate=(GateRule("ask_person", "allow"),)
+        *lines, servers=(installation.server(),), gate=(GateRule("ask_person", "allow"),), flow=UNWATCHED
     )
     async with open_checked_app(settings) as app:
         run_id = await start_run_with_server(app, "x__*", caller_tools=(ask,))
@@ -191,7 +201,10 @@ async def test_beyond_forty_tools_a_run_is_shown_few_and_offered_what_it_finds(i
         says("done"),
     )
     settings = installation.place.settings(
-        *lines, servers=(installation.server(effects=(("*", "idempotent"),)),), gate=(GateRule("x__*", "allow"),)
+        *lines,
+        servers=(installation.server(effects=(("*", "idempotent"),)),),
+        gate=(GateRule("x__*", "allow"),),
+        flow=UNWATCHED,
     )
     async with open_checked_app(settings) as app:
         run_id = await start_run_with_server(app, "x__tool_*", "x__echo", "edit_file")

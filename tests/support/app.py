@@ -21,7 +21,7 @@ from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.settings.settings import Flags, FlowSetting, Settings
 from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
@@ -38,6 +38,7 @@ law = examples(
 )
 few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens an app of its own
 
+UNWATCHED = FlowSetting("off")  # for tests about other matters whose calls take along what nobody said
 ASK = ToolSpec("ask_person", "Asks a person.", {"type": "object"}, effect="irreversible", source="caller")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import CALLER_SOURCE, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
@@ -39,12 +39,13 @@ class CallerTool(Arguments):
     description: Annotated[str, Field(max_length=8_000)]
     input_schema: JsonObject
     effect: Effect | None = None
+    reaches: Reach | None = None
 
     def spec(self) -> ToolSpec:
         """The tool's spec; without an effect it is irreversible."""
-        return ToolSpec(
-            self.name, self.description, self.input_schema, self.effect or "irreversible", CALLER_SOURCE, CALLER_SOURCE
-        )
+        effect = self.effect or "irreversible"
+        source = CALLER_SOURCE, CALLER_SOURCE
+        return ToolSpec(self.name, self.description, self.input_schema, effect, *source, self.reaches)
 
 
 class PriorCall(Arguments):
@@ -124,7 +125,8 @@ class PlannerRun(StartArguments):
     caller_tools: Annotated[list[CallerTool], Field(max_length=64)] | None = Field(
         None,
         description="Tools that you execute yourself, when the run waits for their result: {name, description, "
-        "input_schema, effect?}. Without an effect one counts as irreversible.",
+        "input_schema, effect?, reaches?}. Without an effect one counts as irreversible; reaches is inside, service "
+        "or outside, and without it outside.",
         json_schema_extra=in_listing("Tools you execute: {name, description, input_schema, effect?}"),
     )
     route: RouteName | None = Field(

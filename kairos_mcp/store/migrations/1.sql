@@ -261,6 +261,7 @@ create table approval(
     private_preview text,                         -- shown to the person in its place: it depends on a private file
     base text not null,                           -- the hashes of the files that it rests on
     shape text,                                   -- what a rule about such calls would cover; null: each is asked about
+    flow text,                                    -- what was found of what the call takes along; null: nothing
     asked_at integer not null,
     expires_at integer not null,
     unasked integer not null default 0,           -- 1: too many others wait, so it is not shown and its time does not run

@@ -150,7 +150,8 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     timeout_s = MAX_TIMEOUT_S + RESULT_MARGIN_S
-    return [Tool(COMMAND_SPEC, runner.run, timeout_s, examples, runner.preview, runner.clean_up)]
+    spec = replace(COMMAND_SPEC, reaches="outside") if commands.mode == "bare" else COMMAND_SPEC
+    return [Tool(spec, runner.run, timeout_s, examples, runner.preview, runner.clean_up)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: Re
         definition.effect,
         "http",
         f"http#{definition.pin[:PIN_CHARS]}",
+        definition.reaches,
+        definition.trusted,
+        definition.private,
     )
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:

@@ -16,11 +16,12 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from kairos_mcp.core.effects import EFFECTS, Effect
+from kairos_mcp.core.effects import EFFECTS, Effect, Reach
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import relax_schema
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
+from kairos_mcp.settings.settings import ServerSetting
 
 MAX_TOOLS = 500  # of one server; the largest in use have about 100
 MAX_DEFINITION_BYTES = 100_000
@@ -52,17 +53,21 @@ class ServerToolDefinition:
         schema: JsonObject | None = json.loads(self.body).get("outputSchema")
         return None if schema is None else relax_schema(schema)[0]
 
-    def build_spec(self, server: str, effects: Sequence[tuple[str, Effect]], source: str) -> ToolSpec:
+    def build_spec(self, setting: ServerSetting, source: str) -> ToolSpec:
         """Return the spec for a model. Its source holds the pin, so another definition counts as another tool."""
-        body: JsonObject = json.loads(self.body)
+        server, body = setting.name, json.loads(self.body)
+        annotations = body.get("annotations") or {}
         pin = sha256(f"{source}\n{self.hash}".encode()).hexdigest()[:16]
         return ToolSpec(
             offered_name(server, self.name),
             _describe_tool(server, body),
             relax_schema(body["inputSchema"])[0],
-            classify_effect(self.name, body.get("annotations") or {}, effects),
+            classify_effect(self.name, annotations, setting.effects),
             f"mcp:{server}",
             f"mcp:{server}#{pin}",
+            classify_reach(self.name, annotations, setting.reaches),
+            stated_for(self.name, setting.trusted, default=False),
+            stated_for(self.name, setting.private, default=True),
         )
 
 
@@ -203,6 +208,22 @@ def classify_effect(name: str, annotations: JsonObject, configured: Sequence[tup
         return by_name[0]
     by_glob: Effect = next((effect for glob, effect in configured if fnmatchcase(name, glob)), "irreversible")
     return max(by_glob, _least_effect(annotations), key=EFFECTS.index)
+
+
+def classify_reach(name: str, annotations: JsonObject, configured: Sequence[tuple[str, Reach]]) -> Reach | None:
+    """Return how far a tool reaches: what a person configured for exactly this name; else what the first matching glob
+    says, unless the server itself says that it reaches the world outside; None where nothing is configured."""
+    by_name = [reach for glob, reach in configured if glob == name]
+    if by_name:
+        return by_name[0]
+    by_glob = next((reach for glob, reach in configured if fnmatchcase(name, glob)), None)
+    return "outside" if by_glob is not None and annotations.get("openWorldHint") is True else by_glob
+
+
+def stated_for(name: str, configured: Sequence[tuple[str, bool]], *, default: bool) -> bool:
+    """Return what a person stated for this name, or by the first glob that matches it."""
+    by_name = [stated for glob, stated in configured if glob == name]
+    return next(iter(by_name), next((stated for glob, stated in configured if fnmatchcase(name, glob)), default))
 
 
 def suggested_effect(body: str) -> Effect | None:

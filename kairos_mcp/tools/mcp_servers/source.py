@@ -329,7 +329,7 @@ class McpServerSource:
         """Return the tool of a definition; made once, since its compiled schema is cached on it."""
         key = (definition.name, definition.hash)
         if key not in self._built_tools:
-            spec = definition.build_spec(self.name, self._setting.effects, self._pin_source)
+            spec = definition.build_spec(self._setting, self._pin_source)
             self._built_tools[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s + START_GRACE_S)
         return self._built_tools[key]
 

@@ -1,0 +1,82 @@
+"""What is in view of a run before its first step: what the person said, and what was handed in beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from kairos_mcp.core.flow import Row
+from kairos_mcp.core.messages import Message, ToolResult, canonical_json
+from kairos_mcp.core.run_spec import FrozenFork, FrozenTeam, Spec
+from kairos_mcp.store.rows import decode, decode_answer
+
+SAID = "you"
+
+
+def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
+    """Return the rows that a run begins with. Whoever starts it counts as the person, since nobody can tell them apart;
+    what a run takes over from others, or is given as material, is foreign and private. `text_of` reads a text by its
+    hash."""
+    read = _Texts(text_of)
+    return (
+        _said("goal", spec.goal),
+        *(() if spec.arguments is None else (_said("arguments", canonical_json(spec.arguments)),)),
+        *map(partial(_said, "mandate"), read.text(spec.mandate_text)),
+        *(_user_rows(spec, read) if spec.opens_with is not None else ()),
+        *_history_rows(spec, read),
+        *_team_rows(spec, read),
+        *map(partial(_material, "given", "the phase before"), read.text(spec.given_text)),
+        *map(partial(_material, "lessons", "lessons of earlier runs"), read.text(spec.carried_over_text)),
+        *_fork_rows(spec, read),
+    )
+
+
+class _Texts:
+    def __init__(self, text_of: Callable[[str], str]) -> None:
+        self._text_of = text_of
+
+    def text(self, content_hash: str | None) -> tuple[str, ...]:
+        """Return the text, or nothing where the spec has none."""
+        return () if content_hash is None else (self._text_of(content_hash),)
+
+
+def _user_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
+    for text in read.text(spec.user_text):
+        yield _material("context", "the context", text, is_trusted=spec.opens_with == "files")
+
+
+def _history_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
+    for text in read.text(spec.history_text):
+        messages: tuple[Message, ...] = decode(tuple[Message, ...], text)
+        for n, message in enumerate(messages, 1):
+            if message.role == "user" and spec.continues is None:
+                yield _said(f"message-{n}", message.content)
+            else:
+                yield _material(f"message-{n}", "the conversation before", message.content)
+
+
+def _team_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
+    for text in read.text(spec.team_text):
+        team: FrozenTeam = decode(FrozenTeam, text)
+        if team.plan is not None:
+            yield _said("plan", canonical_json(team.plan))
+        if team.context:
+            yield _material("context", "the context", team.context)
+
+
+def _fork_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
+    for text in read.text(spec.fork_text):
+        forks: tuple[FrozenFork, ...] = decode(tuple[FrozenFork, ...], text)
+        for fork in forks:
+            yield from (_said("words", fork.words),) if fork.words else ()
+            for path, body in fork.answers:
+                if isinstance(answer := decode_answer(body), ToolResult):
+                    yield _material(path, "the run before", answer.content)
+
+
+def _said(path: str, text: str) -> Row:
+    return Row(path, SAID, "", text, is_trusted=True, is_private=False, is_said=True)
+
+
+def _material(path: str, source: str, text: str, *, is_trusted: bool = False) -> Row:
+    return Row(path, source, "", text, is_trusted=is_trusted)
