@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.masked_servers import mask_address, mask_command
 from kairos_mcp.settings.settings import ServerSetting, Settings
+from kairos_mcp.tools.mcp_servers.definition import OLDER_TRANSPORT
 from kairos_mcp.tools.mcp_servers.network_variables import list_withheld_proxies
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ _UNTRUSTED = re.compile(
     r"SELF_SIGNED_CERT|UNABLE_TO_(?:GET|VERIFY)\w+|CERT_UNTRUSTED|CERTIFICATE_VERIFY_FAILED|UnknownIssuer"
 )
 """How Node, Python and uv say that they don't know who signed a certificate."""
+_BRIDGE = (
+    'If it speaks the older HTTP+SSE alone, let a program translate; in place of url: command = "npx", args = '
+    '["-y", "mcp-remote", {}, "--transport", "sse-only"], env = {{ MCP_REMOTE_CONFIG_DIR = "/tmp/mcp-remote" }}. '
+)
 _DOCTOR = replace(PERSON, via=VIA_DOCTOR)
 _INTERPRETERS = (
     (".venv/bin/python", (".venv/bin/python", "--version")),
@@ -95,7 +101,9 @@ def _cure_server(trial: ServerTrial, server: ServerSetting | None) -> str:
     if server is None:
         return f"`kairos-mcp tools show {trial.name}` shows what is started; remove it if nobody needs it."
     if not server.command:
-        return f"Check whether {mask_address(server.url or '')} answers; then correct [servers.{trial.name}]."
+        address = mask_address(server.url or "")
+        bridge = _BRIDGE.format(json.dumps(address)) if OLDER_TRANSPORT in (trial.problem or "") else ""
+        return f"{bridge}Check whether {address} answers; then correct [servers.{trial.name}]."
     wrong, given = f"{trial.problem} {trial.stderr}", {name for name, _ in server.env}
     if _UNTRUSTED.search(wrong):
         return (

@@ -6,6 +6,8 @@ import asyncio
 import json
 import socket
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,29 @@ def test_what_keeps_a_loader_from_its_registry_is_named_with_its_cure(kairos) ->
     assert 'env = { HTTPS_PROXY = "env:HTTPS_PROXY" }' in cure("no route", **proxy)
     assert "HTTPS_PROXY" not in cure("no route", 'env = { HTTPS_PROXY = "env:HTTPS_PROXY" }\n', **proxy)
     assert "HTTPS_PROXY" not in cure("no route", HTTPS_PROXY="http://proxy.example:3128")
+
+
+def test_a_server_that_takes_no_message_at_its_address_is_told_of_a_bridge(kairos) -> None:
+    """What a server of the older HTTP+SSE answers to the first message."""
+    kairos.state.mkdir(parents=True, mode=0o700)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{http.server_port}/sse"
+        (kairos.state / "kairos.toml").write_text(f'[servers.x]\nurl = "{url}"\n')
+        found = kairos("doctor", "--json").json["findings"]
+        http.shutdown()
+    (cure,) = [each["cure"] for each in found if each["matter"] == "servers" and "HTTP 405" in each["text"]]
+    assert f'"mcp-remote", "{url}"' in cure
+
+
+class Refuses(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(405)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def test_an_http_tool_whose_host_is_not_allowed_is_named(kairos) -> None:

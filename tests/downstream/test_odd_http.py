@@ -199,6 +199,8 @@ FAILS: list[tuple[str, Send, str]] = [
     ("403 with a page", always(403, b"<html><title>Forbidden</title></html>"), "HTTP 403 Forbidden: Forbidden"),
     ("404", always(404, b"not found"), "HTTP 404 Not Found: not found"),
     ("405", always(405), "HTTP 405"),
+    ("405 of the older transport", always(405), "older HTTP+SSE"),
+    ("404 of the older transport", always(404), "older HTTP+SSE"),
     ("500", always(500, b"oh"), "HTTP 500 Internal Server Error: oh"),
     ("502 with a page", always(502, b"<html>Bad gateway</html>"), "HTTP 502 Bad Gateway"),
     ("400 with an error", always(400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no key"}}', JSON),

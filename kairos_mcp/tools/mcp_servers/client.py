@@ -29,6 +29,7 @@ from kairos_mcp.tools.commands.missing_files import MissedFile
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
 from kairos_mcp.tools.mcp_servers.definition import (
+    OLDER_TRANSPORT,
     ServerListing,
     ServerToolDefinition,
     definition_changed,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
 _ERROR_NAME = re.compile(r"(?:Uncaught )?[\w.]*(?:Error|Exception)\b")
+_AS_OLDER = re.compile(r"\bHTTP 40[45]\b")
 _HELD_BY_ERROR = re.compile(
     r"""[\]\[{}(),;]+ | ['"].* | \w+:\ (?:['"\[{\d-].* | (?:undefined|null|true|false),?)""", re.VERBOSE
 )
@@ -301,6 +303,8 @@ class ServerClient:
         parts = [reason]
         if is_start and watch.unreadable_line:
             parts.append(f"it printed to stdout what is no message: {self._quote(watch.unreadable_line)}")
+        if is_start and isinstance(connection.address, HttpAddress) and _AS_OLDER.search(reason):
+            parts.append(OLDER_TRANSPORT)
         if line := find_last_line(watch.stderr.decode("utf-8", "replace")):
             parts.append(f"its last line on stderr: {self._quote(line)}")
         return "; ".join(parts)

@@ -23,6 +23,7 @@ from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
 from kairos_mcp.settings.settings import ServerSetting
 
+OLDER_TRANSPORT = "servers of the older HTTP+SSE answer so, which is not spoken here"
 MAX_TOOLS = 500  # of one server; the largest in use have about 100
 MAX_DEFINITION_BYTES = 100_000
 MAX_LISTING_BYTES = 2_000_000
