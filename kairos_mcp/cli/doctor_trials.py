@@ -42,6 +42,9 @@ _UNTRUSTED = re.compile(
     r"SELF_SIGNED_CERT|UNABLE_TO_(?:GET|VERIFY)\w+|CERT_UNTRUSTED|CERTIFICATE_VERIFY_FAILED|UnknownIssuer"
 )
 """How Node, Python and uv say that they don't know who signed a certificate."""
+_UNWRITABLE = re.compile(
+    r"\b(?:EROFS|ENOENT|EACCES)\b|Read-only file system|No such file or directory|Permission denied"
+)
 _BRIDGE = (
     'If it speaks the older HTTP+SSE alone, let a program translate; in place of url: command = "npx", args = '
     '["-y", "mcp-remote", {}, "--transport", "sse-only"], env = {{ MCP_REMOTE_CONFIG_DIR = "/tmp/mcp-remote" }}. '
@@ -110,6 +113,11 @@ def _cure_server(trial: ServerTrial, server: ServerSetting | None) -> str:
             "Your network has a certificate of its own, which its program does not know. Name its file in Kairos's own "
             f"environment or under env of [servers.{trial.name}]: in NODE_EXTRA_CA_CERTS for npx, in SSL_CERT_FILE "
             "for uvx and Python."
+        )
+    if server.sandbox and "HOME" not in given and f"{Path.home()}/" in wrong and _UNWRITABLE.search(wrong):
+        return (
+            "It looks into the home folder, which is empty and read-only in a sandbox. If it wants to write there: "
+            f'`env = {{ HOME = "/tmp" }}` under [servers.{trial.name}].'
         )
     shown, program = shlex.join(mask_command(server.command)), Path(server.command[0]).name
     loads = f"{program} loads it first, and is silent where it has no network. " * (program in _LOADERS)

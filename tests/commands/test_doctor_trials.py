@@ -121,6 +121,21 @@ def test_what_keeps_a_loader_from_its_registry_is_named_with_its_cure(kairos) ->
     assert "HTTPS_PROXY" not in cure("no route", HTTPS_PROXY="http://proxy.example:3128")
 
 
+@pytest.mark.sandbox
+def test_a_server_that_writes_into_the_home_folder_is_given_another(kairos) -> None:
+    kairos.state.mkdir(parents=True, mode=0o700)
+    script = (
+        "import os, runpy, sys; os.mkdir(os.path.expanduser('~/.x')); runpy.run_path(sys.argv[1], run_name='__main__')"
+    )
+    words = f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-c', script, str(PEER)])}\n"
+    (kairos.state / "kairos.toml").write_text(words)
+    found = kairos("doctor", "--json").json["findings"]
+    (cure,) = [each["cure"] for each in found if each["matter"] == "servers" and "could not" in each["text"]]
+    assert 'env = { HOME = "/tmp" }' in cure
+    (kairos.state / "kairos.toml").write_text(words + 'env = { HOME = "/tmp" }\n')
+    assert [state for state, text in findings(kairos("doctor", "--json"), "servers") if "lists" in text] == ["ok"]
+
+
 def test_a_server_that_takes_no_message_at_its_address_is_told_of_a_bridge(kairos) -> None:
     """What a server of the older HTTP+SSE answers to the first message."""
     kairos.state.mkdir(parents=True, mode=0o700)
