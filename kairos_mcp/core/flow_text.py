@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
+from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
+
 
 def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -164,7 +166,7 @@ def inner_keys(value: Any, *, is_inner: bool = False) -> Iterator[str]:
 def read_records(data: Any, text: str) -> tuple[list[list[str]], str] | None:
     """Return the groups of short values that stand together in structured data, and the running text in it; None for a
     text without structure. A text is never taken apart by lines: whoever writes one can write "to: me" into it."""
-    if data is None and text[:1] in ("[", "{"):
+    if data is None and text[:1] in ("[", "{") and not has_more_values(text, MAX_VALUES):
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):

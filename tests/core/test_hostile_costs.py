@@ -23,6 +23,7 @@ from support.counted_calls import count_calls
 
 from kairos_mcp.core import jsonc
 from kairos_mcp.core.errors import BadArguments, KairosError
+from kairos_mcp.core.flow_text import read_records
 from kairos_mcp.core.input_checks import Undecodable, decode_object, parse_strict_json
 from kairos_mcp.core.json_bounds import MAX_VALUES, MESSAGE_VALUES, ValueCounter, has_more_values
 from kairos_mcp.core.json_schema import compile_schema, relax_schema
@@ -223,6 +224,11 @@ def test_a_sample_of_hostile_inputs_costs_a_bounded_number_of_calls() -> None:
     assert len({hostile.kind for hostile in inputs}) == KINDS
     for hostile in inputs:
         assert count_calls(hostile.take) < MOST_CALLS, hostile
+
+
+def test_an_answer_of_too_many_values_is_running_text_for_the_rules_of_flow() -> None:
+    assert read_records(None, json.dumps([{"a": "b"}] * 1_000)) is not None
+    assert read_records(None, json.dumps([{"a": "b"}] * MAX_VALUES)) is None
 
 
 @pytest.mark.parametrize("patterns", [1, 5, 30])

@@ -165,6 +165,12 @@ ROWS = (
         "an error",
     ),
     (
+        "JSON that a tool answered, where the rules of information flow look at it; in a worker thread",
+        _VALUES,
+        "core/flow_text.py",
+        "it counts as running text",
+    ),
+    (
         "a line of an exported run, in a process of its own",
         f"{MAX_LINE_BYTES:,} bytes, {json_bounds.DOCUMENT_VALUES:,} values",
         "history/format.py",
@@ -197,6 +203,7 @@ OURS = {
     "app/proposals.py",
     "app/answers.py",
     "app/tools.py",
+    "cli/demo.py",
     "cli/install.py",
     "cli/run.py",
     "cli/tools.py",

@@ -2175,6 +2175,11 @@ OUTSIDE = (
         never("has_more_values(raw, DOCUMENT_VALUES)"),
         "records/test_export.py::test_a_file_without_line_ends_is_read_up_to_its_bound",
     ),
+    Guard(
+        "read_records",
+        never("has_more_values(text, MAX_VALUES)"),
+        COSTS + "an_answer_of_too_many_values_is_running_text_for_the_rules_of_flow",
+    ),
     Guard("read_bounded", never("len(content) > most"), COSTS + "a_file_without_end_is_read_up_to_its_bound"),
     Guard(
         "_STRING",
