@@ -1818,7 +1818,7 @@ PROGRAMS = (
     ),
     Guard(
         "ServerClient._open",
-        always("missed is None"),
+        replaced("missed and missed.describe()", "None"),
         SANDBOXED_SERVERS + "what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that_opens_it",
     ),
     Guard(

@@ -87,7 +87,8 @@ def test_a_handshake_behind_a_probe_that_nobody_answered_in_time(tmp_path, clien
     lines = "".join(json.dumps(line) + "\n" for line in (probe, handshake))
     command = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(tmp_path / "home")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None and server.stdout is not None
+        assert server.stdin is not None
+        assert server.stdout is not None
         server.stdin.write(lines)
         server.stdin.flush()
         answer = json.loads(server.stdout.readline())
