@@ -25,12 +25,12 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, queries, span_rows
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.store.span_rows import OpenRuns
 from kairos_mcp.telemetry import names, start_telemetry
 from kairos_mcp.telemetry.recorder import Measurement, Recorder, SpanRecord
-from kairos_mcp.telemetry.trace_context import RUN_KEY, RunTrace, attempt_key, current_trace
-from kairos_mcp.views.run_spans import Cursor, RunSpans, read_client_trace, read_run_spans
+from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, RunTrace, attempt_key, current_trace
+from kairos_mcp.views.run_spans import Cursor, RunSpans, read_run_spans
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -160,7 +160,8 @@ class RunTracing:
         followed = self._followed.get(run.id)
         trace = None if followed is None else followed.trace
         if trace is None:
-            trace = self.providers.trace_of(run.id, read_client_trace(run))
+            spec: Spec = decode(Spec, run.spec)
+            trace = self.providers.trace_of(run.id, ClientTrace(spec.traceparent, spec.tracestate))
             if followed is not None:
                 followed.trace = trace
         return trace

@@ -35,7 +35,7 @@ from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.team_view import TeamView
-from kairos_mcp.views.waiting import approve_command
+from kairos_mcp.views.waiting import run_command
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
@@ -277,7 +277,7 @@ class Runs(RunReports):
         goal = None if kind_of(run.flow).is_call else spec.goal
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
         age_s, link = (self._clock() - run.created_at) / 1000, self._context.page_link(run.id, caller)
-        command = approve_command(run)
+        command = run_command(run, "approve")
         commands = self._context.complete_commands(f"`{command}`", caller).strip("`"), command
         return RunPurpose(run.id, goal, spec.mandate, folder, age_s, commands, link)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,7 +95,9 @@ async def ask_about_approval(
         print_note(QuestionLine(line))
     scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
     choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
-    question = _question(choices)
+    words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
+    columns = columns_of(sys.stderr)
+    question = fold(words, columns and columns - len(MARK)).replace(_JOINED, " ") + "? "
     while (typed := await keyboard.ask(question, fresh=True)) is not None:
         chosen = next((choice for choice in choices if typed.casefold() in (choice.letter, choice.label)), None)
         if chosen is None:
@@ -109,13 +111,6 @@ async def ask_about_approval(
             continue
         return TypedDecision(chosen.verdict, reason or None, rule)
     return None
-
-
-def _question(choices: Sequence[Choice]) -> str:
-    """The choices, on as many lines as the terminal needs; none of them is broken."""
-    words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
-    columns = columns_of(sys.stderr)
-    return fold(words, columns and columns - len(MARK)).replace(_JOINED, " ") + "? "
 
 
 async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) -> RuleRequest | None:

@@ -87,14 +87,6 @@ def find_conversation(
     return settings, with_app(settings, read)
 
 
-def continue_with(request: PlannerRequest, continued: Conversation) -> PlannerRequest:
-    """Return the request as one that goes on with a conversation, in its folder, with its agent and its tools; another
-    agent that is asked for has its own."""
-    agent = request.agent or continued.agent
-    tools = request.tools or (continued.tools if agent == continued.agent else None)
-    return replace(request, continues=continued.run_id, workspace=continued.workspace, agent=agent, tools=tools)
-
-
 def converse(flags: Flags, settings: Settings, request: PlannerRequest, continued: Conversation | None) -> int:
     """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits.
 

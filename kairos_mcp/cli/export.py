@@ -37,7 +37,7 @@ def replay(
     flags: AllFlags,
 ) -> int:
     """Verify a run: build it again from its record and compare each step. A file needs no state folder."""
-    if _is_file(run):
+    if run == STDIN or re.search(r"[/\\.]", run) or Path(run).is_file():  # a run's id has neither a slash nor a point
         report = _replay_file(run)
     else:
         target = find_target(flags, run)
@@ -74,11 +74,6 @@ def export(
             f"{file}: {size:,} bytes; verify it anywhere with: {terminal_command_line().format_command('replay', file)}"
         )
     return COMPLETED
-
-
-def _is_file(text: str) -> bool:
-    """Whether a file is meant, and not a run: a run's id has neither a slash nor a point."""
-    return text == STDIN or re.search(r"[/\\.]", text) is not None or Path(text).is_file()
 
 
 def _replay_file(name: str) -> ReplayReport:

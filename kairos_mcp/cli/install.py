@@ -172,15 +172,10 @@ def _print_copy(copy: Path | None) -> None:
 
 def _program() -> list[str]:
     """The words that start what is installed; where uvx started it, uvx with what it was given. Raises ConfigError."""
-    if (uv := os.environ.get("UV")) and _is_in_cache(Path(sys.prefix)):
+    # what uvx installs lies in uv's cache, which is pruned; a virtual environment bears the tag of a cache itself
+    if (uv := os.environ.get("UV")) and any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents):
         return [uv, "tool", "run", *_uvx_source(), "kairos-mcp"]
     return list(installed_words())
-
-
-def _is_in_cache(environment: Path) -> bool:
-    """Whether it may vanish: what uvx installs lies in uv's cache, which is pruned. (A virtual environment bears the
-    tag of a cache itself, against backups, and stays.)"""
-    return any((folder / "CACHEDIR.TAG").is_file() for folder in environment.parents)
 
 
 def _uvx_source() -> list[str]:

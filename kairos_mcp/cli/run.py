@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.cli.converse import begin_run, continue_with, converse, find_conversation
+from kairos_mcp.cli.converse import begin_run, converse, find_conversation
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
@@ -156,7 +156,10 @@ def run(
         agent=agent,
     )
     if continued is not None:
-        request = continue_with(request, continued)
+        agent = request.agent or continued.agent
+        kept = continued.tools if agent == continued.agent else None  # another agent has its own
+        run_id, folder = continued.run_id, continued.workspace
+        request = replace(request, continues=run_id, workspace=folder, agent=agent, tools=request.tools or kept)
     if interactive:
         if _lacks_model(settings, request):
             raise ConfigError("No model is configured, so there is nobody to talk to.", _how_to_give_a_model(settings))

@@ -241,7 +241,10 @@ def request_answer(
         else:
             problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
             prompt = render_prompt(repair_prompts.repair, problems=problems)
-        conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
+        content = truncate(turn.content, MAX_ECHO_CHARS, "\n[{left_out} further characters]")
+        conversation = conversation.add(
+            *turn_messages(prompts, content, reject_calls(number_calls(turn, step), reason)), Message("user", prompt)
+        )
         step, purpose = f"{name}/repair-{repairs}", _REPAIR
 
 
@@ -281,9 +284,3 @@ def _decode_object(turn: Completion) -> JsonObject:
     if turn.tool_calls:
         raise Undecodable("no tool can be called now; nothing was executed")
     return decode_object(turn.content)
-
-
-def _echo_turn(prompts: Prompts, turn: Completion, step: str, reason: str) -> tuple[Message, ...]:
-    """Return the model's unusable turn for the conversation; each of its calls, none executed, gets an error result."""
-    content = truncate(turn.content, MAX_ECHO_CHARS, "\n[{left_out} further characters]")
-    return turn_messages(prompts, content, reject_calls(number_calls(turn, step), reason))

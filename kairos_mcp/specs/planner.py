@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
@@ -217,7 +217,7 @@ def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent 
 def _load(texts: SpecTexts) -> LoadedSpec:
     spec, text = texts.spec, texts.text
     planner_input = PlannerInput(
-        system=_shared_text(text(spec.system_text)),
+        system=sys.intern(text(spec.system_text)),  # most runs have the same one, and keep it
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
         user=text(spec.user_text),
         tools=texts.offered,
@@ -230,12 +230,6 @@ def _load(texts: SpecTexts) -> LoadedSpec:
         has_goal=bool(spec.has_goal),
     )
     return texts.load(lambda: planner.planner(planner_input), planner_input=planner_input)
-
-
-@lru_cache(maxsize=16)
-def _shared_text(text: str) -> str:
-    """Return the copy of this text that was seen first: most runs have the same system prompt, and keep it."""
-    return text
 
 
 PLANNER = FlowKind(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from kairos_mcp.core.limits import Units
-from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.routes import OUTSIDE_ROUTES, PAID_ROUTES
 from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
 from kairos_mcp.store.queries import UNKNOWN, StepRow
@@ -82,11 +81,3 @@ def usage_attributes(spent: Units, cached: int) -> dict[Attribute, Value | None]
         names.CACHED_TOKENS: cached or None,
         names.COST: spent.nano_usd / 1e9 if spent.nano_usd else None,
     }
-
-
-def output_messages(turn: Completion) -> str:
-    """Return an answer in the form that the conventions give messages."""
-    parts: list[JsonObject] = [{"type": "text", "content": turn.content}] if turn.content else []
-    parts += [{"type": "tool_call", **call.as_json()} for call in turn.tool_calls]
-    ended = {} if turn.finish is None else {"finish_reason": turn.finish}
-    return json.dumps([{"role": "assistant", "parts": parts, **ended}], ensure_ascii=False)

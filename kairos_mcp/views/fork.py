@@ -16,7 +16,7 @@ from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.messages import Completion, Message, ToolResult, ToolSet, add_discovered_tools
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, last_part, task_of
+from kairos_mcp.core.steps import CallTool, RequestCompletion, last_part, task_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message
@@ -77,7 +77,14 @@ def fork_at_step(
         if isinstance(step, CallTool):
             offered = add_discovered_tools(offered, [(step.call.name, row.answer)])
     runner.replay(found.path, found.digest, None)
-    point = ForkPoint(found.path, {row.path: _without_private(row.answer) for row in before if row.answer is not None})
+    answers = {
+        row.path: replace(row.answer, private=None)  # the new run may have another provider
+        if isinstance(row.answer, Completion)
+        else row.answer
+        for row in before
+        if row.answer is not None
+    }
+    point = ForkPoint(found.path, answers)
     try:
         Runner(fork_flow(loaded.flow(), point))
     except ReplayDiffers:
@@ -86,11 +93,6 @@ def fork_at_step(
             _describe_steps(record),
         ) from None
     return point, offered, tuple(_change_notes(loaded, record, found))
-
-
-def _without_private(answer: Answer) -> Answer:
-    """Return an answer without what its provider alone is to get back: the new run may have another one."""
-    return replace(answer, private=None) if isinstance(answer, Completion) else answer
 
 
 def _describe_steps(record: Sequence[StepRow]) -> str:
@@ -165,7 +167,8 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
     files: dict[str, None] = {}
     others: Counter[str] = Counter()
     for row in record:
-        if row.kind != "call" or not _came_after(row, since):
+        came_after = row.id > since.id or row.answered_at is None or row.answered_at > since.at
+        if row.kind != "call" or not came_after:
             continue
         name = calls[row.path].name
         spec = loaded.offered.find(name) or loaded.searchable.find(name)
@@ -189,8 +192,3 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
     called = [f"{name} ({count_of(number, 'call')})" for name, number in others.items() if number]
     if called:
         yield f"Called by that run since {since.path}, which may have changed more: {', '.join(called)}."
-
-
-def _came_after(row: StepRow, since: StepRow) -> bool:
-    """Whether a call was begun after this round was asked, or ended after that."""
-    return row.id > since.id or row.answered_at is None or row.answered_at > since.at

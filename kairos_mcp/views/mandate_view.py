@@ -128,7 +128,8 @@ def mandate_output(
     """
     if outcome is not None and outcome.output is not None:
         return outcome.output
-    awaits = _awaited_act(waits)
+    acts = ((key, row.digest) for key, row in waits.approvals.items() if "act/call-1" in row.path)
+    awaits = next(({"status": "awaiting_approval", "key": key, "digest": digest} for key, digest in acts), None)
     kind = kind_of(run.flow)
     if kind.has_cycles:
         stands = mandate_status(run, waits)
@@ -143,14 +144,6 @@ def mandate_output(
 
 def _output_so_far(steps: Mapping[str, OpenStep]) -> JsonObject:
     return next((each.step.progress for each in steps.values() if isinstance(each.step, Pause)), {})
-
-
-def _awaited_act(waits: WaitingItems) -> JsonObject | None:
-    """Return an act that waits for a person's approval as {status, key, digest}, or None."""
-    for key, row in waits.approvals.items():
-        if "act/call-1" in row.path:
-            return {"status": "awaiting_approval", "key": key, "digest": row.digest}
-    return None
 
 
 def with_schedule_words(item: JsonObject) -> JsonObject:

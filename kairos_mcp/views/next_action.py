@@ -17,7 +17,7 @@ from kairos_mcp.views.waiting import (
     answer_template,
     decision_command,
     is_named_only,
-    resume_command,
+    run_command,
 )
 
 
@@ -54,7 +54,9 @@ def _next_after_end(facts: RunFacts, outcome: Outcome) -> JsonObject | None:
     if status == "failed" and facts.kind.has_conversation and reason.because == "model":
         return _continue(facts, "The model failed it; once that is mended, a new run goes on from it.")
     if status in ("stopped", "failed") and facts.team is not None and (task := _unfinished_try(facts.team)) is not None:
-        return _go_on_with_task(facts, *task)
+        unfinished, path = task
+        why = f"Task {unfinished.id} {unfinished.status}: a new run can go on from its newest round."
+        return _continue(facts, why, **{"from": path, "agent": unfinished.agent})
     if facts.mandate is not None:
         return _call(*mandate_view.call_after_cycles(outcome, facts.mandate | _route_after(facts)))
     after_phase = mandate_view.call_after_phase(run, outcome)
@@ -105,11 +107,6 @@ def _unfinished_try(team: TeamView) -> tuple[TaskView, str] | None:
             if task.status == status and (path := next((each.round for each in task.tries[::-1] if each.round), None)):
                 return task, path
     return None
-
-
-def _go_on_with_task(facts: RunFacts, task: TaskView, path: str) -> JsonObject:
-    why = f"Task {task.id} {task.status}: a new run can go on from its newest round."
-    return _continue(facts, why, **{"from": path, "agent": task.agent})
 
 
 def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> JsonObject:
@@ -170,7 +167,7 @@ def _next_for_paused(facts: RunFacts, viewer: Viewer) -> JsonObject:
         return _call("run_status", {"run_ids": [run.id]}, why)
     why = (
         "No server moves it now: one that drives runs and can perform it goes on with it once it is called, a worker"
-        f" by itself; in a terminal: `{resume_command(run)}`."
+        f" by itself; in a terminal: `{run_command(run, 'resume')}`."
     )
     return _call("run_status", {"run_ids": [run.id]}, why)
 

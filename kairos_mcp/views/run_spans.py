@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.routes import PAID_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Sent, turn_of
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import accounts, queries, span_rows
-from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.queries import StepRow
 from kairos_mcp.store.rows import Session, decode, decode_sent
 from kairos_mcp.store.span_rows import ApprovalTimes, AttemptRow
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.names import Attribute, MadeUp, Metric, SpanForm
 from kairos_mcp.telemetry.recorder import Measurement, SpanRecord, Value
-from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, attempt_key
-from kairos_mcp.views.attempts import Attempt, error_of, output_messages, provider_of, usage_attributes
+from kairos_mcp.telemetry.trace_context import RUN_KEY, attempt_key
+from kairos_mcp.views.attempts import Attempt, error_of, provider_of, usage_attributes
 
 UNSENT_MS = 60_000  # what a server had not sent when it was killed is at most so old: the SDK sends every 5 s
 KNOWN_TOKENS = ("exact", "reported")  # tokens that were only estimated are no measurement
@@ -63,12 +63,6 @@ class RunSpans(NamedTuple):
     spans: Sequence[SpanRecord]
     measurements: Sequence[Measurement]
     has_ended: bool
-
-
-def read_client_trace(run: RunRow) -> ClientTrace:
-    """Return the trace of the client that started the run."""
-    spec: Spec = decode(Spec, run.spec)
-    return ClientTrace(spec.traceparent, spec.tracestate)
 
 
 def read_run_spans(
@@ -205,11 +199,14 @@ class _Look:
             names.INPUT_MESSAGES: self._inputs.get(key),
         }
         if isinstance(answer, Completion):
+            parts: list[JsonObject] = [{"type": "text", "content": answer.content}] if answer.content else []
+            parts += [{"type": "tool_call", **call.as_json()} for call in answer.tool_calls]
+            ended = {} if answer.finish is None else {"finish_reason": answer.finish}
             attributes |= usage_attributes(row.spent, row.cached) | {
                 names.FINISH_REASONS: None if answer.finish is None else (answer.finish,),
                 names.RESPONSE_MODEL: None if answer.model is None else MadeUp(answer.model),
                 names.EXACTNESS: row.exactness,
-                names.OUTPUT_MESSAGES: output_messages(answer),
+                names.OUTPUT_MESSAGES: json.dumps([{"role": "assistant", "parts": parts, **ended}], ensure_ascii=False),
             }
         ended_at = attempt.end_of_work(row)
         self._add_span(names.MODEL_CALL, key, row.path, attempt.at, ended_at, attributes)

@@ -87,7 +87,12 @@ class ShownSteps:
         step: JsonObject = {"path": row.path, "group": group_of(row.path), "kind": row.kind, "at": row.at}
         if row.kind == "call":
             call = row.asked or self._calls[row.path]
-            step |= {"name": call.name, "arguments": fit_arguments(call.arguments)}
+            fitted: JsonObject = _fit_value(call.arguments)
+            text = json.dumps(fitted, ensure_ascii=False)
+            step |= {
+                "name": call.name,
+                "arguments": fitted if len(text) <= ARGUMENTS_CHARS else {"…": truncate(text, ARGUMENTS_CHARS)},
+            }
         if row.sent.agent is not None:
             step["agent"] = row.sent.agent
         if row.attempts:
@@ -148,13 +153,6 @@ def _fit_text(text: str, chars: int | None = None) -> JsonObject:
     whole = chars if chars is not None else len(text)
     shown: JsonObject = {"text": truncate(text, TEXT_CHARS)} if text else {}
     return shown | ({"chars": whole} if whole > TEXT_CHARS else {})
-
-
-def fit_arguments(arguments: JsonObject) -> JsonObject:
-    """Return arguments with each long text cut; where they stay too long, one text that is cut."""
-    fitted: JsonObject = _fit_value(arguments)
-    text = json.dumps(fitted, ensure_ascii=False)
-    return fitted if len(text) <= ARGUMENTS_CHARS else {"…": truncate(text, ARGUMENTS_CHARS)}
 
 
 def _fit_value(value: Any) -> Any:

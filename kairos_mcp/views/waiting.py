@@ -252,20 +252,12 @@ def decision_command(run: RunRow, key: str) -> str:
     """Return the command that approves what waits under the key (`deny` in its place denies), or that says that a lost
     call was made already (`reattempt`: make it again). It is in canonical form; callers pass it through
     `complete_commands`."""
-    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
     if settlements.is_settlement_key(key):
-        return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
-    return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
+        return run_command(run, "settle", key, "already_done")
+    return run_command(run, "approve", key)
 
 
-def approve_command(run: RunRow) -> str:
-    """Return the command that shows what waits in a run, and asks about it; in canonical form."""
+def run_command(run: RunRow, verb: str, *words: str) -> str:
+    """Return the command that does this with a run, in canonical form."""
     whose = [] if run.principal == LOCAL else ["--principal", run.principal]
-    return shlex.join(["kairos-mcp", "approve", *whose, run.id])
-
-
-def resume_command(run: RunRow) -> str:
-    """The command by which a person goes on with a run."""
-    return shlex.join(
-        ["kairos-mcp", "resume", *([] if run.principal == LOCAL else ["--principal", run.principal]), run.id]
-    )
+    return shlex.join(["kairos-mcp", verb, *whose, run.id, *words])

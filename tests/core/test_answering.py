@@ -19,7 +19,7 @@ from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.views.waiting import decision_command, resume_command
+from kairos_mcp.views.waiting import decision_command, run_command
 
 DIGEST = "a" * 64
 ASKED = Conversation([Message("user", "say hello")])
@@ -235,4 +235,4 @@ def test_a_command_names_whose_run_it_is_unless_it_is_that_of_the_state_folder_s
     assert shlex.split(decision_command(run, "call-1/settle")) == [
         *("kairos-mcp", "settle", *whose, "run-7", "call-1/settle", "already_done")
     ]
-    assert shlex.split(resume_command(run)) == ["kairos-mcp", "resume", *whose, "run-7"]
+    assert shlex.split(run_command(run, "resume")) == ["kairos-mcp", "resume", *whose, "run-7"]

@@ -1523,7 +1523,7 @@ APPROVALS = (
     ),
     Guard(
         "act",
-        never("exceeds_risk_budget(context, risk)"),
+        never("RISKS.index(risk) > RISKS.index(context.mandate.risk_budget)"),
         "flows/ooda/test_mandate_runs.py"
         "::test_an_act_above_the_risk_budget_pauses_and_is_then_recorded_as_denied_and_never_made",
     ),
@@ -3607,7 +3607,7 @@ WHAT_IS_NEW = (
         "core/test_forks.py::test_without_a_goal_nothing_else_is_begun[changes1]",
     ),
     Guard(
-        "_came_after",
+        "_change_notes",
         always("row.id > since.id or row.answered_at is None or row.answered_at > since.at"),
         FORKS + "files_that_were_changed_since_are_named_and_those_before_are_not",
     ),

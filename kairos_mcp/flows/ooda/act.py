@@ -29,7 +29,7 @@ from kairos_mcp.flows.ooda.decision import (
     decision_json,
     parse_decision,
 )
-from kairos_mcp.flows.ooda.decision_checks import assess_risk, exceeds_risk_budget, find_problems
+from kairos_mcp.flows.ooda.decision_checks import assess_risk, find_problems
 from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
@@ -210,7 +210,7 @@ def act(
     risk = assess_risk(context, decision)
     if problems := find_problems(context, decision):
         return _not_applied(decision, "unsupported", risk, "bad_arguments", f"{'; '.join(problems)}.")
-    if exceeds_risk_budget(context, risk):
+    if RISKS.index(risk) > RISKS.index(context.mandate.risk_budget):
         budget = context.mandate.risk_budget
         denied = _not_applied(
             decision, "denied", risk, "risk", f"Its risk is {risk}; the mandate's budget is {budget}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.mandate import Mandate
@@ -38,19 +38,6 @@ class CarryOver:
 
     lessons: tuple[str, ...] = ()
     effects: tuple[ActEffect, ...] = ()
-
-    def with_lessons(self, lessons: tuple[str, ...]) -> CarryOver:
-        new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
-        return replace(self, lessons=(*self.lessons, *new)[-MAX_LESSONS:])
-
-    def with_effect(self, effect: ActEffect) -> CarryOver:
-        return replace(self, effects=(*self.effects, effect))
-
-    @property
-    def has_repeated_effect(self) -> bool:
-        """Whether the newest effect equals one of the two before it: A-A, A-B-A."""
-        digests = [effect.digest for effect in self.effects[-3:]]
-        return any(digests[-1:] == [earlier] for earlier in digests[:-1])
 
     def as_json(self) -> JsonObject:
         return {"lessons": list(self.lessons), "effects": [each.as_json() for each in self.effects[-MAX_EFFECTS:]]}
@@ -95,12 +82,12 @@ class CycleContext:
         return " ".join(text.split())
 
     def is_circling(self, carry_over: CarryOver) -> bool:
-        """Whether the newest effect repeats one of the two before it.
+        """Whether the newest effect repeats one of the two before it: A-A, A-B-A.
 
         Repeated noops are no loop: a mandate whose goal is kept needs nothing done, run after run.
         """
-        idle = carry_over.effects[-1:] and carry_over.effects[-1].digest == NOOP_DIGEST
-        return carry_over.has_repeated_effect and not idle
+        *earlier, newest = [effect.digest for effect in carry_over.effects[-3:]] or [NOOP_DIGEST]
+        return newest != NOOP_DIGEST and newest in earlier
 
     def can_call(self, found: ToolSpec) -> bool:
         """Whether decide may call a tool that its search has found."""

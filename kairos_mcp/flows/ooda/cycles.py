@@ -10,7 +10,7 @@ Recorded runs are replayed through this file and the ones it calls: raise VERSIO
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -22,7 +22,7 @@ from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outc
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
-from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
+from kairos_mcp.flows.ooda.context import MAX_LESSONS, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import decision_json
 from kairos_mcp.flows.ooda.observe import observe
@@ -183,9 +183,10 @@ def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[
 
 def _next_carry_over(carry_over: CarryOver, newest: CycleResult) -> CarryOver:
     if newest.act_result is not None:
-        carry_over = carry_over.with_effect(newest.act_result.effect)
+        carry_over = replace(carry_over, effects=(*carry_over.effects, newest.act_result.effect))
     if newest.reflection is not None:
-        carry_over = carry_over.with_lessons(newest.reflection.model_assessment.lessons)
+        new = tuple(lesson for lesson in newest.reflection.model_assessment.lessons if lesson not in carry_over.lessons)
+        carry_over = replace(carry_over, lessons=(*carry_over.lessons, *new)[-MAX_LESSONS:])
     return carry_over
 
 
@@ -194,7 +195,8 @@ def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> 
     newest = done[-1]
     if newest.status == "interrupted" and newest.failed is not None:
         return newest.failed.failure.stop_reason
-    if newest.reflection is not None and newest.reflection.all_hold:
+    checks = newest.reflection.checks if newest.reflection is not None else ()
+    if checks and all(check.holds for check in checks):
         return "goal_achieved"
     if len(done) >= SURE_CYCLES and all(cycle.is_surely_done for cycle in done[-SURE_CYCLES:]):
         return "goal_achieved"
@@ -202,17 +204,12 @@ def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> 
         return "error_threshold"
     if circling:
         return "loop_detected"
-    if _is_idle(done, cycles):
+    noops = [cycle.status == "noop" for cycle in done]
+    if (len(noops) >= IDLE_CYCLES and all(noops[-IDLE_CYCLES:])) or (len(noops) == cycles and all(noops)):
         return "nothing_to_do"
     if len(done) == cycles:
         return "parse_error" if newest.status == "parse_error" else "max_cycles_reached"
     return None
-
-
-def _is_idle(done: Sequence[CycleResult], cycles: int) -> bool:
-    """Whether the newest IDLE_CYCLES cycles, or all of a run that is over, found nothing to do."""
-    noops = [cycle.status == "noop" for cycle in done]
-    return (len(noops) >= IDLE_CYCLES and all(noops[-IDLE_CYCLES:])) or (len(noops) == cycles and all(noops))
 
 
 def _outcome(

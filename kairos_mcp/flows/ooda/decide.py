@@ -69,7 +69,7 @@ def decide(
     )
     form = AnswerForm(
         decision_schema(context.mandate.allowed_actions),
-        _max_tokens(context.mandate),
+        MAX_EDIT_TOKENS if {"edit_plan", "create_file"} & set(context.mandate.allowed_actions) else MAX_TOKENS,
         parse,
         context.phase_prompts.loop if context.is_circling(carry_over) else None,
     )
@@ -101,10 +101,6 @@ def _describe_limits(mandate: Mandate) -> str:
         "risk_budget": mandate.risk_budget,
     }
     return format_json({name: value for name, value in limits.items() if value is not None})
-
-
-def _max_tokens(mandate: Mandate) -> int:
-    return MAX_EDIT_TOKENS if {"edit_plan", "create_file"} & set(mandate.allowed_actions) else MAX_TOKENS
 
 
 PHASE = PhaseFlow(

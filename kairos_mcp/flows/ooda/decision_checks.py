@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.paths import RISKS, Risk, raise_risk, table_risk
+from kairos_mcp.core.paths import Risk, raise_risk, table_risk
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
@@ -40,10 +40,6 @@ def find_problems(context: CycleContext, decision: Decision) -> list[str]:
 def assess_risk(context: CycleContext, decision: Decision) -> Risk:
     """Return the risk of the decision by a fixed table; the risk that the model declared counts only if higher."""
     return raise_risk(_table_risk(context, decision), decision.risk or "low")
-
-
-def exceeds_risk_budget(context: CycleContext, risk: Risk) -> bool:
-    return RISKS.index(risk) > RISKS.index(context.mandate.risk_budget)
 
 
 def _table_risk(context: CycleContext, decision: Decision) -> Risk:

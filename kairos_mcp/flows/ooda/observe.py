@@ -139,12 +139,14 @@ def _to_tool_observation(
     match answer:
         case ToolResult(content=content, is_error=False, chars=chars, remark=remark):
             length = chars if chars is not None else len(content)
+            goal_words = set(_WORD.findall(context.mandate.goal.casefold()))
+            content_words = set(_WORD.findall(content.casefold()))
             return ToolObservation(
                 tool,
                 arguments,
                 "result",
                 content=truncate_text(content, MAX_RESULT_CHARS, context.phase_prompts.left_out, path, length),
-                relevance=goal_relevance(context.mandate.goal, content),
+                relevance=round(len(goal_words & content_words) / len(goal_words), 2) if goal_words else 0.0,
                 ref=path,
                 left_out=length - MAX_RESULT_CHARS if len(content) > MAX_RESULT_CHARS else None,
                 remark=_truncate_remark(context, path, remark),
@@ -159,13 +161,6 @@ def _to_tool_observation(
 
 def _truncate_remark(context: CycleContext, path: str, remark: str | None) -> str | None:
     return None if remark is None else truncate_text(remark, MAX_REASON_CHARS, context.phase_prompts.left_out, path)
-
-
-def goal_relevance(goal: str, content: str) -> float:
-    """Return the share of the goal's different words that occur in the content, rounded to two places."""
-    goal_words = set(_WORD.findall(goal.casefold()))
-    content_words = set(_WORD.findall(content.casefold()))
-    return round(len(goal_words & content_words) / len(goal_words), 2) if goal_words else 0.0
 
 
 def without_refs(given: JsonObject) -> JsonObject:

@@ -145,11 +145,6 @@ class Reflection:
         return json_fields
 
     @property
-    def all_hold(self) -> bool:
-        """Whether there are acceptance checks, and each of them holds."""
-        return bool(self.checks) and all(check.holds for check in self.checks)
-
-    @property
     def is_surely_done(self) -> bool:
         """Whether the model is sure that nothing is left to do.
 
