@@ -22,7 +22,6 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SAMPLING, is_answered_by, next_route
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
-from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.store import client_completions, client_questions, runs, settlements
 from kairos_mcp.store.accounts import read_account
@@ -99,7 +98,11 @@ class ClientRequests(Operations):
         for path, row in waiting.steps.items():
             match state.runner.waiting.get(path):
                 case RequestCompletion() as step:
-                    left, bound = _time_left(account, step), _cost_bound(state, path, step, row.sent)
+                    counts = counts_of(step.purpose)._replace(rounds=0)
+                    request = state.executor.reservation_request(path, step, SAMPLING.name, counts)
+                    read, written = request.input_bound, row.sent.max_tokens or step.max_tokens
+                    bound = counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
+                    left = _time_left(account, step)
                     left_s = None if left is None else left / 1000
                     found.append(OpenRequest(path, step, row.sent, prompts, left_s, bound))
                 case _:
@@ -380,14 +383,6 @@ def _time_left(account: Account, step: RequestCompletion) -> int | None:
     """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
     left = account.remaining_of("milliseconds")
     return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
-
-
-def _cost_bound(state: RunState, path: str, step: RequestCompletion, sent: Sent) -> Units:
-    """Return the most that a request to a client about the step can cost."""
-    counts = counts_of(step.purpose)._replace(rounds=0)
-    request = state.executor.reservation_request(path, step, SAMPLING.name, counts)
-    read, written = request.input_bound, sent.max_tokens or step.max_tokens
-    return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
 def _waiting_note(reason: str) -> str:

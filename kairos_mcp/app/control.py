@@ -128,13 +128,12 @@ class Control(Operations):
                 raise
             await self._pool.force_cancel(run, fence)
         until_s = time.monotonic() + CONTROL_TIMEOUT_S
-        while self._pool.is_moving(run.n) and await self._has_requests(run.n):
+        while self._pool.is_moving(run.n):
+            if not await self._store.read(lambda session: queries.pending_requests(session, run.n)):
+                return
             if time.monotonic() >= until_s:
                 return  # the request is in the rows; the run's worker is busy and reads it next
             await self._pool.change_signal.wait([run.id], CONTROL_POLL_S)
-
-    async def _has_requests(self, n: int) -> bool:
-        return bool(await self._store.read(lambda session: queries.pending_requests(session, n)))
 
     async def _choose_route(self, run: RunRow, requested: str, caller: Caller) -> tuple[RouteName, str | None]:
         """Return the route that the run gets, and a note about it. Raises BadArguments."""

@@ -76,7 +76,9 @@ class Overview(Operations):
         for each in texts:
             for place, whole in (("goal", each.goal), ("summary", each.summary)):
                 if whole is not None and all(word in whole.casefold() for word in words) and len(rows) < MAX_FOUND:
-                    excerpt = _cut_around(whole, words[0])
+                    plain = " ".join(whole.split())
+                    at = max(0, plain.casefold().find(words[0]) - EXCERPT_CHARS // 3)
+                    excerpt = ("…" if at else "") + truncate(plain[at:], EXCERPT_CHARS)
                     rows.append({**await self.row(each.run_id), "found": place, "excerpt": excerpt})
                     break
         return {"rows": rows, "searched": len(texts)}
@@ -151,10 +153,3 @@ def _describe_offer(session: Session, run: RunRow, key: str) -> JsonObject | Non
     covers = RuleRequest("run").cover(row.shape)
     pattern = format_pattern(row.shape.pattern) if row.shape.pattern else None
     return {"covers": covers.describe(row.tool), "pattern": pattern}
-
-
-def _cut_around(text: str, word: str) -> str:
-    """Return the part of a text around the first place of a word."""
-    plain = " ".join(text.split())
-    at = max(0, plain.casefold().find(word) - EXCERPT_CHARS // 3)
-    return ("…" if at else "") + truncate(plain[at:], EXCERPT_CHARS)

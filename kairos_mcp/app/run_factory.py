@@ -239,7 +239,7 @@ class RunFactory:
             loaded.searchable,
             spec.mandate,
             spec.search_scope,
-            None if loaded.team is None else loaded.team.tools_by_agent,
+            None if loaded.team is None else {each.name: each.tools for each in loaded.team.team_input.agents.values()},
             workspace=run.workspace,
             flow=self._flow_policy,
         )

@@ -203,13 +203,6 @@ class RunPool:
         fence, state = self._parked.get(run.n, (None, None))
         return state if fence == run.fence and run.owner is None else None
 
-    def _unpark(self, run: RunRow, state: RunState) -> bool:
-        """Give up this cached state; False where another one, or none, is cached for the run's row by now."""
-        is_current = self.parked_state(run) is state
-        if is_current:
-            del self._parked[run.n]
-        return is_current
-
     # -- moving a run ------------------------------------------------------------------------------------------
 
     async def start(self, run: RunRow, fence: int) -> None:
@@ -372,8 +365,9 @@ class RunPool:
         if not state.waits_only_for({each.path for each in answers}):
             return False
         accounts = await self.daily_accounts.find_accounts(run, state.executor.tool_access.mandate, at)
-        if not self._unpark(run, state):
+        if self.parked_state(run) is not state:
             return False
+        del self._parked[run.n]
         # From here on the state is given up, unless all of this is written.
         state.take_row(run)
         try:

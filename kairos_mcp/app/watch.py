@@ -181,10 +181,7 @@ class Watch(Operations):
             versions[Topic("budget")] = (day, accounts.find_day_account(session, principal, day))
         for topic in topics:
             if topic.kind == "mandate":
-                versions[topic] = self._mandate_version(session, principal, topic.id)
+                rows = mandates.find_by_id(session, principal, topic.id)
+                runs = [mandates.newest_run(session, row.principal, row.workspace or "", row.id) for row in rows]
+                versions[topic] = [(row.digest, run and (run.id, run.seq)) for row, run in zip(rows, runs, strict=True)]
         return {topic: version for topic, version in versions.items() if topic in topics}
-
-    def _mandate_version(self, session: Session, principal: str, mandate_id: str) -> object:
-        rows = mandates.find_by_id(session, principal, mandate_id)
-        newest = (mandates.newest_run(session, row.principal, row.workspace or "", row.id) for row in rows)
-        return [(row.digest, run and (run.id, run.seq)) for row, run in zip(rows, newest, strict=True)]

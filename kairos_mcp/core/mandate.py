@@ -166,7 +166,13 @@ def parse_mandate(json_value: object) -> Mandate:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _drop_nulls(json_value)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
-        raise BadArguments(f"mandate: {'; '.join(problems)}.", _valid_keys(values))
+        keys = list(MANDATE_SCHEMA["properties"])
+        unknown = [key for key in values if key not in keys][:MAX_UNKNOWN] if isinstance(values, dict) else []
+        near = [f"Nearest to {truncate(key, KEY_CHARS)}: {', '.join(nearest_names(key, keys))}." for key in unknown]
+        raise BadArguments(
+            f"mandate: {'; '.join(problems)}.",
+            " ".join([*near, f"Its keys: {', '.join(keys)}; the description of mandate_save has their values."]),
+        )
     if not values["goal"].strip():
         raise BadArguments("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
     hints = values.pop("decide_hints", {})
@@ -186,14 +192,6 @@ def parse_mandate(json_value: object) -> Mandate:
     if "schedule" in values:
         values["schedule"] = parse_schedule(values["schedule"])
     return Mandate(**values, **_check_hints(hints))
-
-
-def _valid_keys(values: object) -> str:
-    """Say which keys a mandate has, and which are meant by those that it does not have."""
-    keys = list(MANDATE_SCHEMA["properties"])
-    unknown = [key for key in values if key not in keys][:MAX_UNKNOWN] if isinstance(values, dict) else []
-    near = [f"Nearest to {truncate(key, KEY_CHARS)}: {', '.join(nearest_names(key, keys))}." for key in unknown]
-    return " ".join([*near, f"Its keys: {', '.join(keys)}; the description of mandate_save has their values."])
 
 
 def _drop_nulls(value: object) -> object:

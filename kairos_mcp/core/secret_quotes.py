@@ -32,19 +32,14 @@ def find_quoted(text: bytes, opened: Any, settings: bool) -> Span:
     start = opened.end()
     has_lines = len(quote) == 3 or (settings and quote != b"`")
     escapes = not escape and (quote != b"'" or not settings)
-    closed = _find_closing(text, escape + quote, start, escapes)
+    marker = escape + quote
+    closed = text.find(marker, start)
+    while escapes and closed >= 0 and _is_escaped(text, start, closed):
+        closed = text.find(marker, closed + 1)
     if closed >= 0 and has_lines:
         return start, closed
     ends = text.find(b"\n", start, len(text) if closed < 0 else closed)
     return start, ends if ends >= 0 else closed if closed >= 0 else len(text)
-
-
-def _find_closing(text: bytes, marker: bytes, start: int, escapes: bool) -> int:
-    """Return where the closing quote begins; -1 where there is none. `escapes`: a backslash makes a quote a letter."""
-    at = text.find(marker, start)
-    while escapes and at >= 0 and _is_escaped(text, start, at):
-        at = text.find(marker, at + 1)
-    return at
 
 
 def _is_escaped(text: bytes, start: int, at: int) -> bool:

@@ -235,14 +235,10 @@ def _must_ask_person(state: RunState, step: PendingStep) -> bool:
             return False
 
 
-def _is_unavailable(state: RunState, route: str) -> bool:
-    """Whether a server has to perform this route, and this one can't."""
-    return route not in OUTSIDE_ROUTES and route not in state.executor.models
-
-
 def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stays_open: bool = False) -> NewAttempt:
     route = step.sent.route
-    follows_reroute = step.is_open or not _is_unavailable(state, state.run.route)
+    is_available = state.run.route in OUTSIDE_ROUTES or state.run.route in state.executor.models
+    follows_reroute = step.is_open or is_available
     if step.step.kind == "completion" and follows_reroute and not stays_open:
         route = state.run.route  # a reroute counts from the next attempt; a call has no other route
     counts = counts_of(step.kind)._replace(rounds=0, tool_calls=0)

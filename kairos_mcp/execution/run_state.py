@@ -229,7 +229,10 @@ class RunState:
 
     def apply_arrivals(self, awaited: AwaitedSteps, arrived: Arrivals) -> None:
         """Go on with what others have written for open steps."""
-        self._apply_withdrawals(arrived.withdrawals)
+        for request in arrived.withdrawals:
+            step = self.pending.get(request.path)
+            if step is not None and step.is_open and request.request not in step.withdrawn_requests:
+                step.add_withdrawal(request)
         for step_id, body in arrived.answers:
             path, answer = awaited.open_steps[step_id], decode_answer(body)
             self._feed(path, self.pending.pop(path), answer)
@@ -262,13 +265,6 @@ class RunState:
                 self.finish_step(
                     settlement.path, StepResult(settlement_result(settlement, via), counts_of("call")), "person"
                 )
-
-    def _apply_withdrawals(self, withdrawals: Iterable[WithdrawnRequest]) -> None:
-        """Charge the requests that a client's model left unanswered, before their steps are asked again."""
-        for request in withdrawals:
-            step = self.pending.get(request.path)
-            if step is not None and step.is_open and request.request not in step.withdrawn_requests:
-                step.add_withdrawal(request)
 
     def calls_to_authorize(self) -> list[tuple[str, CallTool]]:
         """Return the calls that files have to be read for, and that may be begun: put the results into `authorizations`

@@ -35,7 +35,7 @@ from kairos_mcp.store.commit import CommitPlan, Committed
 from kairos_mcp.store.commit_rows import release_run
 from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.inbox import drain_inbox
-from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.queries import StepRow
 from kairos_mcp.store.rows import Session, read_together
 from kairos_mcp.store.settlements import decode_settlement
 
@@ -126,7 +126,8 @@ class RunWorker:
             while not await self._step():
                 pass
         except KairosError as error:
-            self.error, self.state.fits_rows = _with_run_id(self.state.run, error), False
+            self.error = queries.with_run_id(self.state.run, error) if isinstance(error, Unreadable) else error
+            self.state.fits_rows = False
             await self._steps.finish()
         finally:
             self._steps.cancel_soon()
@@ -367,10 +368,6 @@ class RunWorker:
         job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
         self.state.fits_rows = False
-
-
-def _with_run_id(run: RunRow, error: KairosError) -> KairosError:
-    return queries.with_run_id(run, error) if isinstance(error, Unreadable) else error
 
 
 def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:

@@ -117,7 +117,7 @@ def _export_run(run: RunRow, export_redactor: _ExportRedactor) -> ExportedRun:
 def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
-    asked = None if row.asked_text is None else _export_call(row.asked_text, export_redactor)
+    asked = None if row.asked_text is None else AskedCall(**export_redactor.json(decode_fields(row.asked_text), [], ""))
     yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, export_redactor.json(sent, [], ""), asked)
     for each in attempts:
         yield ExportedAttempt(
@@ -127,10 +127,6 @@ def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) 
         answer = _export_answer(decode_answer(row.body), row.path, export_redactor)
         at = row.answered_at if row.answered_at is not None else row.at
         yield ExportedAnswer(row.path, at, row.by_route or "", answer, _amounts(row.spent), row.cached, row.exactness)
-
-
-def _export_call(asked_text: str, export_redactor: _ExportRedactor) -> AskedCall:
-    return AskedCall(**export_redactor.json(decode_fields(asked_text), [], ""))
 
 
 def _export_answer(answer: Answer, path: str, export_redactor: _ExportRedactor) -> Answer:

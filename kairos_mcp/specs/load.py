@@ -63,10 +63,6 @@ class LoadedTeam:
     plans_only: bool
     forks: tuple[FrozenFork, ...] = ()
 
-    @property
-    def tools_by_agent(self) -> Mapping[str, ToolSet]:
-        return {agent.name: agent.tools for agent in self.team_input.agents.values()}
-
     def make_flow(self, state: TeamState | None = None) -> Flow[Outcome]:
         """Make the flow anew. `state`: a new one, in which it shows what it has come to."""
         given = self.team_input

@@ -316,14 +316,13 @@ def read_waiting_items(session: Session, n: int) -> WaitingItems:
         return WaitingItems(steps, {}, lost)
     undecided = {path: approval for path, approval in approvals.items() if path in steps and approval.verdict is None}
     return WaitingItems(
-        {path: step for path, step in steps.items() if path not in approvals or _is_handed_out(step, approvals[path])},
+        {
+            path: step
+            for path, step in steps.items()
+            if path not in approvals or (approvals[path].verdict == "approve" and step.sent.route == CALLER.name)
+        },
         {approval.key: approval for approval in undecided.values() if not approval.unasked},
         lost,
         {path: approval for path, approval in undecided.items() if approval.unasked},
         {path: approval for path, approval in approvals.items() if path in steps and approval.verdict == "expired"},
     )
-
-
-def _is_handed_out(step: WaitingRow, approval: ApprovalRow) -> bool:
-    """Whether it is an approved call of the caller's own tool, which waits for the caller to execute it."""
-    return approval.verdict == "approve" and step.sent.route == CALLER.name

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from kairos_mcp.budget.ledger import Ledger, SharedAccountIds
+from kairos_mcp.budget.ledger import Ledger
 from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.routes import is_answered_by
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
@@ -209,7 +209,9 @@ def settle_answered(session: Session, ledger: Ledger, step: StepRow, request: in
     others = [other for other in outstanding if other.id != request]
     answered = next((each for each in outstanding if each.id == request), None)
     if answered is None and request is not None:  # it was charged before its answer came
-        answered = _read_request(session, request)
+        found = session.row(_SELECT_BY_ID, (request,))
+        assert found is not None, "a request stays as long as its step"
+        answered = RequestRow._make(found)
     if answered is not None:
         session.rows(
             "update client_completion set ended = 'answered', ended_at = ?, charged = null where id = ?",
@@ -262,19 +264,10 @@ def _refund_bound(session: Session, ledger: Ledger, step: StepRow, attempt: int)
     found = session.row("select lost from attempt where id = ?", (attempt,))
     assert found is not None, "an attempt stays"
     lost = decode_units(found[0])
-    ledger.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(session, step, attempt))
-    not_begun = "update attempt set lost = ?, ended = 'waited' where id = ?"
-    session.rows(not_begun, (encode_units(NOTHING), attempt))
-
-
-def _shared_before(session: Session, step: StepRow, attempt: int) -> SharedAccountIds:
-    """Return the shared accounts that an attempt's `lost` was charged to: those of the attempt before it."""
+    # It was charged to the shared accounts of the attempt before it.
     before = "select shared from attempt where step = ? and id < ? order by id desc limit 1"
     found = session.row(before, (step.id, attempt))
-    return decode_shared(step.shared_text if found is None else found[0])
-
-
-def _read_request(session: Session, number: int) -> RequestRow:
-    found = session.row(_SELECT_BY_ID, (number,))
-    assert found is not None, "a request stays as long as its step"
-    return RequestRow._make(found)
+    shared = decode_shared(step.shared_text if found is None else found[0])
+    ledger.settle(step.path, NOTHING, NOTHING.minus(lost), shared)
+    not_begun = "update attempt set lost = ?, ended = 'waited' where id = ?"
+    session.rows(not_begun, (encode_units(NOTHING), attempt))

@@ -8,7 +8,7 @@ other. Of another client nothing is known, so a call of its own lets it be asked
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_completions import (
     NewRequest,
     RequestOutcome,
-    RequestRow,
     create_first_request,
     create_requests,
     requests_about,
@@ -85,9 +84,11 @@ def create_or_find_ask(
     None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
     """
     requested_before = [request for _, request in requests_about(session, run.n, new_ask.paths)]
-    asked_before = _asks_of_requests(session, run.n, requested_before)
+    nonces = dict.fromkeys(request.nonce for request in requested_before if request.nonce is not None)
+    asked_before = [ask for nonce in nonces if (ask := find_ask(session, run.n, nonce)) is not None]
     earlier = _find_unanswered(session, run, new_ask, asked_before)
-    if earlier is not None and _is_outstanding(earlier, requested_before):
+    of_earlier = [request for request in requested_before if earlier is not None and request.nonce == earlier.nonce]
+    if earlier is not None and all(request.ended is None for request in of_earlier):  # no other client was asked since
         if earlier.at > new_ask.stale_at:
             return earlier
         if new_ask.unanswered is None:
@@ -97,23 +98,16 @@ def create_or_find_ask(
     return _insert_ask(session, run, new_ask, asked_before) if outcome.requests else outcome
 
 
-def _asks_of_requests(session: Session, n: int, requests: Iterable[RequestRow]) -> list[AskRow]:
-    """Return the asks that these requests were part of, in their order."""
-    nonces = dict.fromkeys(request.nonce for request in requests if request.nonce is not None)
-    return [ask for nonce in nonces if (ask := find_ask(session, n, nonce)) is not None]
-
-
-def _is_outstanding(ask: AskRow, requests: Iterable[RequestRow]) -> bool:
-    """Whether no other client has been asked since."""
-    return all(request.ended is None for request in requests if request.nonce == ask.nonce)
-
-
 def create_ask_once(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | None:
     """Return the ask about approvals that is still outstanding, or a new one.
 
     None where this client left an earlier one unanswered, so that nobody seems to be there; the next call asks again.
     """
-    asked_before = _list_asks_about(session, run.n, new_ask.paths)
+    names_one = " or ".join("keys like ?" for _ in new_ask.paths)
+    found = session.rows(
+        f"{_SELECT_ASK} and ({names_one}) order by rowid", (run.n, *(f'%"{path}"%' for path in new_ask.paths))
+    )
+    asked_before = [_ask_row(row) for row in found]
     earlier = _find_unanswered(session, run, new_ask, asked_before)
     if earlier is None:
         return _insert_ask(session, run, new_ask, asked_before)
@@ -213,13 +207,6 @@ def find_ask(session: Session, n: int, nonce: str) -> AskRow | None:
     """Return the ask of a run with this nonce, or None."""
     found = session.row(f"{_SELECT_ASK} and nonce = ?", (n, nonce))
     return None if found is None else _ask_row(found)
-
-
-def _list_asks_about(session: Session, n: int, paths: Sequence[str]) -> list[AskRow]:
-    """List the asks of a run about any of these paths, oldest first; all others are not even decoded."""
-    names_one = " or ".join("keys like ?" for _ in paths)
-    found = session.rows(f"{_SELECT_ASK} and ({names_one}) order by rowid", (n, *(f'%"{path}"%' for path in paths)))
-    return [_ask_row(row) for row in found]
 
 
 def _ask_row(found: Row) -> AskRow:

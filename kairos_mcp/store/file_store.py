@@ -161,7 +161,9 @@ class FileStore(Store):
     def reader(self) -> SqliteSession:
         """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
         make_folder(self.home)
-        _make_file(self.path)
+        # SQLite would create it with the process's umask; its log and shared memory get the mode of this file.
+        with suppress(OSError):  # it exists already, or SQLite reports what is wrong
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         with translate_errors(self.home):
             connection = connect(self.path, self._durability, reads=True)
             try:
@@ -315,15 +317,6 @@ class FileStore(Store):
             self.ownership.close()
         if "reader" in opened:
             self.reader.close()
-
-
-def _make_file(path: Path) -> None:
-    """Create the file readable by its owner alone.
-
-    SQLite would create it with the process's umask; its log and shared memory get the mode of this file.
-    """
-    with suppress(OSError):  # it exists already, or SQLite reports what is wrong
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _check_integrity(session: Session, path: Path) -> None:

@@ -39,15 +39,11 @@ def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, n
     check_owner(session, run, run_id, owner, fence)
     known = _recall_own(session, run, name)
     if known is None:
-        if name.startswith(_INTENT) and _is_answered(session, run, name.removeprefix(_INTENT)):
+        if name.startswith(_INTENT) and session.row(_HAS_ANSWER, (run, name.removeprefix(_INTENT))) is not None:
             raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
         session.rows("insert into tool_intent(run, name, body) values (?, ?, ?)", (run, name, text))
     elif known != text:
         raise ValueError(f"{name} is kept already, otherwise")
-
-
-def _is_answered(session: Session, run: int, path: str) -> bool:
-    return session.row(_HAS_ANSWER, (run, path)) is not None
 
 
 def forget_call(session: Session, run: int, path: str) -> None:

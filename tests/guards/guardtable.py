@@ -2345,7 +2345,7 @@ OUTSIDE = (
     ),
     Guard(
         "CycleContext.is_circling",
-        without("not idle"),
+        without("newest != NOOP_DIGEST"),
         "flows/ooda/test_mandate_runs.py::test_to_do_nothing_run_after_run_is_no_loop",
     ),
     Guard(

@@ -104,7 +104,9 @@ def connect(where: str, password: str | None = None) -> Connection:
     made.adapters.register_loader("varchar", _TextBytesLoader)
     made.adapters.register_loader("bool", _TruthLoader)
     made.adapters.register_loader("numeric", _SumLoader)
-    if is_pooled(made):
+    with translate_errors():
+        found = made.execute("select pg_backend_pid()", prepare=False).fetchone()
+    if found != (made.info.backend_pid,):  # a pooler stands before the database
         made.prepare_threshold = None  # the name of what is prepared may be another client's in the next transaction
     return made
 
@@ -137,13 +139,6 @@ def bound_transactions(connection: Connection) -> None:
     if connection.info.server_version >= 170_000 and connection.prepare_threshold is not None:
         with translate_errors():
             connection.execute(f"set transaction_timeout = '{TRANSACTION_S}s'", prepare=False)
-
-
-def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands before the database: the process that it names is not the one that answers."""
-    with translate_errors():
-        found = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
-    return found != (connection.info.backend_pid,)
 
 
 @contextmanager

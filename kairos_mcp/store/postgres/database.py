@@ -92,7 +92,10 @@ class PostgresStore(Store):
         try:
             with translate_errors():
                 schema.check_version(session)
-                self._ahead_ms = _measure_clock(session)
+                before = time.monotonic()
+                found = session.row("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
+                assert found is not None
+                self._ahead_ms = found[0] - (before + time.monotonic()) / 2 * 1000
         finally:
             session.close()
         self._is_open = True
@@ -336,14 +339,6 @@ def _make_key(session: Session) -> bytes:
     key = _read_key(session)
     assert key is not None
     return key
-
-
-def _measure_clock(session: Session) -> float:
-    """Return how far the database's clock is ahead of this machine's monotonic one, in milliseconds."""
-    before = time.monotonic()
-    found = session.row("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
-    assert found is not None
-    return found[0] - (before + time.monotonic()) / 2 * 1000
 
 
 def _measure_tables(session: Session) -> int:

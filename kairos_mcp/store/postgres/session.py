@@ -144,7 +144,9 @@ class ReadingSession(PostgresSession):
             yield
         finally:
             if not self._has_to_begin:
-                self._send_end()
+                with suppress(psycopg.Error):  # a broken connection holds no transaction either
+                    self.connection.pgconn.send_query(_END_STATE.encode())
+                    self._has_to_end = True
             self._has_to_begin = False
 
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
@@ -169,12 +171,6 @@ class ReadingSession(PostgresSession):
             except psycopg.Error:
                 self.is_whole = False
                 raise
-
-    def _send_end(self) -> None:
-        """Send the end of a state, whose reply is there before the next statement."""
-        with suppress(psycopg.Error):  # a broken connection holds no transaction either
-            self.connection.pgconn.send_query(_END_STATE.encode())
-            self._has_to_end = True
 
     def _await_end(self) -> None:
         while self._has_to_end:
