@@ -25,15 +25,6 @@ _NAMED_RUNS = 4  # of those that begin alike
 
 
 @dataclass(frozen=True, slots=True)
-class MeantRun:
-    """The run that a person means, and whose it is. `is_exact`: they gave its whole id."""
-
-    run_id: str
-    principal: str
-    is_exact: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Conversation:
     """A conversation, by its newest run: its folder, and whether that run has ended.
 
@@ -51,8 +42,9 @@ class Conversation:
 class Inbox(Operations):
     """Find the run that a person means, and the runs that wait for a person."""
 
-    async def find_run(self, name: str, principal: str | None) -> MeantRun:
-        """Return the run of this id, whose id begins so (`run-` may be left out), or the newest (LAST).
+    async def find_run(self, name: str, principal: str | None) -> tuple[FoundRun, bool]:
+        """Return the run of this id, whose id begins so (`run-` may be left out), or the newest (LAST); and whether
+        that is its whole id.
 
         `principal`: whose it has to be; without one a whole id finds any run, and a short name the local principal's.
         Raises UnknownRun; BadArguments where several begin so.
@@ -68,7 +60,7 @@ class Inbox(Operations):
             more = " and more" if len(found) > _NAMED_RUNS else ""
             named = ", ".join(run.run_id for run in found[:_NAMED_RUNS])
             raise BadArguments(f"Several runs begin with {name!r}: {named}{more}.", "Give more of the id.")
-        return MeantRun(*found[0], is_exact)
+        return found[0], is_exact
 
     async def shorten_ids(self, run_ids: Sequence[str], caller: Caller) -> dict[str, str]:
         """Return for each of the caller's runs a beginning of its id that no other run of theirs has."""

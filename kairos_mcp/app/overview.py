@@ -73,13 +73,13 @@ class Overview(Operations):
             return {"rows": [], "searched": 0}
         texts = await self._store.read(lambda session: run_changes.newest_texts(session, SEARCHED_RUNS))
         rows: list[JsonObject] = []
-        for each in texts:
-            for place, whole in (("goal", each.goal), ("summary", each.summary)):
+        for run_id, goal, summary in texts:
+            for place, whole in (("goal", goal), ("summary", summary)):
                 if whole is not None and all(word in whole.casefold() for word in words) and len(rows) < MAX_FOUND:
                     plain = " ".join(whole.split())
                     at = max(0, plain.casefold().find(words[0]) - EXCERPT_CHARS // 3)
                     excerpt = ("…" if at else "") + truncate(plain[at:], EXCERPT_CHARS)
-                    rows.append({**await self.row(each.run_id), "found": place, "excerpt": excerpt})
+                    rows.append({**await self.row(run_id), "found": place, "excerpt": excerpt})
                     break
         return {"rows": rows, "searched": len(texts)}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import NotFound, ReplayDiffers
-from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import replay_mismatch
@@ -22,7 +22,7 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.views.file_diffs import format_file_diffs
 from kairos_mcp.views.trace import FoundTrace, TraceInput, TraceQuery, cut_page, find_trace
-from kairos_mcp.views.transcript import Transcript, phase_transcripts
+from kairos_mcp.views.transcript import phase_transcripts
 
 
 class Records(RunSteps):
@@ -56,7 +56,9 @@ class Records(RunSteps):
             # A search may take 200 ms.
             return cut_page(found, query) if query.grep is None else await asyncio.to_thread(cut_page, found, query)
 
-    def _transcripts(self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]) -> Iterable[Transcript]:
+    def _transcripts(
+        self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]
+    ) -> Mapping[str, Sequence[Message]]:
         self._factory.check_version(run)
         try:
             return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))

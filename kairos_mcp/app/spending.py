@@ -48,12 +48,8 @@ class Spending(Operations):
                     unpriced_models_by_account,
                 )
                 days = [
-                    {
-                        "day": each.name,
-                        **_account_figures(each.account, DAY_CAPS),
-                        "unpriced": uncounted.get(each.account.id),
-                    }
-                    for each in found
+                    {"day": name, **_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+                    for name, account in found.items()
                 ]
                 return {"scope": "days", "days": days}
             case str(named) if named.startswith(MANDATE_PREFIX):
@@ -73,14 +69,14 @@ class Spending(Operations):
                 unpriced_models_by_account,
             )
             list_shares = partial(accounts.list_usage_shares, by_workspace=True)
-            shares = read_each(session, list_shares, [each.account.id for each in days])
+            shares = read_each(session, list_shares, [account.id for account in days.values()])
             return [
                 {
-                    "day": each.name,
-                    **_account_figures(each.account, DAY_CAPS),
-                    "by": _usage_shares(used, uncounted.get(each.account.id)),
+                    "day": name,
+                    **_account_figures(account, DAY_CAPS),
+                    "by": _usage_shares(used, uncounted.get(account.id)),
                 }
-                for each, used in zip(days, shares, strict=True)
+                for (name, account), used in zip(days.items(), shares, strict=True)
             ]
 
         return await self._store.read(read)
@@ -105,12 +101,12 @@ class Spending(Operations):
         )
         mandates = [
             {
-                "mandate": each.mandate,
-                "workspace": caller.visible_path(each.workspace) or None,
-                **_account_figures(each.account, DAY_CAPS),
-                "unpriced": uncounted.get(each.account.id),
+                "mandate": mandate,
+                "workspace": caller.visible_path(workspace) or None,
+                **_account_figures(charged, DAY_CAPS),
+                "unpriced": uncounted.get(charged.id),
             }
-            for each in mandate_days
+            for mandate, workspace, charged in mandate_days
         ]
         own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
         return {**fields, **own, "by": _usage_shares(shares, uncounted.get(used.id)), "mandates": mandates}
@@ -123,19 +119,20 @@ class Spending(Operations):
         charged_day = self._today(session, caller)
         day = accounts.find_day_account(session, caller.principal, charged_day.day.name)
         used = accounts.list_mandate_days(session, day.id) if day is not None else []
-        found = [each for each in used if each.mandate == mandate and each.workspace in self._context.listed_workspaces]
+        listed = self._context.listed_workspaces
+        found = [(workspace, account) for name, workspace, account in used if name == mandate and workspace in listed]
         if not found:
             raise UnknownMandate(
                 f"Nothing was used for a mandate {mandate[:64]!r} today.",
                 "budget_status without a scope names those of today.",
             )
         if len(found) > 1:
-            folders = " and ".join(caller.visible_path(each.workspace) or "no folder" for each in found)
+            folders = " and ".join(caller.visible_path(workspace) or "no folder" for workspace, _ in found)
             raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
-        account = found[0].account
+        workspace, account = found[0]
         fields = {
             "scope": f"{MANDATE_PREFIX}{mandate}",
-            "workspace": caller.visible_path(found[0].workspace) or None,
+            "workspace": caller.visible_path(workspace) or None,
             **self._period(charged_day, caller),
         }
         shares, uncounted = read_together(

@@ -16,7 +16,7 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.store import tasks
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode
-from kairos_mcp.store.tasks import OpenAsk, TaskEnding, TaskRow
+from kairos_mcp.store.tasks import TaskEnding, TaskRow
 
 MAX_LOOKS = 4_096  # runs and sessions of which it is remembered when a task was looked at
 _INFIX = "/task-"  # between the id of the run and the number of the task
@@ -126,8 +126,8 @@ class Tasks(Operations):
         if not await self._store.read(lambda session: tasks.has_state(session, run, nonce)):
             await self._store.submit(lambda session: tasks.keep_state(session, run, nonce, state), of_run=run.n)
 
-    async def open_asks(self, task: Task, keys: Collection[str]) -> list[OpenAsk]:
-        """Return those requests under these keys that the task's client has not answered yet."""
+    async def open_asks(self, task: Task, keys: Collection[str]) -> list[tuple[str, str]]:
+        """Return those requests under these keys that the task's client has not answered yet, as (key, state)."""
         run, client = task.run, task.row.client
         return await self._store.read(lambda session: tasks.list_open_asks(session, run, client, keys))
 

@@ -91,13 +91,14 @@ def _check_hosts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Fin
     from kairos_mcp.cli.host_entries import find_unsafe_entries
     from kairos_mcp.cli.install import ENTRY
 
-    for found in find_unsafe_entries(environ, list(dict.fromkeys((current_folder(), *settings.workspaces)))):
-        text = f"the entry {found.name} in {found.file} starts `python -m` without -P: a folder that the host opens"
+    folders = list(dict.fromkeys((current_folder(), *settings.workspaces)))
+    for host, file, name, is_project in find_unsafe_entries(environ, folders):
+        text = f"the entry {name} in {file} starts `python -m` without -P: a folder that the host opens"
         cure = 'Write "-P" before "-m" there.'
-        if found.name == ENTRY:
-            project = " --project" if found.is_project else ""
-            where = f" in the folder of {found.file}" if found.is_project else ""
-            cure = f"`kairos-mcp install {found.host} --write{project}`{where} corrects it."
+        if name == ENTRY:
+            project = " --project" if is_project else ""
+            where = f" in the folder of {file}" if is_project else ""
+            cure = f"`kairos-mcp install {host} --write{project}`{where} corrects it."
         yield Finding("hosts", "bad", f"{text} can bring modules that run instead of ours", cure)
 
 

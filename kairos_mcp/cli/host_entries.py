@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HOSTS, Host, HostName
@@ -24,15 +24,6 @@ _ADDRESS_KEYS = ("url", "uri", "httpUrl")
 _OWN_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/mcp")
 _SCRIPTS = ("kairos-mcp", "kairos-mcp.exe", "kairos-loop", "kairos-loop.exe")
 _MODULE = b"kairos_mcp"  # a file without it has no such entry, and is not parsed
-
-
-class UnsafeEntry(NamedTuple):
-    """An entry that runs modules of the folder that a host opens: whose it is, where it is, and its name."""
-
-    host: HostName
-    file: Path
-    name: str
-    is_project: bool
 
 
 def correct_entry(entry: Any, program: Sequence[str]) -> JsonObject | None:
@@ -59,16 +50,21 @@ def starts_program(entry: Any) -> bool:
     return any(Path(word).name in _SCRIPTS for word in words) or ("-m", _MODULE.decode()) in pairwise(words)
 
 
-def find_unsafe_entries(environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[UnsafeEntry]:
-    """Find them in the user's files of every host, and in the files of the projects in `folders`. A file that can't be
-    read has none."""
+def find_unsafe_entries(
+    environ: Mapping[str, str], folders: Sequence[Path]
+) -> Iterator[tuple[HostName, Path, str, bool]]:
+    """Find the entries that run modules of the folder that a host opens: in the user's files of every host, and in the
+    files of the projects in `folders`. A file that can't be read has none.
+
+    Yields whose it is, its file, its name, and whether the file is a project's.
+    """
     for name, host in HOSTS.items():
         files = [(host.users_file(environ, user_home()), False)]
         if host.projects_file is not None:
             files += [(folder / host.projects_file, True) for folder in folders]
         for file, is_project in files:
             for entry in _list_unsafe(host, file):
-                yield UnsafeEntry(name, file, entry, is_project)
+                yield name, file, entry, is_project
 
 
 def _list_unsafe(host: Host, file: Path) -> list[str]:

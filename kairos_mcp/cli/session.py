@@ -16,7 +16,7 @@ from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.inbox import MeantRun
+    from kairos_mcp.store.find_runs import FoundRun
     from kairos_mcp.store.ownership import ServedRuns
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
@@ -73,12 +73,12 @@ def find_target(flags: Flags, name: str, principal: str | None = None, *, salvag
     at hand. `principal`: whose it has to be. Raises UnknownRun, BadArguments."""
     from kairos_mcp.app.inbox import LAST
 
-    async def find(app: App) -> MeantRun:
+    async def find(app: App) -> tuple[FoundRun, bool]:
         return await app.inbox.find_run(name, principal)
 
     settings = read_settings(flags)
-    meant = with_app(settings_for_list(flags) if name == LAST else settings, find, salvage=salvage)
-    return TargetRun(meant.run_id, person_for(meant.principal), settings, meant.is_exact)
+    run, is_exact = with_app(settings_for_list(flags) if name == LAST else settings, find, salvage=salvage)
+    return TargetRun(run.run_id, person_for(run.principal), settings, is_exact)
 
 
 def find_target_to_drive(flags: Flags, name: str, principal: str | None = None) -> TargetRun:

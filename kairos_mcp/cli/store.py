@@ -39,11 +39,11 @@ def copy(
     """Copy a state folder into the database that `store` names, which has no rows yet."""
     if not (folder / "kairos.db").exists():
         raise BadArguments(f"There is no state file in {folder}.", "`kairos-mcp doctor` names the state folder.")
-    copied = _open_database(flags).copy_folder(folder)
-    rows = sum(copied.rows.values())
-    text = f"{count_of(copied.rows['run'], 'run')} with {count_of(rows, 'row')}, {count_of(copied.tokens, 'token')}."
+    rows, tokens = _open_database(flags).copy_folder(folder)
+    whole = count_of(sum(rows.values()), "row")
+    text = f"{count_of(rows['run'], 'run')} with {whole}, {count_of(tokens, 'token')}."
     later = "The folder is unchanged; while `store` is set, only its settings are read."
-    emit({"rows": copied.rows, "tokens": copied.tokens}, [f"Copied: {text}", later], as_json=as_json)
+    emit({"rows": rows, "tokens": tokens}, [f"Copied: {text}", later], as_json=as_json)
     return COMPLETED
 
 

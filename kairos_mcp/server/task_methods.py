@@ -65,8 +65,8 @@ class TaskMethods:
         """Store the client's responses. Those under keys that wait for none are ignored."""
         async with self._open(ctx, task_id) as (call, task):
             asks = () if task.has_ended else await call.app.tasks.open_asks(task, responses)
-            expected = {ask.key: _read_response(ask.key, responses[ask.key]) for ask in asks}
-            await client_requests.take_task_responses(call, [ask.state for ask in asks], expected)
+            expected = {key: _read_response(key, responses[key]) for key, _ in asks}
+            await client_requests.take_task_responses(call, [state for _, state in asks], expected)
             await call.app.tasks.skip(task, call.skipped, call.on_page)
         return {}
 

@@ -158,41 +158,26 @@ def find_day_account(session: Session, principal: str, day: str) -> Account | No
     return None if found is None else account_from_row(found[0], found[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class MandateDay:
-    """What a mandate used on a day: its id, its workspace ('' for none), and its account."""
-
-    mandate: str
-    workspace: str
-    account: Account
-
-
-def list_mandate_days(session: Session, day: int) -> list[MandateDay]:
-    """List the mandates that were charged to a day's account, by id."""
+def list_mandate_days(session: Session, day: int) -> list[tuple[str, str, Account]]:
+    """List the mandates that were charged to a day's account, by id: each with its workspace ('' for none) and its
+    account of that day."""
     statement = f"select name, coalesce(workspace, ''), id, {_AMOUNTS} from account where parent = ? order by 1, 2"
     return [
-        MandateDay(name, workspace, account_from_row(number, tuple(amounts)))
+        (name, workspace, account_from_row(number, tuple(amounts)))
         for name, workspace, number, *amounts in session.rows(statement, (day,))
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class DayRow:
-    """A day of a principal: its name (`2026-11-22`) and its account."""
-
-    name: str
-    account: Account
-
-
-def list_days(session: Session, principal: str, limit: int) -> list[DayRow]:
-    """List the newest days on which the principal used something, newest first."""
+def list_days(session: Session, principal: str, limit: int) -> dict[str, Account]:
+    """Return the accounts of the newest days on which the principal used something, by name (`2026-11-22`), newest
+    first."""
     statement = (
         f"select period, id, {_AMOUNTS} from account where scope = 'day' and name = ? order by period desc limit ?"
     )
-    return [
-        DayRow(period, account_from_row(number, tuple(amounts)))
+    return {
+        period: account_from_row(number, tuple(amounts))
         for period, number, *amounts in session.rows(statement, (principal, limit))
-    ]
+    }
 
 
 @dataclass(frozen=True, slots=True)

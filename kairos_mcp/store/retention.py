@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kairos_mcp.store import schema
@@ -30,14 +29,6 @@ _FIND_PRUNABLE = f"""
         union select run.n, {_CONTINUES} from run join kept on run.id = kept.earlier)
     select n, id, workspace, ended_at, {_GOAL} from run where n not in (select n from kept)"""
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class PrunableSize:
-    """How many runs could be removed, and about how many bytes their rows take; shared texts are not counted."""
-
-    runs: int
-    bytes: int
 
 
 class PrunableRun(NamedTuple):
@@ -71,8 +62,9 @@ def find_unreadable_runs(session: Session, before: int) -> list[str]:
     return [run_id for (run_id,) in session.rows(found, (before,))]
 
 
-def measure_prunable(session: Session, before: int) -> PrunableSize:
-    """Return what removing the prunable runs would free; removes nothing."""
+def measure_prunable(session: Session, before: int) -> tuple[int, int]:
+    """Return how many runs could be removed, and about how many bytes their rows take; shared texts are not counted.
+    Removes nothing."""
     numbers = find_prunable(session, before)
     total = 0
     for some in _chunks(numbers):
@@ -82,7 +74,7 @@ def measure_prunable(session: Session, before: int) -> PrunableSize:
             some,
         )
         total += found[0] if found else 0
-    return PrunableSize(len(numbers), total)
+    return len(numbers), total
 
 
 def remove_runs(session: Session, numbers: Sequence[int], before: int) -> int:

@@ -74,20 +74,12 @@ def newest_of_all(session: Session, limit: int, before: str | None = None) -> li
     ]
 
 
-class RunTexts(NamedTuple):
-    """What a run was for, and what it came to, as far as these can be read."""
-
-    run_id: str
-    goal: str | None
-    summary: str | None
-
-
-def newest_texts(session: Session, limit: int) -> list[RunTexts]:
-    """Return goal and summary, or record, of the newest runs but for trials of `doctor`, whoever's they are, newest
-    first."""
+def newest_texts(session: Session, limit: int) -> list[tuple[str, str | None, str | None]]:
+    """Return id, goal and summary, or record, of the newest runs but for trials of `doctor`, whoever's they are, newest
+    first. What can't be read is None."""
     statement = (
         f"select id, json_extract({json_or_null('spec')}, '$.goal'), coalesce(json_extract({json_or_null('outcome')},"
         f" '$.summary'), json_extract({json_or_null('outcome')}, '$.record')) from run where {IS_NO_TRIAL}"
         " order by n desc limit ?"
     )
-    return [RunTexts(*found) for found in session.rows(statement, (limit,))]
+    return session.rows(statement, (limit,))

@@ -43,13 +43,6 @@ class TaskRow(NamedTuple):
     result: str | None
 
 
-class OpenAsk(NamedTuple):
-    """A request of a task that has no answer yet: its key on the wire, and the state that it is answered with."""
-
-    key: str
-    state: str
-
-
 _SELECT = (
     "select id, run, n, client, read, attached, skipped, on_page, created_at, fetched_at, cancelled_at, ended_at,"
     " ending, result from task where run = ?"
@@ -127,15 +120,15 @@ def keep_state(session: Session, run: RunRow, nonce: str, state: str) -> None:
     )
 
 
-def list_open_asks(session: Session, run: RunRow, client: str, keys: Collection[str]) -> list[OpenAsk]:
-    """Return the requests to a client under these keys that its tasks have made, and that have no answer yet."""
+def list_open_asks(session: Session, run: RunRow, client: str, keys: Collection[str]) -> list[tuple[str, str]]:
+    """Return the requests to a client under these keys that its tasks have made, and that have no answer yet: each key
+    on the wire, with the state that its request is answered with."""
     found = session.rows(
         "select keys, state from client_question where run = ? and principal = ? and client = ? and consumed is null"
         " and state is not null order by at, nonce",
         (run.n, run.principal, client),
     )
-    asks = [OpenAsk(key, state) for text, state in found for key in json.loads(text)]
-    return [ask for ask in asks if ask.key in keys]
+    return [(key, state) for text, state in found for key in json.loads(text) if key in keys]
 
 
 def newest_step_at(session: Session, run: RunRow) -> int | None:

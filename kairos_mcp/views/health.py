@@ -34,8 +34,8 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
         return found  # what else could be read can't be believed
 
     def read_rest(session: Session) -> JsonObject:
-        old = retention.measure_prunable(session, at - OLD_DAYS * DAY_MS)
-        prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
+        runs, size = retention.measure_prunable(session, at - OLD_DAYS * DAY_MS)
+        prunable = {"runs": runs, "bytes": size, "ended_days_ago": OLD_DAYS}
         return _servers_and_runs(session, store.owners) | {"prunable": prunable}
 
     return found | await store.read(read_rest)

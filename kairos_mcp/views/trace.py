@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.patterns import compile_line_search
 from kairos_mcp.core.steps import Answer, Failure, Refused
@@ -20,7 +20,6 @@ from kairos_mcp.store.rows import decode
 from kairos_mcp.views.file_diffs import list_call_diffs
 from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.transcript import (
-    Transcript,
     answers_by_path,
     calls_by_path,
     kinds_by_path,
@@ -56,7 +55,7 @@ class TraceInput:
     record: Sequence[StepRow]
     brief: PlannerInput | None
     text_of: Callable[[str], str | None]
-    talks: Callable[[], Iterable[Transcript]] = tuple
+    talks: Callable[[], Mapping[str, Sequence[Message]]] = dict
     output: Any = None
     decided: Mapping[str, Sequence[DecisionRow]] = field(default_factory=dict)
     team: TeamView | None = None
@@ -178,8 +177,8 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
 
 def _messages(traced: TraceInput) -> Iterator[JsonObject]:
     if traced.brief is None:
-        for talk in traced.talks():
-            yield from ({"path": talk.path, **message.as_json()} for message in talk.messages)
+        for path, messages in traced.talks().items():
+            yield from ({"path": path, **message.as_json()} for message in messages)
         return
     yield {"role": "system", "content": traced.brief.system}
     # An export has no row of an unanswered call, and calls it incomplete; here it is seen what it waits for.

@@ -119,28 +119,20 @@ _CONTINUATION = re.compile(
 )  # a step that goes on with the conversation of the one that it is under
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The conversation of a phase: the phase's path, and the messages with the newest answer."""
-
-    path: str
-    messages: tuple[Message, ...]
-
-
-def phase_transcripts(loaded: LoadedSpec, record: Iterable[RecordedStep]) -> list[Transcript]:
-    """Return the conversations of a run's phases, in the order in which they began.
+def phase_transcripts(loaded: LoadedSpec, record: Iterable[RecordedStep]) -> Mapping[str, tuple[Message, ...]]:
+    """Return the conversations of a run's phases by path, in the order in which they began, with the newest answers.
 
     The flow makes their prompts, so no row has them: the run is replayed, and each request shows its conversation.
     Raises ReplayDiffers where a row does not fit the flow.
     """
     runner = Runner(loaded.flow())
-    found: dict[str, Transcript] = {}
+    found: dict[str, tuple[Message, ...]] = {}
     for row in record:
         step = runner.replay(row.path, row.digest, row.answer)
         if isinstance(step, RequestCompletion):
             path = _CONTINUATION.sub("", row.path)
-            found[path] = Transcript(path, (*step.conversation, *_closing_turn(row.answer)))
-    return list(found.values())
+            found[path] = (*step.conversation, *_closing_turn(row.answer))
+    return found
 
 
 def _closing_turn(answer: Answer | None) -> tuple[Message, ...]:

@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from kairos_mcp.core.errors import StoreBusy
 from kairos_mcp.store import schema
@@ -24,15 +23,9 @@ LEFT_OUT = ("owner",)  # servers of the folder, which have ended
 _SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a file that it has open, in its file format
 
 
-class Copied(NamedTuple):
-    """How many rows of each table were copied, and how many tokens."""
-
-    rows: dict[str, int]
-    tokens: int
-
-
-def copy_folder(folder: Path, connect: Callable[[], Connection]) -> Copied:
-    """Copy a state folder into a database that has tables and no rows, in one transaction.
+def copy_folder(folder: Path, connect: Callable[[], Connection]) -> tuple[dict[str, int], int]:
+    """Copy a state folder into a database that has tables and no rows, in one transaction. Return how many rows of each
+    table were copied, and how many tokens.
 
     The folder's state file is brought to this version first. A run that a server of the folder left unfinished is
     nobody's from then on, so that the next server goes on with it. Raises StoreBusy where a server of the folder lives
@@ -72,14 +65,14 @@ def _is_open(file: Path) -> bool:
     return False
 
 
-def _copy_rows(rows: Session, folder: Path, connect: Callable[[], Connection]) -> Copied:
+def _copy_rows(rows: Session, folder: Path, connect: Callable[[], Connection]) -> tuple[dict[str, int], int]:
     target = PostgresSession(connect())
     try:
         with translate_errors():
             target.rows("set statement_timeout = 0")
             begin(target)
             try:
-                copied = Copied(_copy_tables(rows, target), _copy_secrets(folder, target))
+                copied = _copy_tables(rows, target), _copy_secrets(folder, target)
             except BaseException:
                 undo(target)
                 raise

@@ -24,7 +24,7 @@ from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
 from kairos_mcp.store.postgres.check import ServerCheck, check_server, find_missing
 from kairos_mcp.store.postgres.connection import Connection, connect, read_address, translate_errors
-from kairos_mcp.store.postgres.copy import Copied, copy_folder
+from kairos_mcp.store.postgres.copy import copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
 from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
@@ -265,7 +265,7 @@ class PostgresStore(Store):
         finally:
             session.close()
 
-    def copy_folder(self, folder: Path) -> Copied:
+    def copy_folder(self, folder: Path) -> tuple[dict[str, int], int]:
         """Copy a state folder into the empty database; see copy_folder. Raises the store's errors."""
         self.open()
         return copy_folder(folder, self._connect)

@@ -118,7 +118,10 @@ class HttpConnection:
             candidate = socket.socket(family, socket.SOCK_STREAM)
             with contextlib.ExitStack() as undo:
                 undo.callback(candidate.close)
-                self._hold_second_fd(candidate)
+                with self._lock:
+                    if self._second_socket is not None:
+                        self._second_socket.close()
+                    self._second_socket = candidate.dup()
                 candidate.settimeout(min(CONNECT_S, self._remaining_s()))
                 try:
                     candidate.connect((str(address), port))
@@ -129,12 +132,6 @@ class HttpConnection:
                     return candidate
         self._remaining_s()
         raise Unreachable(f"{self._host} can't be reached{_describe_reason(failure)}.", CONNECT_AGAIN)
-
-    def _hold_second_fd(self, opened: socket.socket) -> None:
-        with self._lock:
-            if self._second_socket is not None:
-                self._second_socket.close()
-            self._second_socket = opened.dup()
 
     def _send_bytes(self, content: bytes, recheck: Callable[[], None]) -> None:
         assert self._socket is not None

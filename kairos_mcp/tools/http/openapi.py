@@ -212,7 +212,8 @@ def _operation_url(document: JsonObject, operation: ApiOperation, named: NamedAd
             raise operation_error(
                 operation.id, f"only the document says that your key is to be sent to {quote_document(root)}", _NAME_IT
             )
-        url = _join_path(root, operation.path)
+        parts = urlsplit(root)
+        url = urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}{operation.path}", "", ""))
         if not operation.path.startswith("/") or parse_url(_HOLE.sub("x", url)).origin != origin:
             raise operation_error(operation.id, "its path leads away from its server", "Correct it in the document.")
     except EgressDenied as error:
@@ -238,12 +239,6 @@ def _server_url(document: JsonObject, operation: ApiOperation, named: NamedAddre
     if is_relative and named.fetched_from is None:
         raise operation_error(operation.id, "the document does not say where its server is", _NAME_IT)
     return urljoin(named.fetched_from, written) if named.fetched_from is not None else written
-
-
-def _join_path(root: str, path: str) -> str:
-    """Put a path behind that of a server; a query or fragment of the server's URL is dropped."""
-    parts = urlsplit(root)
-    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}{path}", "", ""))
 
 
 def _read_parameters(operation: ApiOperation, inliner: SchemaInliner) -> tuple[list[Parameter], list[str]]:
@@ -282,7 +277,8 @@ def _read_parameter(place: str, name: str, parameter: JsonObject, inliner: Schem
         return None
     if parameter.get("description"):
         schema = schema | {"description": str(parameter["description"])[:DESCRIPTION_CHARS]}
-    argument = _argument_name(name)
+    plain = _NOT_IN_NAMES.sub("_", name).strip("_-")[:64]
+    argument = plain if plain[:1].isalpha() else f"p_{plain}"[:64]
     return Parameter(
         argument, _PLACES[place], schema, parameter.get("required") is True, "" if argument == name else name
     )
@@ -351,11 +347,6 @@ def _key_header(scheme: JsonObject) -> tuple[str, str] | None:
             return "Authorization", "Bearer "
         case _:
             return None
-
-
-def _argument_name(name: str) -> str:
-    plain = _NOT_IN_NAMES.sub("_", name).strip("_-")[:64]
-    return plain if plain[:1].isalpha() else f"p_{plain}"[:64]
 
 
 def _parse_yaml(text: str) -> Any:
