@@ -88,23 +88,15 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """The call was started and its outcome is not known: in records of older versions. Today such a call becomes an
-    open step, which a person settles."""
-
-    kind: Literal["unknown"] = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
 class Resumed:
     """A person or the caller let a paused flow go on."""
 
     kind: Literal["resumed"] = "resumed"
 
 
-Answer = Completion | ToolResult | Refused | Failure | Mechanical | Extended | Unknown | Resumed
+Answer = Completion | ToolResult | Refused | Failure | Mechanical | Extended | Resumed
 CompletionAnswer = Completion | Refused | Failure | Mechanical | Extended
-CallAnswer = ToolResult | Refused | Unknown
+CallAnswer = ToolResult | Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from kairos_mcp.core.steps import (
     Predecessor,
     Refused,
     RequestCompletion,
-    Unknown,
 )
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, render_prompt
@@ -155,7 +154,7 @@ class LoopGuards:
         return times
 
 
-Stop = Refused | StalledLoop | Failure | Mechanical | Extended | Unknown
+Stop = Refused | StalledLoop | Failure | Mechanical | Extended
 
 _MAX_TEXT_CHARS = 1_400  # of the model's last text in a record, which has room for it beside the calls
 
@@ -182,8 +181,6 @@ class LoopRecord:
         """Keep the calls of the round `name`, and note what the result has to tell about them."""
         for item in answered:
             self.calls[item.call.name, item.is_success] += 1
-            if isinstance(item.answer, Unknown):
-                self.notes.append(f"{item.call.id} ({item.call.name}) was begun, and its end is not known.")
         if len(answered) > MAX_CALLS_PER_TURN:
             self.notes.append(f"{name}: of {len(answered)} calls in one turn {MAX_CALLS_PER_TURN} were executed.")
 
@@ -276,8 +273,6 @@ def stop_early(
             return record.end_without_model("llm_error", f"{code}: {message}")
         case Mechanical() | Extended():
             return record.end_without_model("llm_error", "Nobody was there to think.")
-        case Unknown():
-            return record.end_without_model("unknown_outcome")
 
 
 def _request_summary(

@@ -22,7 +22,6 @@ from kairos_mcp.core.steps import (
     Purpose,
     Refused,
     RequestCompletion,
-    Unknown,
 )
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, render_prompt
@@ -125,9 +124,7 @@ MAX_ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to 
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-FailureStatus = Literal[
-    "budget", "parse_error", "llm_error", "context_full", "refused", "content_filter", "unknown_outcome"
-]
+FailureStatus = Literal["budget", "parse_error", "llm_error", "context_full", "refused", "content_filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +250,7 @@ _PHASE: Purpose = "phase"
 _REPAIR: Purpose = "repair"
 
 
-def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
+def phase_failure(answer: CompletionAnswer) -> PhaseFailure:
     """Say why a phase can't go on after this answer."""
     match answer:
         case Refused(limit=limit) as refused:
@@ -268,8 +265,6 @@ def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
             return PhaseFailure("content_filter", "A filter at the model's side held the answer back.")
         case Completion():
             return PhaseFailure("refused", "The model declined.")
-        case Unknown():
-            return PhaseFailure("unknown_outcome", "A call was begun; whether it took effect is not known.")
 
 
 def text_list_schema(max_items: int, max_chars: int) -> JsonObject:

@@ -12,7 +12,7 @@ from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
 from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, call_path, gather_calls
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
 MAX_CALLS_PER_TURN = 64  # each call beyond it gets an error result
@@ -54,8 +54,8 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
     """Execute the calls in order: consecutive reads in parallel, anything else alone.
 
     A call with unreadable arguments, or of a tool that is not offered, is a step too: the executor answers it with an
-    error, so that each call has its row. Once a limit refuses a call, or the outcome of one is unknown, no further
-    call of the turn is started.
+    error, so that each call has its row. Once a limit refuses a call, no further call of the
+    turn is started.
     """
     if len(calls) == 1:  # as in most turns
         return (AnsweredCall(calls[0], (yield from _call_of_turn(calls[0]))),)
@@ -63,7 +63,7 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
     stopped: CallAnswer | None = None
     for group in _group_calls(calls[:MAX_CALLS_PER_TURN], offered):
         if stopped is not None:
-            answered += [AnsweredCall(call, _answer_not_started(stopped)) for call in group]
+            answered += [AnsweredCall(call, stopped) for call in group]
             continue
         for call, answer in zip(group, (yield from _execute_group(group)), strict=True):
             answered.append(AnsweredCall(call, answer))
@@ -85,8 +85,6 @@ def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
             return make_outcome("assistant_stop", None, output)
         case Refused(limit=limit):
             return make_outcome("budget", record=f"The call was not made: the limit on {limit} is reached.")
-        case _:
-            return make_outcome("unknown_outcome", record="The call was begun; its end is not known.")
 
 
 def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ...]:
@@ -95,8 +93,8 @@ def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ..
     return tuple(AnsweredCall(call, result) for call in calls)
 
 
-def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
-    """Return the answer after which no further call of the turn was started, if there is one."""
+def first_stop(answered: Sequence[AnsweredCall]) -> Refused | None:
+    """Return the refusal after which no further call of the turn was started, if there is one."""
     for item in answered:
         if not isinstance(item.answer, ToolResult):
             return item.answer
@@ -136,8 +134,6 @@ def result_message(prompts: Prompts, answered: AnsweredCall) -> Message:
             text = _failure_json(None, content, data, remark)
         case Refused() as refused:
             text = _failure_json("budget_exhausted", f"Not executed: the limit on {limit_name(refused)} is reached.")
-        case Unknown():
-            text = _failure_json("cancelled", "The call was begun; whether it took effect is not known.")
     return Message("tool", text, tool_call_id=call.id)
 
 
@@ -173,14 +169,6 @@ def _error_if_failed(answer: CallAnswer | Failed) -> CallAnswer:
             return ToolResult(reason, is_error=True, code="cancelled")
         case result:
             return result
-
-
-def _answer_not_started(stopped: CallAnswer) -> CallAnswer:
-    match stopped:
-        case Unknown():
-            return ToolResult("Not executed: the end of a call before it is not known.", True, code="cancelled")
-        case refused:
-            return refused
 
 
 def _failure_json(code: str | None, message: str, data: object = None, remark: str | None = None) -> str:

@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 from kairos_mcp.core.errors import BadArguments, Unreadable
 from kairos_mcp.core.limits import UNITS, UNITS_OF_FIRST_VERSION, Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import Answer, AskedCall, Extended, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.core.steps import Answer, AskedCall, Extended, Failure, Mechanical, Refused, Resumed, Sent
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -200,7 +200,6 @@ _ANSWER_TYPES: dict[str, type[Any]] = {
     "failure": Failure,
     "mechanical": Mechanical,
     "extended": Extended,
-    "unknown": Unknown,
     "resumed": Resumed,
 }
 

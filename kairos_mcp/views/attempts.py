@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.routes import OUTSIDE_ROUTES, PAID_ROUTES
-from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
+from kairos_mcp.core.steps import Answer, Failure, Refused, Sent
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 from kairos_mcp.store.rows import decode_sent
 from kairos_mcp.telemetry import names
@@ -68,8 +68,6 @@ def error_of(answer: Answer) -> str | None:
             return code
         case Refused(limit=limit):
             return f"limit_{limit}"
-        case Unknown():
-            return UNKNOWN
         case _:
             return None
 

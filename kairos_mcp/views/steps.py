@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path, split_path, task_of
+from kairos_mcp.core.steps import Answer, Failure, Refused, call_path, split_path, task_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.store import queries, report_queries
@@ -133,8 +133,6 @@ def _show_answer(answer: Answer) -> JsonObject:
             return {"state": "refused", "limit": {"name": limit, "used": used, "allowed": allowed}}
         case Failure(code=code, message=message):
             return {"state": "failed", "code": code} | _fit_text(message)
-        case Unknown():
-            return {"state": "failed", "code": "unknown"}
         case _:
             return {"state": "ok"}
 

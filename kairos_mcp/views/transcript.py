@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, Unknown, call_path, sort_key
+from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, call_path, sort_key
 from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
@@ -59,7 +59,7 @@ def _answered_calls(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) ->
     answered = []
     for call in calls:
         match answers.get(call.id):
-            case ToolResult() | Refused() | Unknown() as answer:
+            case ToolResult() | Refused() as answer:
                 answered.append(AnsweredCall(call, answer))
             case _:
                 answered += reject_calls([call], "incomplete")

@@ -15,7 +15,7 @@ from kairos_mcp.core.limits import Limits, Units
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import Answer, Extended, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.core.steps import Answer, Extended, Failure, Mechanical, Refused, Resumed, Sent
 from kairos_mcp.store.rows import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
@@ -51,7 +51,7 @@ answers = (
     | results
     | st.builds(Refused, texts, huge, huge, texts)
     | st.builds(Failure, texts, texts, st.booleans())
-    | st.sampled_from((Mechanical(), Extended(), Unknown(), Resumed()))
+    | st.sampled_from((Mechanical(), Extended(), Resumed()))
 )
 messages = st.builds(
     Message,

@@ -8,7 +8,7 @@ from support.flow_runner import Fed, feed
 from support.planner_inputs import ANSWER_SCHEMA, brief, conversation_faults
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.core.steps import Answer, CallTool, Extended, Failure, Mechanical, Refused, Step, Unknown
+from kairos_mcp.core.steps import Answer, CallTool, Extended, Failure, Mechanical, Refused, Step
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
 
@@ -44,7 +44,7 @@ _results = st.lists(
     st.one_of(
         st.builds(ToolResult, st.sampled_from(["same", "other", "big " * 700]), st.booleans()),
         st.builds(ToolResult, st.sampled_from(["same", "other", "big " * 700]), st.booleans()),
-        st.sampled_from([Refused("tool_calls", 1, 1), Unknown()]),
+        st.just(Refused("tool_calls", 1, 1)),
     ),
     min_size=1,
     max_size=9,

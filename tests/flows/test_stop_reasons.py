@@ -8,7 +8,7 @@ from support.planner_inputs import ANSWER_SCHEMA, brief, call, says, turn
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome, StopName, make_outcome
-from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused, Unknown
+from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
 from kairos_mcp.flows.planner import planner
 
 _CUT = Completion("half a", finish="length")
@@ -36,10 +36,6 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
     "content_filter": (_run_planner(turn(call(), content="So far."), says("", "content_filter")), "So far."),
     "refused": (_run_planner(says("I will not.", "refusal")), "I will not."),
     "format_errors": (_run_planner(turn(call(), content="So far."), *[_UNREADABLE] * 3), "So far."),
-    "unknown_outcome": (
-        _run_planner(turn(call("write"), call("look"), content="So far."), tools=lambda _: Unknown()),
-        "So far.",
-    ),
     "context_full": (_run_planner(context_tokens=10), ""),
 }
 
@@ -99,13 +95,6 @@ def test_a_failure_keeps_code_and_message_in_the_notes() -> None:
     run = _run_planner(turn(call()), Failure("provider_error", "The script has ended."))
     assert any("provider_error" in note and "The script has ended." in note for note in run.outcome.notes)
     assert "look" in run.outcome.record
-
-
-def test_a_call_whose_end_is_unknown_ends_the_run_and_no_later_call_is_begun() -> None:
-    run, _ = ENDINGS["unknown_outcome"]
-    assert run.paths == ["round-1", "round-1/call-1"]
-    assert any("round-1/call-1" in note for note in run.outcome.notes)
-    assert any("round-1/call-1" in note for note in run.outcome.notes)
 
 
 def test_the_second_bad_turn_in_a_row_decides_between_length_and_empty_answer() -> None:

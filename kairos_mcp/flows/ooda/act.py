@@ -16,7 +16,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.paths import RISKS, Risk
-from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.context import ActEffect, CycleContext
 from kairos_mcp.flows.ooda.decision import (
@@ -222,7 +222,7 @@ def act(
     if call is None:
         return ActResult("noop", decision, risk, make_effect(decision, "noop", None))
     match (yield from CallTool(call.id, call, decision.risk or "low")):
-        case Refused() | Unknown() as stop:
+        case Refused() as stop:
             return phase_failure(stop)
         case result:
             return _act_result(context, decision, risk, call, result)

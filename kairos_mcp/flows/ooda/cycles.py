@@ -19,7 +19,7 @@ from kairos_mcp.core.builtin_tools import READ_MANDATE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outcome
-from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import MAX_LESSONS, CarryOver, CycleContext
@@ -172,7 +172,7 @@ def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[
         path = f"cycle-{number}/goal-{reading}"
         call = ToolCall(path, READ_MANDATE.name, {"id": context.mandate.id})
         match (yield from CallTool(path, call)):
-            case Refused() | Unknown() as stop:
+            case Refused() as stop:
                 return phase_failure(stop)
             case ToolResult(is_error=False, data={"goal_hash": str(found)}) if found == context.mandate.goal_hash:
                 return None

@@ -21,7 +21,7 @@ from kairos_mcp.core.messages import (
     canonical_json,
     discovered_tools,
 )
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, target_paths
 from kairos_mcp.flows.ooda.orient import FilePart
@@ -78,7 +78,7 @@ class FileExcerpts:
         texts: list[str] = []
         for item, part in zip(answered, parts, strict=True):
             match item.answer:
-                case Refused() | Unknown() as stop:
+                case Refused() as stop:
                     return phase_failure(stop)
                 case ToolResult(is_error=True, content=content):
                     texts.append(f"### {part.path}\nIt was not read: {self.context.as_one_line(content)}")

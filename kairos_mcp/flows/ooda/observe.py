@@ -12,7 +12,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
@@ -107,7 +107,7 @@ def observe(context: CycleContext, name: str) -> Flow[Observation | PhaseFailure
             items.append(ToolObservation(observable.tool, observable.arguments, "skipped", reason=skipped[n]))
             continue
         match answers[steps[n].name]:
-            case Refused() | Unknown() as stop:
+            case Refused() as stop:
                 return phase_failure(stop)
             case answer:
                 items.append(_to_tool_observation(context, observable, steps[n].name, answer))

@@ -14,7 +14,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
-from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
+from kairos_mcp.core.steps import CallTool, Flow, Refused
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, parse_act_result, without_ref
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.orient import describe_check
@@ -63,7 +63,7 @@ def run_checks(context: CycleContext, name: str) -> Flow[tuple[CheckResult, ...]
     for number, check in enumerate(context.mandate.acceptance, 1):
         path = f"{name}/check-{number}"
         match (yield from CallTool(path, _check_call(check, path))):
-            case Refused() | Unknown() as stop:
+            case Refused() as stop:
                 return phase_failure(stop)
             case result:
                 remark = result.remark

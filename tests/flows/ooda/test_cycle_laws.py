@@ -12,7 +12,7 @@ from support.flow_runner import Fed
 from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, RequestCompletion, Step, Unknown
+from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, RequestCompletion, Step
 from kairos_mcp.flows.ooda.act import make_call
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
@@ -55,7 +55,6 @@ _endings: list[Answer] = [
     ToolResult("no", True, code="denied"),
     ToolResult("no", True),
     Refused("tool_calls", 1, 1),
-    Unknown(),
 ]
 _results = st.dictionaries(
     st.integers(0, 40),

@@ -24,7 +24,7 @@ from support.flow_runner import Fed
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.outcomes import CYCLE_REASONS, STOP_REASONS
-from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
+from kairos_mcp.core.steps import Failure, Pause, Refused, Step
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 
@@ -93,7 +93,6 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
     "llm_error": (cycles(answers={"cycle-2/reflect": Failure("provider_error", "gone")}), "interrupted"),
     "refused": (cycles(answers={"cycle-1/orient": Completion("No.", finish="refusal")}), "interrupted"),
     "content_filter": (cycles(answers={"cycle-1/orient": Completion("", finish="content_filter")}), "interrupted"),
-    "unknown_outcome": (cycles(answers={"cycle-1/act/call-1": Unknown()}), "interrupted"),
 }
 
 
