@@ -1,4 +1,4 @@
-"""Find the agents that can be used here, and list them for a person, with what is wrong with the others."""
+"""Find the agents and skills that can be used here, and list them for a person, with what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.specs import build, planner
 from kairos_mcp.specs.build import ModelChoice
+from kairos_mcp.tools.skill_files import SkillManifest, list_manifests, read_manifest, read_skill_file
+from kairos_mcp.tools.skills import Skill
 
 if TYPE_CHECKING:
     from kairos_mcp.core.agent import AgentRecord
@@ -111,7 +113,7 @@ def _read_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
 
 
 class Agents(Operations):
-    """List the agents of this server's first workspace."""
+    """The agents of this server's first workspace, and the skills that can be read here."""
 
     async def list_all(self, caller: Caller) -> AgentList:
         """List the agents with this caller's records of them, and those that are disabled."""
@@ -148,3 +150,21 @@ class Agents(Operations):
             return ()
         found = await find_agents(self._factory, self._factory.find_workspace(None))
         return tuple(wrong.sentence for wrong in found.disabled if wrong.origin != "built-in")
+
+    # -- skills: read in a thread, since a folder of skills may lie on a slow disk --------------------------------
+
+    async def list_skills(self) -> tuple[Skill, ...]:
+        """Return name and description of each skill, by name."""
+        return (await asyncio.to_thread(self._factory.skill_folders.list_skills)).skills
+
+    async def list_manifests(self) -> list[SkillManifest]:
+        """Return the manifests of all skills, by name."""
+        return await asyncio.to_thread(list_manifests, self._factory.skill_folders)
+
+    async def read_manifest(self, name: str) -> SkillManifest:
+        """Return the manifest of a skill. Raises NotFound, BadArguments, TooLarge."""
+        return await asyncio.to_thread(read_manifest, self._factory.skill_folders, name)
+
+    async def read_skill_file(self, name: str, path: str) -> bytes:
+        """Return what a file of a skill holds. Raises NotFound, PathDenied, TooLarge."""
+        return await asyncio.to_thread(read_skill_file, self._factory.skill_folders, name, path)

@@ -18,17 +18,14 @@ from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.dialogs import Dialogs
-from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_log import RunLog
 from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
-from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.tasks import Tasks
@@ -102,11 +99,8 @@ class App:
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)
         self.dialogs = Dialogs(context)
-        self.inbox = Inbox(context)
         self.records = Records(context, self.runs)
-        self.run_log = RunLog(context)
         self.overview = Overview(context, self.runs, self.records)
-        self.skills = Skills(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
         self.redactor = self._factory.redactor

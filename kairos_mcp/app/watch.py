@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kairos_mcp.app.context import AppContext, Operations
-from kairos_mcp.app.run_log import MAX_OPEN
+from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.run_log import MAX_OPEN, RunLog
 from kairos_mcp.app.run_pool import EVERY_RUN
 from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.errors import KairosError
@@ -63,8 +63,8 @@ class Watcher:
         return changed
 
 
-class Watch(Operations):
-    """The subscribers of this server, and the one task that looks for them."""
+class Watch(RunLog):
+    """The subscribers of this server, the one task that looks for them, and what a log tells of runs."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)

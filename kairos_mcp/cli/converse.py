@@ -20,7 +20,7 @@ from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.inbox import Conversation
+    from kairos_mcp.app.overview import Conversation
     from kairos_mcp.views.run_report import RunReport
 
 
@@ -69,7 +69,7 @@ def find_conversation(
     `from_round`: where it is cut. Raises UnknownRun."""
 
     async def find_newest(app: App) -> str | None:
-        return await app.inbox.newest_conversation(PERSON)
+        return await app.overview.newest_conversation(PERSON)
 
     run_id = with_app(settings, find_newest) if name == NEWEST else find_target(flags, name).run_id
     if run_id is None:
@@ -82,7 +82,7 @@ def find_conversation(
         settings = replace(settings, workspaces=(Path(folder),))
 
     async def read(app: App) -> Conversation:
-        return await app.inbox.read_conversation(run_id, PERSON, from_round)
+        return await app.overview.read_conversation(run_id, PERSON, from_round)
 
     return settings, with_app(settings, read)
 

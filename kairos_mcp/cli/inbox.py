@@ -36,9 +36,9 @@ def inbox(
     everywhere = everywhere or not settings.workspaces
 
     async def look(app: App) -> tuple[list[RunReport], list[str]]:
-        waiting = await app.inbox.list_waiting(caller, everywhere=everywhere)
+        waiting = await app.overview.list_waiting_ids(caller, everywhere=everywhere)
         notes = await _other_matters(app, caller)
-        if count := await app.inbox.count_waiting_for_caller(caller, everywhere=everywhere):
+        if count := await app.overview.count_waiting_for_caller(caller, everywhere=everywhere):
             verb = "waits" if count == 1 else "wait"
             command = "runs --all" if everywhere else "runs"
             notes.append(f"{count_of(count, 'run')} {verb} for a model's answer: `kairos-mcp {command}`")

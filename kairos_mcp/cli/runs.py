@@ -71,7 +71,7 @@ def runs(
         newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
         elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
         found = await app.runs.list_reports(newest, PERSON)
-        return found, await app.inbox.shorten_ids(newest, PERSON), elsewhere
+        return found, await app.overview.shorten_ids(newest, PERSON), elsewhere
 
     damage: StoreCorrupt | None = None
     try:

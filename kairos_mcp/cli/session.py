@@ -71,10 +71,10 @@ class TargetRun:
 def find_target(flags: Flags, name: str, principal: str | None = None, *, salvage: bool = False) -> TargetRun:
     """Find the run that a person means: by its id, a unique beginning of one, or `last`, the newest of the workspaces
     at hand. `principal`: whose it has to be. Raises UnknownRun, BadArguments."""
-    from kairos_mcp.app.inbox import LAST
+    from kairos_mcp.app.overview import LAST
 
     async def find(app: App) -> tuple[FoundRun, bool]:
-        return await app.inbox.find_run(name, principal)
+        return await app.overview.find_run(name, principal)
 
     settings = read_settings(flags)
     run, is_exact = with_app(settings_for_list(flags) if name == LAST else settings, find, salvage=salvage)

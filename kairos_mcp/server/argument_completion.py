@@ -90,7 +90,7 @@ async def _list_values(names: str | None, typed: str, known: dict[str, str], app
         case "runs":
             return await app.runs.newest_ids(caller, LISTED_RUNS)
         case "waiting runs":
-            return await app.inbox.list_waiting(caller)
+            return await app.overview.list_waiting_ids(caller)
         case "mandates":
             return await app.mandates.list_ids(caller)
         case "agents":
@@ -105,9 +105,9 @@ async def _list_values(names: str | None, typed: str, known: dict[str, str], app
         case "schemas":
             return list(SCHEMAS)
         case "skills":
-            return [skill.name for skill in await app.skills.list_all()]
+            return [skill.name for skill in await app.agents.list_skills()]
         case "skill files" if "name" in known:
-            return [file.path for file in (await app.skills.read_manifest(known["name"])).files]
+            return [file.path for file in (await app.agents.read_manifest(known["name"])).files]
         case _:
             return ()
 

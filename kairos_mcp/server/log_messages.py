@@ -69,11 +69,11 @@ class SessionLog:
         with app.watch.watching(self._caller.principal) as watcher:
             await app.watch.add(watcher, [LOG])
             since = app.now() - int((time.monotonic() - self._began_s) * 1000)  # by the clock of the rows
-            seen = await app.run_log.see_older(since, self._caller)
+            seen = await app.watch.see_older(since, self._caller)
             while True:
                 with suppress(KairosError):  # the state file is busy or gone: the next change brings the next look
-                    now = await app.run_log.see_all(seen, self._caller)
-                    for entry in _at_level(app.run_log.entries(seen, now, self._caller), self.level):
+                    now = await app.watch.see_all(seen, self._caller)
+                    for entry in _at_level(app.watch.entries(seen, now, self._caller), self.level):
                         await self._session.send_notification(_message(entry))
                     seen = now
                 await watcher.take()
@@ -93,7 +93,7 @@ class CallLog:
     async def begin(self, run_ids: Collection[str]) -> None:
         """Start logging: these runs from now on, later ones from their beginning."""
         self._run_ids |= dict.fromkeys(run_ids)
-        self._seen = await self._app.run_log.see(run_ids, self._caller)
+        self._seen = await self._app.watch.see(run_ids, self._caller)
 
     def follow(self, run_id: str) -> None:
         """Tell of this run too."""
@@ -104,10 +104,10 @@ class CallLog:
         if self._seen is None or not self._run_ids:
             return
         try:
-            now = await self._app.run_log.see(self._run_ids, self._caller)
+            now = await self._app.watch.see(self._run_ids, self._caller)
         except KairosError:
             return
-        entries = self._app.run_log.entries(self._seen, now, self._caller)
+        entries = self._app.watch.entries(self._seen, now, self._caller)
         self._seen = now
         for entry in _at_level(entries, self._level):
             await self._ctx.session.send_notification(_message(entry), related_request_id=self._ctx.request_id)

@@ -167,5 +167,5 @@ async def _find_reports(kind: PromptKind, arguments: JsonObject, app: App, calle
     """The brief reports that a prompt embeds: of what waits, or of the run that it goes on from."""
     run_ids: list[str] = [arguments["continues"]] if "continues" in arguments else []
     if kind.name == "inbox":
-        run_ids = arguments.get("run_ids") or await app.inbox.list_waiting(caller)
+        run_ids = arguments.get("run_ids") or await app.overview.list_waiting_ids(caller)
     return [report.as_row() for report in await app.runs.list_reports(run_ids[:EMBEDDED_RUNS], caller)]

@@ -136,7 +136,7 @@ async def _read_answer(get_app: GetApp, caller: Caller, values: dict[str, str]) 
 
 async def _read_inbox(get_app: GetApp, caller: Caller, _values: dict[str, str]) -> Content:
     app = await get_app()
-    run_ids = await app.inbox.list_waiting(caller)
+    run_ids = await app.overview.list_waiting_ids(caller)
     reports = [await app.runs.report(run_id, caller) for run_id in run_ids[:WHOLE_ITEMS]]
     body = results.runs_result(reports).structured_content or {}
     return _outside_json({**body, "more": run_ids[WHOLE_ITEMS:]})
@@ -167,7 +167,7 @@ async def _read_app(_get_app: GetApp, _caller: Caller, _values: dict[str, str]) 
 async def _read_skill(get_app: GetApp, _caller: Caller, values: dict[str, str]) -> Content:
     """The bytes as they are: a client compares them with the digest of the skill's entry."""
     path = values.get("path", MAIN)
-    content = await (await get_app()).skills.read_file(values["name"], path)
+    content = await (await get_app()).agents.read_skill_file(values["name"], path)
     mime = MARKDOWN if path.endswith(".md") else guess_type(path)[0]
     try:
         return Content(content.decode(), FIXED_TTL_MS, is_public=True, mime_type=mime or "text/plain")
@@ -267,7 +267,7 @@ async def _list_fixed(app: App) -> list[wire.Resource]:
     ]
     listed += [
         _entry(SKILL, f"skill://{skill.name}/{MAIN}", skill.name, f"Skill: {skill.name}", skill.description)
-        for skill in await app.skills.list_all()
+        for skill in await app.agents.list_skills()
     ]
     return listed
 

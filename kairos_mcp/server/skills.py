@@ -24,7 +24,7 @@ _CACHE: JsonObject = {"ttlMs": FIXED_TTL_MS, "cacheScope": "public"}
 async def list_skills(get_app: GetApp, cursor: str | None) -> JsonObject:
     """The entries of all skills, on one page. Raises MCPError for a cursor."""
     refuse_cursor(cursor)
-    skills = [_entry(manifest) for manifest in await (await get_app()).skills.list_manifests()]
+    skills = [_entry(manifest) for manifest in await (await get_app()).agents.list_manifests()]
     return {"resultType": "complete", "skills": skills, **_CACHE}
 
 
@@ -35,7 +35,7 @@ async def get_skill(get_app: GetApp, uri: str) -> JsonObject:
         values = SKILL.match(uri)
         if values is None:
             raise NotFound(f"{truncate(uri, 120)!r} is the SKILL.md of no skill.", "skills/list names those of all.")
-        manifest = await app.skills.read_manifest(values["name"])
+        manifest = await app.agents.read_manifest(values["name"])
     except KairosError as error:
         raise protocol_error(error, app, Caller(current_principal()), uri=truncate(uri, 400)) from error
     return {"resultType": "complete", "skill": _entry(manifest), **_CACHE}

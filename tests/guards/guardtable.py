@@ -466,7 +466,7 @@ IN_THE_TERMINAL = (
         "commands/test_conversation.py::test_what_was_done_is_not_printed_into_what_is_being_said",
     ),
     Guard(
-        "Inbox.find_run",
+        "Overview.find_run",
         without("principal is not None and found[0].principal != principal"),
         "approvals/test_commands.py::test_what_can_not_be_decided_is_said_and_stores_nothing",
     ),

@@ -88,7 +88,7 @@ async def check_accounts(app: App) -> None:
 ACTS: dict[str, tuple[Callable[[App], Awaitable[object]], list[int]]] = {
     "runs": (list_runs, [1, 2, 2, 1]),  # ids; rows, then what each waits for; reports, then names of calls; elsewhere
     "a look at what others did": (look_at_store, [1]),
-    "the runs that wait for a person": (lambda app: app.inbox.list_waiting(ME), [1]),
+    "the runs that wait for a person": (lambda app: app.overview.list_waiting_ids(ME), [1]),
     "what a day has used": (lambda app: app.spending.read(None, ME), [3]),  # the day, its account, who used it
     "what days have used": (lambda app: app.spending.read_days(ME), [2]),
     "the books of a day": (check_accounts, [1, 1]),

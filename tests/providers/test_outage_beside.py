@@ -105,7 +105,7 @@ async def test_an_approval_given_meanwhile_lets_its_branch_go_on(place: Place, s
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.resume_at is not None) == ("paused", True)
         assert [item["key"] for item in report.waiting] == ["task-1/round-1/call-1/approval"]
-        assert await app.inbox.list_waiting(ME) == [run_id]
+        assert await app.overview.list_waiting_ids(ME) == [run_id]
         await app.answers.decide(run_id, report.waiting[0]["key"], "approve", None, PERSON)
         report = await rests(app, run_id)
         assert (place.workspace / "a.txt").read_text() == "omega\n"

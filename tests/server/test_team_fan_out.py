@@ -93,7 +93,7 @@ async def test_a_new_run_goes_on_from_a_round_of_a_task(place: Place) -> None:
         team = await answers(client, team, {f"{EDIT}/round-1": EDITS})
         await client.app.answers.decide(team["run_id"], f"{EDIT}/round-1/call-1/approval", "approve", None, PERSON)
         await rests(client.app, team["run_id"])
-        talk = await client.app.inbox.read_conversation(team["run_id"], PERSON, f"{EDIT}/round-1")
+        talk = await client.app.overview.read_conversation(team["run_id"], PERSON, f"{EDIT}/round-1")
         assert (talk.agent, talk.tools) == ("file_manager", None)  # a command goes on with the task's own agent
         fork = {"goal": "Say it shorter.", "route": "caller", "continues": team["run_id"]}
         run = await client.ask("planner_run", {**fork, "from": f"{READ}/round-2"})
