@@ -16,7 +16,7 @@ import pytest
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import REQUIRED_OPTIONS, find_bubblewrap
-from kairos_mcp.tools.commands.protected_paths import HeldEntry
+from kairos_mcp.tools.commands.held_paths import HeldEntry
 from kairos_mcp.tools.commands.sandbox import Sandbox
 
 HERE = Path(__file__).parent

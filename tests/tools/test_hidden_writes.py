@@ -63,7 +63,8 @@ def test_what_was_put_aside_since_no_record_takes_it_is_searched_as_well(runner:
 _AS_PLAIN_USER = """
 import ctypes, json, os, pathspec, re2, subprocess, sys
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.tools.commands.protected_paths import HeldPaths, ProtectionRules, survey_protected_paths
+from kairos_mcp.tools.commands.held_paths import HeldPaths
+from kairos_mcp.tools.commands.protected_paths import ProtectionRules, survey_protected_paths
 from kairos_mcp.tools.commands.undo_repositories import is_build_place
 from kairos_mcp.tools.commands.undo_writes import WriteWatch
 root, rules, record = os.open(".", os.O_RDONLY), ProtectionRules.from_scopes(Scopes((), ("AGENTS.md",))), []

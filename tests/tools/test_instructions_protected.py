@@ -18,7 +18,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Preview, ToolContext, ToolMemory
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands import protected_paths
-from kairos_mcp.tools.commands.protected_paths import MAX_HELD
+from kairos_mcp.tools.commands.held_paths import MAX_HELD
 from kairos_mcp.tools.files.content_hash import plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes

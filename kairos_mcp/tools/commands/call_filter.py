@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kairos_mcp.tools.commands.protected_paths import MIN_HELD_FD
+from kairos_mcp.tools.commands.held_paths import MIN_HELD_FD
 
 # By the kernel's number of an architecture (AUDIT_ARCH_*), that of add_key; request_key and keyctl come right after it.
 # A machine may run programs of a second one. On any other architecture nothing is denied.

@@ -1,14 +1,13 @@
 """Finds what no program may write in a workspace, repositories and instructions, and what none may read.
 
 Whoever writes into `.git` decides what git does for the next person working there; whoever writes `.mcp.json` or
-`.vscode` decides what a host starts. What is found is held open while a sandbox is built on it: a path could be made
-to lead elsewhere meanwhile, a descriptor can't. What is absent can't be held; `undo_writes` takes it away afterwards.
+`.vscode` decides what a host starts. What is absent can't be held open while a program runs
+(`held_paths`); `undo_writes` takes it away afterwards.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import stat
@@ -27,16 +26,14 @@ from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type, open_witho
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
 MAX_SEEN = 100_000  # of them that are remembered, in some 30 MB: those that are unchanged are not listed again
-MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MAX_UNREADABLE = 500  # files that no program may read: each is a mount
 RENAMED = ".kairos-excess-"  # how names of files begin that a program made beyond that
-MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
 # File systems on which a folder's time tells each change of a name in it; of others, folders are listed again.
 _TELLS_CHANGES = LOCAL | {"tmpfs", "overlay"}
 _CLOCK_NS = 2_000_000_000  # within which two changes may have the same time
 _PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, of which a character has up to four
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # How a folder is searched. open: for all that is protected. within: it is an instruction folder with exceptions, so
 # everything but those is protected. free: for repositories alone. covered: it is protected with all that it holds.
@@ -105,60 +102,6 @@ class ProtectedSurvey:
     def has_visited(self, path: str) -> bool:
         """Return whether the path's folder was searched, so that `entries` would have it."""
         return not any(path.startswith(folder) for folder in self.unvisited)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldEntry:
-    """An open descriptor of something protected, or of a folder above it, which must not be moved away."""
-
-    path: str
-    descriptor: int
-    is_protected: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPaths:
-    """What a survey found, and what of it is held open; a folder comes before what lies in it."""
-
-    survey: ProtectedSurvey = field(default_factory=ProtectedSurvey)
-    entries: tuple[HeldEntry, ...] = ()
-
-    def list_unheld(self) -> list[str]:
-        """Return the protected paths that are not held open, since there were too many; links are never held."""
-        return [path for path in list_unheld(self.survey, self.entries) if not self.survey.entries[path].is_bare]
-
-
-def list_unheld(survey: ProtectedSurvey, held: Collection[HeldEntry]) -> list[str]:
-    """Return the protected paths that a program could write, but for links: those not held open, bare repositories."""
-    covered = {entry.path for entry in held if entry.is_protected}
-    return [path for path, entry in survey.entries.items() if path not in covered and entry.link_target is None]
-
-
-@contextlib.contextmanager
-def hold_protected_paths(
-    root: int,
-    rules: ProtectionRules,
-    skipped: Collection[str] = (),
-    is_unreadable: IsUnreadable | None = None,
-    known: Mapping[str, SeenFolder] = MappingProxyType({}),
-) -> Iterator[HeldPaths]:
-    """Find what is protected in the workspace that is open as `root`, and hold it open inside the block.
-
-    `skipped` are names at the top of the workspace that are protected otherwise. `is_unreadable` says which files no
-    program may read, `known` what an earlier search by the same rules has `seen`. Raises CommandDenied if there are too
-    many of these files.
-    """
-    survey = survey_protected_paths(root, rules, skipped, is_unreadable, known)
-    # The nearest first, repositories before instructions: there are MAX_HELD descriptors at most.
-    ordered = sorted(survey.entries, key=lambda path: (path.count("/"), not survey.entries[path].is_repository, path))
-    with contextlib.ExitStack() as stack:
-        held: dict[str, HeldEntry] = {}
-        for path in ordered:
-            entry = survey.entries[path]
-            if entry.link_target is None and not entry.is_bare and len(held) + path.count("/") < MAX_HELD:
-                with contextlib.suppress(OSError):  # it was removed or replaced: there is nothing to cover
-                    held |= _open_held(root, path, held, stack)
-        yield HeldPaths(survey, tuple(sorted(held.values(), key=lambda entry: entry.path.count("/"))))
 
 
 def survey_protected_paths(
@@ -486,7 +429,7 @@ def _make_readable(root: int, folder: str) -> None:
     above, _, name = folder.rstrip("/").rpartition("/")
     above_fd = open_long_path(root, above)
     try:
-        fd = os.open(name or ".", _ENTRY_FLAGS | os.O_DIRECTORY, dir_fd=above_fd)
+        fd = os.open(name or ".", ENTRY_FLAGS | os.O_DIRECTORY, dir_fd=above_fd)
     finally:
         os.close(above_fd)
     try:
@@ -500,47 +443,3 @@ def _make_readable(root: int, folder: str) -> None:
 
 def _fingerprint(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_ctime_ns, status.st_size, stat.S_IFMT(status.st_mode)
-
-
-def _open_held(
-    root: int, path: str, known: Mapping[str, HeldEntry], stack: contextlib.ExitStack
-) -> dict[str, HeldEntry]:
-    """Open a protected path, and the folders above it that are not `known` yet. Raises OSError if it is a link or gone.
-
-    The descriptors are closed by `stack`.
-    """
-    held: dict[str, HeldEntry] = {}
-    parts = path.split("/")
-    for depth in range(1, len(parts) + 1):
-        partial_path = "/".join(parts[:depth])
-        if partial_path in known:
-            continue
-        folder_fd = open_without_links(root, parts[: depth - 1])
-        try:
-            fd = os.open(parts[depth - 1], _ENTRY_FLAGS, dir_fd=folder_fd)
-        finally:
-            os.close(folder_fd)
-        try:
-            if stat.S_ISLNK(os.fstat(fd).st_mode):
-                raise NotADirectoryError(partial_path)
-            descriptor = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, MIN_HELD_FD)
-        finally:
-            os.close(fd)
-        stack.callback(os.close, descriptor)
-        held[partial_path] = HeldEntry(partial_path, descriptor, is_protected=depth == len(parts))
-    return held
-
-
-def remove_mount_points(root: int, held: HeldPaths) -> None:
-    """Remove what a sandbox made to mount on: an empty entry, in place of one that somebody removed right before."""
-    inodes = {path: entry.fingerprint[0] for path, entry in held.survey.entries.items()} | dict(held.survey.unreadable)
-    mounted = {entry.path for entry in held.entries if entry.is_protected} | held.survey.unreadable.keys()
-    for path in mounted:
-        with contextlib.suppress(OSError):  # it is gone, or not empty and so somebody's own
-            status = os.stat(path, dir_fd=root, follow_symlinks=False)
-            if status.st_ino == inodes[path]:
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                os.rmdir(path, dir_fd=root)
-            elif status.st_size == 0:
-                os.unlink(path, dir_fd=root)

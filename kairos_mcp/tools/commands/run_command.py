@@ -24,18 +24,11 @@ from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
+from kairos_mcp.tools.commands.held_paths import HeldPaths, hold_protected_paths, remove_mount_points
 from kairos_mcp.tools.commands.interrupted_command import keep_survey, undo_interrupted
 from kairos_mcp.tools.commands.missing_files import find_missed_file
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
-from kairos_mcp.tools.commands.protected_paths import (
-    MAX_FOLDERS,
-    HeldPaths,
-    IsUnreadable,
-    ProtectionRules,
-    SeenFolder,
-    hold_protected_paths,
-    remove_mount_points,
-)
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, IsUnreadable, ProtectionRules, SeenFolder
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
     LEASH_FD,
@@ -354,7 +347,7 @@ def _describe_uncovered(held: HeldPaths) -> str | None:
             f"beyond the first {MAX_FOLDERS:,} folders of the workspace, or in those that can't be listed, it could "
             f"write a .git, or instructions: {named}"
         )
-    if unheld := held.list_unheld():
+    if unheld := [path for path in held.list_unheld() if not held.survey.entries[path].is_bare]:
         return f"it could write {len(unheld)} .git folders or instruction files that lie deep in the workspace"
     return None
 

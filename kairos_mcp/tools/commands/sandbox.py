@@ -17,8 +17,9 @@ from typing import Literal
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
 from kairos_mcp.tools.commands.call_filter import open_filter
+from kairos_mcp.tools.commands.held_paths import HeldEntry
 from kairos_mcp.tools.commands.machine_view import SYSTEM_FOLDERS, list_system_settings
-from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES, HeldEntry
+from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES
 from kairos_mcp.tools.commands.toolchains import HomeEntry, home_folders
 
 # What stands at a path inside. readable: what is there, read-only. empty: an empty folder, read-only. private: an empty

@@ -22,15 +22,14 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.commands.git_programs import FileTexts
+from kairos_mcp.tools.commands.held_paths import HeldPaths
 from kairos_mcp.tools.commands.protected_paths import (
     MAX_UNREADABLE,
     RENAMED,
-    HeldPaths,
     IsUnreadable,
     ProtectedEntry,
     ProtectedSurvey,
     ProtectionRules,
-    list_unheld,
     open_up_below,
     survey_again,
     writable,
@@ -96,7 +95,7 @@ class WriteWatch:
         is_unreadable: IsUnreadable | None = None,
     ) -> WriteWatch:
         """Start from the survey that a sandbox was just built on, or, with nothing held, from one of this moment."""
-        unheld, entries = list_unheld(held.survey, held.entries), held.survey.entries
+        unheld, entries = held.list_unheld(), held.survey.entries
         states = {path: _folder_state(root, path) for path in unheld if not entries[path].is_repository}
         programs = {path: read_repository(root, path) for path in unheld if entries[path].is_repository}
         known = {path: found for path, found in programs.items() if found is not None}

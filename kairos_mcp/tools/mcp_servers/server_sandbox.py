@@ -16,15 +16,10 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
 from kairos_mcp.tools.commands.call_filter import open_filter
+from kairos_mcp.tools.commands.held_paths import hold_protected_paths
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
-from kairos_mcp.tools.commands.protected_paths import (
-    IsUnreadable,
-    ProtectionRules,
-    SeenFolder,
-    hold_protected_paths,
-    survey_protected_paths,
-)
+from kairos_mcp.tools.commands.protected_paths import IsUnreadable, ProtectionRules, SeenFolder, survey_protected_paths
 from kairos_mcp.tools.commands.sandbox import Sandbox, SandboxMount
 from kairos_mcp.tools.commands.toolchains import find_toolchains, home_folder, reading_folder
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD, OUTPUT_FD

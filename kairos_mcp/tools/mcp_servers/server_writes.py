@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from kairos_mcp.core.errors import Unreachable
-from kairos_mcp.tools.commands.protected_paths import HeldPaths, SeenFolder, survey_protected_paths
+from kairos_mcp.tools.commands.held_paths import HeldPaths
+from kairos_mcp.tools.commands.protected_paths import SeenFolder, survey_protected_paths
 from kairos_mcp.tools.commands.undo_writes import SaveTexts, UndoneWrites, WriteWatch
 from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
 from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
