@@ -22,7 +22,9 @@ def guarded_validator(meta_schema: str) -> Any:
     from jsonschema import Draft202012Validator, validators
 
     plain = validators.validator_for({"$schema": meta_schema}, Draft202012Validator)
-    types = plain.TYPE_CHECKER.redefine("integer", _is_integer)
+    types = plain.TYPE_CHECKER.redefine(  # in most drafts 1.0 is one too
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
     own: dict[str, Callable[..., Iterator[ValidationError]]] = {
         "pattern": _check_pattern,
         "patternProperties": _check_pattern_properties,
@@ -89,10 +91,6 @@ def _measure_value(value: object) -> int:
         elif isinstance(part, list):
             pending += part
     return parts
-
-
-def _is_integer(_: object, value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)  # in most drafts 1.0 is one too
 
 
 def _error(message: str) -> ValidationError:

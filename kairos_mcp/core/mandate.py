@@ -140,14 +140,10 @@ class Mandate:
         return {name: value for name, value in values.items() if value is not None}
 
     @cached_property
-    def canonical(self) -> str:
-        """The mandate as text, without its id: equal mandates have equal texts."""
-        return canonical_json({name: value for name, value in self.as_json().items() if name != "id"})
-
-    @property
     def digest(self) -> str:
-        """SHA-256 in hex of the canonical form, which names the version that an approval of a check is valid for."""
-        return sha256(self.canonical.encode()).hexdigest()
+        """SHA-256 in hex of the mandate without its id: names the version that an approval of a check is valid for."""
+        named = {name: value for name, value in self.as_json().items() if name != "id"}
+        return sha256(canonical_json(named).encode()).hexdigest()
 
     @property
     def goal_hash(self) -> str:

@@ -10,10 +10,6 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Failure, RequestCompletion, Sent, call_path
 
 
-def _no_private_part(_turn: Message) -> None:
-    return None
-
-
 def _ignore(_note: str) -> None:
     return None
 
@@ -31,7 +27,7 @@ class ModelInput:
     path: str
     step: RequestCompletion
     sent: Sent
-    find_private: Callable[[Message], Private | None] = _no_private_part
+    find_private: Callable[[Message], Private | None] = lambda _turn: None
     on_text: Callable[[str], None] | None = None
     headers: Mapping[str, str] | None = None
     note: Callable[[str], None] = _ignore

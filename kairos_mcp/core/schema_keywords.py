@@ -106,10 +106,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -120,18 +116,6 @@ def _is_number(value: Any) -> bool:
 
 def _is_schema(value: Any) -> bool:
     return isinstance(value, dict | bool)
-
-
-def _is_schema_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_schema, value))
-
-
-def _is_schema_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_schema, value.values()))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
 
 
 def _is_name_list(value: Any) -> bool:
@@ -149,14 +133,20 @@ def _is_type(value: Any) -> bool:
 _VALUES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("title", "description", "$comment", "format", "contentEncoding", "contentMediaType"), _is_text),
     **dict.fromkeys(("$schema", "$ref", "pattern"), _is_text),
-    **dict.fromkeys(("readOnly", "writeOnly", "deprecated", "uniqueItems"), _is_flag),
+    **dict.fromkeys(("readOnly", "writeOnly", "deprecated", "uniqueItems"), lambda value: isinstance(value, bool)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count),
     **dict.fromkeys(("minContains", "maxContains"), _is_count),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
     **dict.fromkeys(_ONE_SCHEMA, _is_schema),
-    **dict.fromkeys(_SCHEMA_LIST - {"items"}, _is_schema_list),
-    **dict.fromkeys(_SCHEMA_MAP - {"dependencies"}, _is_schema_map),
-    **dict.fromkeys(("enum", "examples"), _is_list),
+    **dict.fromkeys(
+        _SCHEMA_LIST - {"items"},
+        lambda value: isinstance(value, list) and bool(value) and all(map(_is_schema, value)),
+    ),
+    **dict.fromkeys(
+        _SCHEMA_MAP - {"dependencies"},
+        lambda value: isinstance(value, dict) and all(map(_is_schema, value.values())),
+    ),
+    **dict.fromkeys(("enum", "examples"), lambda value: isinstance(value, list)),
     "required": _is_name_list,
     "type": _is_type,
     "multipleOf": lambda value: _is_number(value) and value > 0,

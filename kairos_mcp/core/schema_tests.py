@@ -35,7 +35,7 @@ def compile_plain(schema: JsonObject) -> PlainTest | None:
     others = rules.get("additionalProperties", True)
     if not isinstance(others, bool) or len(properties) > MAX_PROPERTIES:
         return None
-    fits_other: PlainTest = _is_plain_value if others else _fits_nothing
+    fits_other: PlainTest = _is_plain_value if others else lambda _: False
     tests: dict[str, PlainTest] = {}
     for name, inner in properties.items():
         test = _compile_part(inner) or _compile_list(inner)
@@ -64,10 +64,6 @@ def _is_plain_value(value: Any) -> bool:
     if type(value) is str:
         return len(value) <= MAX_CHARS and value.isascii()
     return type(value) is bool or (type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER)
-
-
-def _fits_nothing(_value: Any) -> bool:
-    return False
 
 
 def _rules_of(schema: Any, kind: str) -> JsonObject | None:
@@ -149,15 +145,15 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _fits_any(_value: Any, _work: Work) -> bool:
-    return True
-
-
 def _fits_none(_value: Any, _work: Work) -> bool:
     return False
 
 
-_ANY, _NONE, _DOUBT = SchemaTest(_fits_any, True), SchemaTest(_fits_none, True), SchemaTest(_fits_none, False)
+_ANY, _NONE, _DOUBT = (
+    SchemaTest(lambda _value, _work: True, True),
+    SchemaTest(_fits_none, True),
+    SchemaTest(_fits_none, False),
+)
 
 
 class _TestCompiler:
@@ -279,10 +275,6 @@ def _compile_required(names: list[str]) -> SchemaTest:
     return SchemaTest(has_all, True) if isinstance(names, list) else _DOUBT
 
 
-def _compile_pattern(pattern: str) -> SchemaTest:
-    return SchemaTest(lambda value, work: not isinstance(value, str) or search_safely(pattern, value, work), True)
-
-
 def _compile_size(kind: type, compare: Callable[[int, int], bool], rule: int) -> SchemaTest:
     return SchemaTest(lambda value, _: not isinstance(value, kind) or compare(len(value), rule), True)  # type: ignore[arg-type]  # each kind has a length
 
@@ -309,7 +301,9 @@ _SIMPLE: dict[str, Callable[[Any], SchemaTest]] = {
     "enum": _compile_choices,
     "const": lambda rule: _compile_choices([rule]),
     "required": _compile_required,
-    "pattern": _compile_pattern,
+    "pattern": lambda pattern: SchemaTest(
+        lambda value, work: not isinstance(value, str) or search_safely(pattern, value, work), True
+    ),
     "uniqueItems": _compile_unique,
     **{keyword: partial(_compile_number, compare) for keyword, compare in _NUMERIC.items()},
     **{keyword: partial(_compile_size, kind, compare) for keyword, (kind, compare) in _SIZES.items()},

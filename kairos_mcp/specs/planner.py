@@ -33,11 +33,11 @@ from kairos_mcp.specs.build import (
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts
 from kairos_mcp.specs.short_prompts import (
+    FILE_TOOLS,
     FileNames,
     GoalLines,
     add_file_names,
     add_goal_lines,
-    offers_files,
     select_few_tools,
 )
 from kairos_mcp.store.rows import decode, encode
@@ -142,7 +142,7 @@ def build_planner_spec(
         continues=request.continues,
         dialect=dialect,
         search_scope=(globs or ()) if offer.finds_late_tools else None,
-        asks_back=(is_short and kept is None and offers_files(offer.shown)) or None,
+        asks_back=(is_short and kept is None and any(map(offer.shown.find, FILE_TOOLS))) or None,
         has_goal=(kept is not None) or None,
         opens_with="context" if request.context or earlier else "files" if files.text or goal_lines.text else None,
         from_round=request.from_round,

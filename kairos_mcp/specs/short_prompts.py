@@ -133,11 +133,6 @@ FIRST_TOOLS = names_where(lambda tool: tool.for_small == "first")
 UNNEEDED_TOOLS = names_where(lambda tool: tool.for_small == "never")  # the first message has the files; skills are long
 
 
-def offers_files(tools: ToolSet) -> bool:
-    """Whether a run can look at files."""
-    return any(tools.find(name) is not None for name in FILE_TOOLS)
-
-
 @dataclass(frozen=True, slots=True)
 class FileNames:
     """The names of a workspace's files as a tool lists them. `is_whole`: each file's path is there, and fits."""

@@ -40,7 +40,8 @@ class Heartbeat:
             return f"round {self.round}" + (f"/{self.rounds}" if self.rounds is not None else "")
         if not self.team.tasks:
             return "planning"
-        parts = [f"{self.team.ended_count}/{count_of(len(self.team.tasks), 'task')}"]
+        ended = sum(task.status not in ("waiting", "working") for task in self.team.tasks)
+        parts = [f"{ended}/{count_of(len(self.team.tasks), 'task')}"]
         if self.team.phase != "tasks":
             parts.append(self.team.phase or "ended")
         elif (newest := self.team.newest_try) is not None:

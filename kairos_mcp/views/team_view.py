@@ -126,11 +126,6 @@ class TeamView:
         loop = loop_of(self.newest) if self.newest is not None else ""
         return next((each for task in self.tasks for each in task.tries if each.path == loop), None)
 
-    @property
-    def ended_count(self) -> int:
-        """How many tasks have ended."""
-        return sum(task.status not in ("waiting", "working") for task in self.tasks)
-
     def plan(self) -> tuple[JsonObject, ...]:
         return tuple(task.as_plan_entry() for task in self.tasks)
 

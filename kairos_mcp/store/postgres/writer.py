@@ -154,7 +154,7 @@ class PostgresWriter(GroupWriter):
                 transaction.send_commit(session, named)
         except BaseException as error:
             if not isinstance(error, Undone) or not error.is_synced:
-                self._drop_session()  # the driver takes statements after a failed one for prepared, which they are not
+                self._disconnect()  # the driver takes statements after a failed one for prepared, which they are not
             raise
         return left
 
@@ -186,7 +186,7 @@ class PostgresWriter(GroupWriter):
             try:
                 found = self._open_session().row(_STATUS, (transaction,))
             except psycopg.OperationalError:
-                self._drop_session()
+                self._disconnect()
                 found = None
             except KairosError:
                 found = None
@@ -212,16 +212,13 @@ class PostgresWriter(GroupWriter):
         """Whether the connection is lost; it is forgotten then."""
         if self._session is not None and not self._session.connection.closed:
             return False
-        self._drop_session()
+        self._disconnect()
         return True
 
     def _translate(self, error: BaseException) -> BaseException:
         return as_store_error(error)
 
     def _disconnect(self) -> None:
-        self._drop_session()
-
-    def _drop_session(self) -> None:
         if self._session is not None:
             with suppress(psycopg.Error):
                 self._session.close()
