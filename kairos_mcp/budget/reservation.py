@@ -150,11 +150,6 @@ def is_final(share: BranchShare, branch: Account, unit: str) -> bool:
     return asked is not None and cap is not None and cap >= asked
 
 
-def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Account] = ()) -> Limits:
-    """Return the caps of a branch, whatever its first step needs."""
-    return open_branch(share, enclosing, siblings).caps
-
-
 def _free_by_unit(share: BranchShare, enclosing: Account, siblings: Sequence[Account]) -> list[int | None]:
     promised = [each.remaining for each in siblings]
     free: list[int | None] = []

@@ -24,10 +24,6 @@ class Day:
     begins: int
     ends: int
 
-    def moment_before(self) -> int:
-        """Return a moment of the day before."""
-        return self.begins - 1
-
 
 def day_at(at: int, time_zone: str) -> Day:
     """Return the day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-CONVENTIONS = "0.1.0"
 SCOPE = "kairos-mcp"
 """The name of our instrumentation scope; the SDK of MCP has one of its own, `mcp-python-sdk`."""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.app import PERSON, Place, law
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.reservation import branch_caps
+from kairos_mcp.budget.reservation import open_branch
 from kairos_mcp.core.agent import MAX_TASKS, AgentRecord, KindRecord, TriedTask, make_records
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, BranchShare, Limits, Units
 from kairos_mcp.store import agent_records, runs
@@ -83,7 +83,7 @@ class Teams:
     @staticmethod
     def _open(session: Session, path: str, parent: int) -> int:
         around = read_account(session, parent)
-        number = insert_branch_account(session, path, parent, branch_caps(BranchShare(UNLIMITED, 1), around))
+        number = insert_branch_account(session, path, parent, open_branch(BranchShare(UNLIMITED, 1), around).caps)
         assert read_account(session, number).spent == NOTHING
         return number
 

@@ -3,6 +3,7 @@ can be; and together they never have more than is left, less what is set aside."
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -15,7 +16,6 @@ from kairos_mcp.budget.reservation import (
     Account,
     Reservation,
     ReservationRequest,
-    branch_caps,
     open_branch,
     raise_caps,
     reserve,
@@ -29,6 +29,11 @@ amounts = st.integers(0, 100_000)
 
 def run_with(left: int, spent: int = 0) -> Account:
     return Account(1, Limits(total_tokens=left), NOTHING, Units(total_tokens=spent))
+
+
+def branch_caps(share: BranchShare, enclosing: Account, siblings: Sequence[Account] = ()) -> Limits:
+    """Return the caps of a branch, whatever its first step needs."""
+    return open_branch(share, enclosing, siblings).caps
 
 
 @law

@@ -27,7 +27,7 @@ def test_each_moment_belongs_to_a_day_that_ends_where_the_next_begins(now: int, 
     day = day_at(now, zone)
     assert day.begins <= now < day.ends
     assert 0 < day.ends - day.begins <= 26 * HOUR_MS
-    after, before = day_at(day.ends, zone), day_at(day.moment_before(), zone)
+    after, before = day_at(day.ends, zone), day_at(day.begins - 1, zone)
     assert after.begins == day.ends
     assert before.ends == day.begins
     assert before.name < day.name < after.name

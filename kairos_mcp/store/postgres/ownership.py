@@ -95,11 +95,6 @@ class SessionLock(Ownership):
         """Whether no other server can have taken this one for dead, by this machine's monotonic clock."""
         return time.monotonic() < self._held_until
 
-    @property
-    def has_connection(self) -> bool:
-        """Whether it hears of what others commit."""
-        return self._held_until > 0
-
     def close(self) -> None:
         """As in Ownership."""
         self._is_closing.set()
