@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
@@ -84,25 +83,19 @@ def _make_answer(
             )
 
 
-class SubmittedAnswers(NamedTuple):
-    """The answers of one request, by kind: for steps, for approvals, for calls of unknown outcome."""
-
-    steps: dict[str, object]
-    decisions: list[Decision]
-    settlements: list[SettlementRequest]
-
-
-def split_answers(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor) -> SubmittedAnswers:
-    """Split answers by kind. Raises BadArguments."""
-    submitted = SubmittedAnswers({}, [], [])
+def split_answers(
+    answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor
+) -> tuple[dict[str, object], list[Decision], list[SettlementRequest]]:
+    """Split answers by kind: for steps, for approvals, for calls of unknown outcome. Raises BadArguments."""
+    for_steps, decided, settled = dict[str, object](), list[Decision](), list[SettlementRequest]()
     for key, value in answers.items():
         if is_approval(key):
-            submitted.decisions.append(parse_approval_decision(value, key, who))
+            decided.append(parse_approval_decision(value, key, who))
         elif settlements.is_settlement_key(key):
-            submitted.settlements.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
+            settled.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
         else:
-            submitted.steps[key] = value
-    return submitted
+            for_steps[key] = value
+    return for_steps, decided, settled
 
 
 def check_repeated_answer(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:

@@ -159,10 +159,10 @@ def test_answers_are_told_apart_by_what_they_are_about() -> None:
         "odd/approval": {"content": "a step of that name"},
     }
     who = ("alice", "command", "")
-    parts = split_answers(answers, lambda key: key == "round-1/call-1/approval", who)
-    assert parts.steps == {"round-1": {"content": "hello"}, "odd/approval": {"content": "a step of that name"}}
-    assert parts.decisions == [Decision("round-1/call-1/approval", "deny", DIGEST, who, "no")]
-    assert parts.settlements == [SettlementRequest("round-1/call-2", "reattempt", None, DIGEST)]
+    steps, decided, settled = split_answers(answers, lambda key: key == "round-1/call-1/approval", who)
+    assert steps == {"round-1": {"content": "hello"}, "odd/approval": {"content": "a step of that name"}}
+    assert decided == [Decision("round-1/call-1/approval", "deny", DIGEST, who, "no")]
+    assert settled == [SettlementRequest("round-1/call-2", "reattempt", None, DIGEST)]
 
 
 @pytest.mark.parametrize("key", ["round-1/call-1/approval", "round-1/call-2/settle"])
