@@ -319,6 +319,7 @@ def read_waiting_items(session: Session, n: int) -> WaitingItems:
         {
             path: step
             for path, step in steps.items()
+            # An approved call of the caller's own tool waits for the caller to execute it.
             if path not in approvals or (approvals[path].verdict == "approve" and step.sent.route == CALLER.name)
         },
         {approval.key: approval for approval in undecided.values() if not approval.unasked},
