@@ -10,6 +10,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.folders import packaged_config
 from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.schema import find_line, read_settings_file
 from kairos_mcp.settings.settings import (
     SETTINGS,
     VARIABLES,
@@ -190,3 +191,33 @@ def test_a_settings_file_is_read_in_the_encodings_that_editors_write(tmp_path: P
     (tmp_path / "kairos.toml").write_bytes("keep_days = 9 # été\r\n[limits]\r\nrounds = 7\r\n".encode(encoding))
     found = load_settings(Flags(home=str(tmp_path)), {})
     assert (found.keep_days, found.limits.rounds) == (9, 7)
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("modell", 1),
+        ("limits.roundss", 4),
+        ("gate.1.efect", 9),
+        ("gate.0.tool", 6),
+        ("servers.down.url", 11),
+        ("servers.up.x-y", 13),
+        ("nothing", None),
+    ],
+)
+def test_the_line_of_a_key_is_found(key: str, line: int | None) -> None:
+    text = (
+        'modell = "a"\n\n[limits]\nroundss = 3\n[[gate]]\ntool = "a"\n[[gate]]\ntool = "b"\nefect = "read"\n'
+        '[servers.down]\nurl = "x"\n[servers."up"]\nx-y = 1\n'
+    )
+    assert find_line(text, key) == line
+
+
+def test_an_unknown_setting_is_told_with_its_line_and_the_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "kairos.toml"
+    file.write_text('route = "auto"\nmodell = "openai:x"\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        read_settings_file(file)
+    assert "line 2" in refused.value.message
+    assert "Did you mean model?" in refused.value.hint
+    assert len(refused.value.hint) < 100

@@ -132,8 +132,8 @@ class App:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
         self._factory.models.on_spoken = on_spoken
 
-    def hear_failures(self, on_failure: Callable[[Failure], None]) -> None:
-        """From now on have this called with each failure of a provider, at once."""
+    def hear_failures(self, on_failure: Callable[[str, Failure], None]) -> None:
+        """From now on have this called with each failure of a provider and the path of its step, at once."""
         self._factory.models.on_failure = on_failure
 
     def wait_for_slow_starts(self, on_slow_start: Callable[[tuple[str, ...]], None]) -> None:

@@ -51,7 +51,7 @@ class RunModels:
         self._tracing = tracing
         self._providers: dict[str, Provider] = {}
         self.on_spoken: Callable[[SpokenText], None] | None = None
-        self.on_failure: Callable[[Failure], None] | None = None
+        self.on_failure: Callable[[str, Failure], None] | None = None
 
     def make(self, run: RunRow, loaded: LoadedSpec) -> ModelsOfRun:
         """Make the models that a run asks here."""

@@ -11,7 +11,7 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AsJson, StateFlags
 from kairos_mcp.cli.session import PERSON, find_target, person_for, with_app
 from kairos_mcp.cli.settings import read_settings
-from kairos_mcp.cli.terminal import emit
+from kairos_mcp.cli.terminal import Line, Prose, emit
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
@@ -45,14 +45,16 @@ def budget(
         return await app.spending.read(scope, caller)
 
     spending = with_app(settings, look)
-    lines: Iterable[str]
-    if scope == "days":
-        spent = [f"{day['day']}  {_format_spent(day['spent'], day['unpriced'])}" for day in spending["days"]]
-        lines = spent or ["Nothing was used yet."]
-    else:
-        lines = _day_lines(scope, spending) if "day" in spending else _run_lines(scope, spending)
-    emit(spending, lines, as_json=as_json)
+    emit(spending, spending_lines(scope, spending), as_json=as_json)
     return COMPLETED
+
+
+def spending_lines(scope: str, spending: JsonObject) -> Iterable[Line]:
+    """Return the lines about what is spent: of the newest days, of today, or of a run."""
+    if scope != "days":
+        return _day_lines(scope, spending) if "day" in spending else _run_lines(scope, spending)
+    spent = [f"{day['day']}  {_format_spent(day['spent'], day['unpriced'])}" for day in spending["days"]]
+    return spent or ["Nothing was used yet."]
 
 
 def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
@@ -69,10 +71,10 @@ def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _day_lines(scope: str, spending: JsonObject) -> Iterator[str]:
+def _day_lines(scope: str, spending: JsonObject) -> Iterator[Line]:
     """Today, of everything or of one mandate."""
     of = f"mandate {spending['scope'].partition(':')[2]}, " if scope != "day" else ""
-    yield f"{of}{spending['day']} ({spending['time_zone']}), until {spending['resets_at']}"
+    yield Prose(f"{of}{spending['day']} ({spending['time_zone']}), until {spending['resets_at']}", has_times=True)
     if "note" in spending:
         yield f"  {spending['note']}"
     yield from _limit_lines(spending)

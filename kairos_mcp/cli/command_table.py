@@ -258,7 +258,7 @@ def _wrong_words(error: typer.TyperException, context: typer.Context | None) -> 
 def _words_to_complete() -> list[str]:
     """Return the words that a shell wants to have completed, as typer's scripts for shells pass them."""
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
-    return typed.split()[1:] if "_KAIROS_MCP_COMPLETE" in os.environ else []
+    return typed.split()[1:]
 
 
 def _with_optional_value(words: list[str]) -> list[str]:

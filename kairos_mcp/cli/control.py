@@ -11,7 +11,7 @@ import typer
 from kairos_mcp.app.operations.control import CONTROL_OPERATIONS, Extend
 from kairos_mcp.app.operations.operation import Command, OperationField, RunOperation, describe, fields_of
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
-from kairos_mcp.cli.follow import follow_run, print_ending
+from kairos_mcp.cli.follow import follow_and_print
 from kairos_mcp.cli.options import AllFlags, AsJson, Principal, Run
 from kairos_mcp.cli.output import shell_command
 from kairos_mcp.cli.session import find_target, find_target_to_drive, with_app
@@ -49,8 +49,7 @@ def make_command(form: type[RunOperation], how: Command) -> Callable[..., int]:
             return await app.runs.report(run_id, caller, full=False)
 
         if how.follows:
-            report = follow_run(target.settings, act, quiet=as_json, caller=caller)
-            return print_ending(report, flags, as_json=as_json)
+            return follow_and_print(target.settings, act, flags, as_json=as_json, caller=caller)
         report = with_app(target.settings, act_and_look)
         emit(report.as_json(), _lines(report, operation, flags), as_json=as_json)
         return COMPLETED if how.ends_as in (None, report.status) else FAILED

@@ -12,7 +12,8 @@ from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_e
 from kairos_mcp.cli.options import NEWEST
 from kairos_mcp.cli.output import cause_lines, purpose_line, shell_command, usage_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
-from kairos_mcp.cli.terminal import Prose, print_line, print_note
+from kairos_mcp.cli.talk import Talk, is_command
+from kairos_mcp.cli.terminal import Prose, Reply, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, UnknownRun
 from kairos_mcp.core.routes import AUTO, CALLER, PROVIDER, SCRIPT_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
@@ -88,47 +89,59 @@ def find_conversation(
 
 
 def converse(flags: Flags, settings: Settings, request: PlannerRequest, continued: Conversation | None) -> int:
-    """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits.
+    """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits. A line
+    as `/help` is a command of the conversation.
 
     The conversation can be left at any time, and be gone on with: a run that has not ended stays as it is. Where the
     first line goes on from a round of an earlier run, that run is neither shown nor moved.
     """
-    newest = request.continues
+    talk = Talk(request)
 
-    async def talk(app: App) -> int:
-        nonlocal newest
+    async def hold(app: App) -> int:
         code = COMPLETED
         async with open_follower(app, PERSON, keeps_runs=True) as follower:
             if sys.stdout.isatty():
                 app.listen(follower.hear)
             if sys.stdin.isatty():
                 model = request.model or settings.model or ("a script" if settings.script else request.route)
-                print_note(f"{model} in {request.workspace}; Ctrl-D leaves")
+                print_note(f"{model} in {request.workspace}; /help lists commands, Ctrl-D leaves")
             if request.from_round is not None:
-                print_note(f"from {request.from_round} of run {newest}")
+                print_note(f"from {request.from_round} of run {talk.newest}")
             elif continued is not None:
                 code = await _take_up(app, follower, continued, flags)
-            goal = "" if code in (WAITING, CANCELLED) else request.goal or await _read_goal(follower)
-            following = request
-            while code not in (WAITING, CANCELLED) and goal:
-                try:
-                    newest = await begin_run(app, replace(following, goal=goal, continues=newest))
-                except BadArguments as refused:  # of this line; the next one may be better
-                    if not sys.stdin.isatty() or following.from_round is not None:
-                        raise
-                    print_note(Prose(f"error: {refused}"))
+            line = "" if code in (WAITING, CANCELLED) else request.goal or await _read_goal(follower)
+            while code not in (WAITING, CANCELLED) and line:
+                if is_command(line):
+                    if not await talk.do(line, app, settings, flags):
+                        break
                 else:
-                    code = _print_turn(await follower.follow(newest, from_start=True), follower, flags)
-                    following = replace(following, key=None, from_round=None)
-                goal = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
+                    code = await _take_turn(
+                        app, follower, talk, line.removeprefix("/") if line[:2] == "//" else line, flags
+                    )
+                line = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
         return code
 
     try:
-        code = with_app(settings, talk)
+        code = with_app(settings, hold)
     except LeftByPerson:
         code = CANCELLED
-    if newest is not None and sys.stdin.isatty():
-        print_note(f"\nTo go on later:\n  {shell_command(flags, 'run', '-i', '--continue', newest)}")
+    if talk.newest is not None and sys.stdin.isatty():
+        print_note(f"\nTo go on later:\n  {shell_command(flags, 'run', '-i', '--continue', talk.newest)}")
+    return code
+
+
+async def _take_turn(app: App, follower: Follower, talk: Talk, goal: str, flags: Flags) -> int:
+    """Start a run for a line, follow it, and return its exit code."""
+    request = talk.request
+    try:
+        talk.newest = await begin_run(app, replace(request, goal=goal, continues=talk.newest))
+    except BadArguments as refused:  # of this line; the next one may be better
+        if not sys.stdin.isatty() or request.from_round is not None:
+            raise
+        print_note(Prose(f"error: {refused}"))
+        return COMPLETED
+    code = _print_turn(await follower.follow(talk.newest, from_start=True), follower, flags)
+    talk.request = replace(request, key=None, from_round=None)
     return code
 
 
@@ -154,7 +167,8 @@ def _print_turn(report: RunReport, follower: Follower, flags: Flags) -> int:
         print_note(line)
     answer = report.summary
     if answer and not follower.was_heard(report.run_id, answer):
-        print_line(Prose(f"\n{answer}"))
+        print_line("")
+        print_line(Reply(answer))
     print_note(Prose(f"\n{usage_line(report)} · {report.run_id}"))
     return code
 

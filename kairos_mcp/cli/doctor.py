@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from kairos_mcp.cli.options import AllFlags, AsJson, Offline, ShowAll
 from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, with_current_folder
-from kairos_mcp.cli.terminal import emit
+from kairos_mcp.cli.terminal import Signs, emit, signs_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
@@ -67,7 +68,7 @@ _UNREADABLE_CURE = (
     "Such a run spends nothing more: cancel it if it is still open, or continue it with planner_run continues;"
     " others are not affected. Keep a copy."
 )
-_STATE_LABELS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+_STATE_LABELS = Signs("ok  ", "note", "BAD ")
 
 
 def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJson = False, flags: AllFlags) -> int:
@@ -230,14 +231,16 @@ def _shown_value(value: Any) -> Any:
 
 def _lines(findings: list[Finding], settings: dict[str, JsonObject], *, show_all: bool) -> Iterator[str]:
     """Yield what differs from the usual: findings that are not ok, and settings that somebody set; or everything."""
+    signs = signs_of(sys.stdout, _STATE_LABELS)
+    labels = {"ok": signs.good, "note": signs.note, "bad": signs.bad}
     told = [finding for finding in findings if show_all or finding.state != "ok"]
     for finding in told:
-        yield f"{_STATE_LABELS[finding.state]}  {finding.matter:<12}  {finding.text}"
+        yield f"{labels[finding.state]}  {finding.matter:<12}  {finding.text}"
         if finding.cure:
             yield f"{'':20}-> {finding.cure}"
     named = {finding.matter for finding in told}
     if fine := list(dict.fromkeys(finding.matter for finding in findings if finding.matter not in named)):
-        yield f"{_STATE_LABELS['ok']}  {', '.join(fine)}"
+        yield f"{labels['ok']}  {', '.join(fine)}"
     kept = {name: each for name, each in settings.items() if show_all or each["from"] not in ("default", "-")}
     if settings:
         yield ""

@@ -137,7 +137,7 @@ def check_provider_answer(settings: Settings) -> Iterator[Finding]:
     finding = partial(Finding, PROVIDER.name)
 
     async def ask(app: App) -> RunReport:
-        app.hear_failures(failures.append)
+        app.hear_failures(lambda _, failure: failures.append(failure))
         request = PlannerRequest(
             "Answer with the word ok.",
             system="You answer with one word.",

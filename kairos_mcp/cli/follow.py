@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Self
 from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
-from kairos_mcp.cli.output import call_line, cause_lines, ending_lines
+from kairos_mcp.cli.markdown import SpokenMarkdown
+from kairos_mcp.cli.output import CALL_SIGNS, call_line, cause_lines, ending_lines
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
+from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note, signs_of
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.core.steps import Failure
     from kairos_mcp.models.model import SpokenText
     from kairos_mcp.views.progress import Heartbeat
     from kairos_mcp.views.run_report import RunReport
@@ -58,19 +61,41 @@ def follow_run(
     """
 
     async def begin_and_follow(app: App) -> RunReport:
-        run_id = await begin(app)
         async with open_follower(app, caller, quiet=quiet, asks=asks) as follower:
-            return await follower.follow(run_id, from_start=from_start)
+            return await follower.follow(await begin(app), from_start=from_start)
 
     return with_app(settings, begin_and_follow)
 
 
-def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
+def follow_and_print(
+    settings: Settings,
+    begin: Callable[[App], Awaitable[str]],
+    flags: Flags,
+    *,
+    as_json: bool = False,
+    caller: Caller = PERSON,
+    from_start: bool = False,
+) -> int:
+    """Follow a run as `follow_run` does, print how it came to rest, and return its exit code. A terminal shows what the
+    model says while it says it."""
+
+    async def begin_and_follow(app: App) -> tuple[RunReport, bool]:
+        async with open_follower(app, caller, quiet=as_json) as follower:
+            if sys.stdout.isatty() and not as_json:
+                app.listen(follower.hear)
+            report = await follower.follow(await begin(app), from_start=from_start)
+            return report, report.summary is not None and follower.was_heard(report.run_id, report.summary)
+
+    report, was_heard = with_app(settings, begin_and_follow)
+    return print_ending(report, flags, as_json=as_json, was_heard=was_heard)
+
+
+def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False, was_heard: bool = False) -> int:
     """Print how a run came to rest, and return its exit code. Stderr has the cause, and what was done without a last
-    word of a model."""
+    word of a model. `was_heard`: its summary was shown while it was said."""
     for line in () if as_json else cause_lines(report, flags):
         print_note(line)
-    emit(report.as_json(), ending_lines(report, flags), as_json=as_json)
+    emit(report.as_json(), ending_lines(report, flags, was_heard=was_heard), as_json=as_json)
     return exit_code_of(report)
 
 
@@ -86,6 +111,8 @@ async def open_follower(
         follower = Follower(app, caller, screen, Keyboard(), asks=is_asked, keeps_runs=keeps_runs)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follower.keyboard.watch_interrupts)
+            tasks.start_soon(follower.show_what_is_said)
+            app.hear_failures(follower.hear_failure)
             yield follower
             tasks.cancel_scope.cancel()
 
@@ -103,6 +130,8 @@ class Follower:
     def __init__(
         self, app: App, caller: Caller, screen: ProgressScreen, keyboard: Keyboard, *, asks: bool, keeps_runs: bool
     ) -> None:
+        import anyio
+
         self.keyboard = keyboard
         self._app = app
         self._caller = caller
@@ -114,6 +143,12 @@ class Follower:
         self._ended_tasks: dict[str, set[str]] = {}  # by team run: the tasks that were shown as ended
         self._spoken_texts: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
         self._ended_attempts: set[tuple[str, str]] = set()  # of these, those of which an attempt has ended
+        self._unshown: deque[tuple[SpokenText, bool]] = (
+            deque()
+        )  # what was said and is not shown; whether it begins anew
+        self._was_said = anyio.Event()
+        self._speaking, self._showing = anyio.Lock(), anyio.Lock()
+        self._failures: Counter[str] = Counter()  # attempts that failed, by step
 
     async def follow(self, run_id: str, *, from_start: bool = False) -> RunReport:
         """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run, or raises
@@ -137,7 +172,7 @@ class Follower:
 
         self.keyboard.on_interrupt = cancel
         try:
-            with anyio.CancelScope() as leaving:
+            with anyio.CancelScope() as leaving, self.keyboard.typing_hidden():
                 report = await self._wait_until_rest(run_id)
                 while self._asks and await self.decide_waiting(report):
                     await self._app.control.drive(run_id)
@@ -149,16 +184,45 @@ class Follower:
         raise LeftByPerson
 
     def hear(self, spoken: SpokenText) -> None:
-        """Show what a model says, while it says it."""
+        """Have what a model says shown, while it says it. What branches say side by side is not."""
+        if "/" in spoken.path:
+            return
         step = (spoken.run_id, spoken.path)
-        if spoken.text and step in self._ended_attempts:  # its first attempt was no answer, and it is asked again
+        begins_anew = bool(spoken.text) and step in self._ended_attempts  # its first attempt was no answer
+        if begins_anew:
             self._ended_attempts.discard(step)
             self._spoken_texts[step] = ""
-            self._screen.print_above("The reply broke off; asking again:")
         self._spoken_texts[step] = self._spoken_texts.get(step, "") + spoken.text
-        self._screen.speak(spoken.text, ends=spoken.ends)
         if spoken.ends and self._spoken_texts[step]:
             self._ended_attempts.add(step)
+        self._unshown.append((spoken, begins_anew))
+        self._was_said.set()
+
+    async def show_what_is_said(self) -> None:
+        """Show what is heard, until this is cancelled."""
+        import anyio
+
+        while True:
+            await self._was_said.wait()
+            self._was_said = anyio.Event()
+            await self._show_heard()
+
+    async def _show_heard(self) -> None:
+        """Show what was heard; before the first words of a step, what was done until then."""
+        async with self._speaking:
+            while self._unshown:
+                spoken, begins_anew = self._unshown.popleft()
+                if spoken.text and not self._screen.is_speaking:
+                    await self._show_progress(spoken.run_id)
+                if begins_anew:
+                    self._screen.print_above("The reply broke off; asking again:")
+                self._screen.speak(spoken.text, ends=spoken.ends)
+
+    def hear_failure(self, path: str, failure: Failure) -> None:
+        """Show an attempt of a provider that failed, and may be followed by another, when it fails."""
+        self._failures[path] += 1
+        if failure.retryable:
+            self._screen.print_above(f"  attempt {self._failures[path]} failed: {failure.message}")
 
     def was_heard(self, run_id: str, text: str) -> bool:
         """Whether a text of a run was shown while it was said."""
@@ -215,6 +279,7 @@ class Follower:
                 [run_id], until="rest", wait_s=600, caller=self._caller, on_heartbeat=on_heartbeat
             )
             report = await self._app.runs.report(run_id, self._caller)
+            await self._show_heard()
             await self._show_progress(run_id)
             if report.status != "working":
                 self._screen.pause()
@@ -222,8 +287,11 @@ class Follower:
 
     async def _show_progress(self, run_id: str) -> None:
         """Print what was done and is not shown yet."""
-        if self._screen.is_quiet:
-            return
+        if not self._screen.is_quiet:
+            async with self._showing:
+                await self._print_progress(run_id)
+
+    async def _print_progress(self, run_id: str) -> None:
         newest = 0 if run_id in self._shown_steps else -FIRST_STEPS  # at the first look what was done before is cut
         shown = self._shown_steps.setdefault(run_id, set())
         try:
@@ -235,7 +303,7 @@ class Follower:
             if item.said is not None and not self.was_heard(run_id, item.said):
                 self._screen.print_above(item.said)
             if item.call is not None:
-                self._screen.print_above(call_line(item.call, self._screen.columns))
+                self._screen.print_above(call_line(item.call, self._screen.columns, self._screen.signs))
         await self._show_tasks(run_id)
 
     async def _show_tasks(self, run_id: str) -> None:
@@ -266,7 +334,9 @@ class ProgressScreen:
         self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self.is_quiet = quiet
-        self._is_speaking = False
+        self.signs = signs_of(sys.stderr, CALL_SIGNS)  # asked now: rich puts a file of its own in this place at times
+        self.is_speaking = False
+        self._reply = SpokenMarkdown(sys.stdout)
         self._after_speech: list[str] = []  # what is to be printed once nothing is being said
 
     def __enter__(self) -> Self:
@@ -291,7 +361,7 @@ class ProgressScreen:
 
     def print_above(self, text: str) -> None:
         """Print a permanent line; if a model is speaking, after it has finished."""
-        if self._is_speaking:
+        if self.is_speaking:
             self._after_speech.append(text)
         else:
             self._console.print(fold(escape_control(text), self.columns))
@@ -300,23 +370,25 @@ class ProgressScreen:
         """Print a piece of a text to stdout, at once; `ends`: nothing more of it comes."""
         if piece:
             self.pause()
-            sys.stdout.write(escape_control(piece if self._is_speaking else f"\n{piece}"))
-            self._is_speaking = True
-        if ends and self._is_speaking:
-            sys.stdout.write("\n")
+            if not self.is_speaking:
+                sys.stdout.write("\n")
+            self._reply.add(escape_control(piece))
+            self.is_speaking = True
+        if ends and self.is_speaking:
+            self._reply.end()
         sys.stdout.flush()
         if ends:
             self._end_speech()
 
     def _end_speech(self) -> None:
-        self._is_speaking = False
+        self.is_speaking = False
         later, self._after_speech = self._after_speech, []
         for text in later:
             self.print_above(text)
 
     def show_beat(self, beat: Heartbeat) -> None:
         """Show in the moving line what the run is doing."""
-        if self._is_speaking or not self._console.is_terminal:
+        if self.is_speaking or not self._console.is_terminal:
             return
         from rich.markup import escape
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kairos_mcp.cli.terminal import mark
+from kairos_mcp.cli.terminal import escape_control, mark
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -34,6 +34,36 @@ class Keyboard:
         self._waiting: CancelScope | None = None
         self._typed = b""
         self._has_ended = False
+        self._mode: list[Any] | None = None  # the terminal's usual one, once typing has been hidden
+        self._is_hidden = False
+
+    @contextmanager
+    def typing_hidden(self) -> Iterator[None]:
+        """Until the block ends, what is typed is not shown among what is printed. It waits for the next question."""
+        if not _owns_terminal():
+            yield
+            return
+        import termios
+
+        self._mode = termios.tcgetattr(sys.stdin.fileno())
+        self._is_hidden = True
+        _hide_typing(self._mode)
+        try:
+            yield
+        finally:
+            self._is_hidden = False
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._mode)
+
+    @contextmanager
+    def _typing_shown(self) -> Iterator[None]:
+        """Take what was typed while it was hidden, and show what is typed until the block ends."""
+        if self._mode is not None:
+            self._typed += _take_typed(self._mode)
+        try:
+            yield
+        finally:
+            if self._mode is not None and self._is_hidden:
+                _hide_typing(self._mode)
 
     async def watch_interrupts(self) -> None:
         """Handle each Ctrl-C until this is cancelled."""
@@ -59,11 +89,12 @@ class Keyboard:
         import anyio
 
         line = None
-        with anyio.CancelScope() as self._waiting:
+        with anyio.CancelScope() as self._waiting, self._typing_shown():
             if fresh:
                 await self._show_unanswered(mark(question, sys.stderr))
             else:
-                _show(question)
+                ahead, ends, _ = self._typed.partition(b"\n") if sys.stdin.isatty() else (b"", b"", b"")
+                _show(question + escape_control(ahead.decode("utf-8", "replace")) + ("\n" if ends else ""))
             line = await self._next_line()
         self._waiting = None
         if line is None and question:
@@ -99,6 +130,38 @@ class Keyboard:
         finally:
             termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # what was typed is dropped
             self._typed = b""
+
+
+def _owns_terminal() -> bool:
+    """Whether stdin is a terminal whose mode this process may change: another one in the foreground may not lose it."""
+    if os.name == "nt" or not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # it is not the terminal that this process belongs to, and so no shell's
+        return True
+
+
+def _hide_typing(shown: list[Any]) -> None:
+    import termios
+
+    hidden = [*shown[:3], shown[3] & ~termios.ECHO, *shown[4:]]
+    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, hidden)
+
+
+def _take_typed(shown: list[Any]) -> bytes:
+    """Take what was typed while it was hidden, also of a line without an end, and have typing shown from here on."""
+    import termios
+
+    terminal, typed = sys.stdin.fileno(), b""
+    raw = [*shown[:3], shown[3] & ~(termios.ECHO | termios.ICANON), *shown[4:6], [*shown[6]]]
+    raw[6][termios.VMIN] = raw[6][termios.VTIME] = 0  # a read returns at once
+    termios.tcsetattr(terminal, termios.TCSANOW, raw)
+    with suppress(OSError):  # the terminal is gone
+        while chunk := os.read(terminal, _CHUNK_BYTES):
+            typed += chunk
+    termios.tcsetattr(terminal, termios.TCSANOW, shown)
+    return typed.replace(b"\0", b"")  # Ctrl-D ends a question, and none was asked
 
 
 def _show(text: str) -> None:

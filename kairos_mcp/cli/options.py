@@ -8,18 +8,53 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.settings.settings import Flags
 
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.views.run_report import RunReport
+
 NEWEST = "last"  # what --continue means without a run
 
+_COMPLETED_RUNS = 30
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the newest runs here whose ids begin with what was typed, each with its goal, for a shell that completes
+    it; none if the store can't be read, since a shell has no place for an error."""
+    from kairos_mcp.cli.session import PERSON, with_app
+    from kairos_mcp.cli.settings import read_settings, with_current_folder
+    from kairos_mcp.cli.terminal import one_line
+
+    async def list_newest(app: App) -> list[RunReport]:
+        newest = await app.runs.newest_ids(PERSON, _COMPLETED_RUNS, everywhere=not settings.workspaces)
+        found = [run_id for run_id in newest if run_id.startswith(incomplete)]
+        return await app.runs.list_reports(found, PERSON)
+
+    try:
+        settings = read_settings(Flags(home=ctx.params.get("home"), config=ctx.params.get("config")))
+        with suppress(ConfigError):  # this folder is too wide to be a workspace: then of every folder
+            settings = settings if settings.workspaces else with_current_folder(settings)
+        return [(report.run_id, one_line(report.goal or "", 60)) for report in with_app(settings, list_newest)]
+    except KairosError:
+        return []
+
+
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: its id, a unique beginning of its id, or `last` (the newest here).")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, a unique beginning of its id, or `last` (the newest here).",
+        autocompletion=complete_run,
+    ),
 ]
 Key = Annotated[
     str | None,

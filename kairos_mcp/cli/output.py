@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
+from kairos_mcp.cli.terminal import Line, Prose, Reply, Signs, columns_of, diff_lines, one_line, signs_of
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.limits import UNITS, Unit
 from kairos_mcp.core.messages import JsonObject
@@ -25,7 +25,7 @@ from kairos_mcp.views.words import cost_words, status_words
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
 
-_CALL_SIGNS = {True: "+", False: "!"}
+CALL_SIGNS = Signs("+", "", "!")
 _MESSAGE_CHARS = 2_000
 _PREVIEW_CHARS = 60
 DIGEST_CHARS = 16  # as many are shown, and suffice to say what was shown
@@ -37,7 +37,7 @@ def report_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     yield Prose(purpose_line(report, report.workspace or "no workspace"))
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
-        yield call_line(call, columns_of(sys.stdout))
+        yield call_line(call, columns_of(sys.stdout), signs_of(sys.stdout, CALL_SIGNS))
     yield from team_lines(report)
     yield from _note_lines(report)
     yield Prose(usage_line(report))
@@ -79,12 +79,12 @@ def _words_to_go_on(report: RunReport) -> tuple[str, ...] | None:
             return None
 
 
-def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
+def ending_lines(report: RunReport, flags: Flags, *, was_heard: bool = False) -> Iterator[Line]:
     """A run that has come to rest: its output, notes and usage, and the commands with which it goes on.
 
-    `cause_lines` has the notes of one that was cut short.
+    `cause_lines` has the notes of one that was cut short. `was_heard`: its summary is shown already.
     """
-    yield from _output_lines(report)
+    yield from _output_lines(report, was_heard=was_heard)
     yield ""
     yield from team_lines(report)
     if not was_cut_short(report):
@@ -101,10 +101,10 @@ def team_lines(report: RunReport) -> Iterator[str]:
     return tree_lines(report.plan, report.phase, report.waiting, columns_of(sys.stdout))
 
 
-def call_line(call: JsonObject, columns: int | None = None) -> str:
-    """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown; of one that a
+def call_line(call: JsonObject, columns: int | None = None, signs: Signs = CALL_SIGNS) -> str:
+    """A tool call that was executed: whether it succeeded, or was an error, which the model was shown; of one that a
     remembered approval let through, its name. The line is cut to fit into as many columns."""
-    sign = _CALL_SIGNS[bool(call["ok"])]
+    sign = signs.good if call["ok"] else signs.bad
     task = f"{task_of(call['ref'])} " if task_of(call["ref"]) else ""
     phase = f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
     where = f"{task}round {call['round']}" if call["round"] else phase
@@ -205,17 +205,17 @@ def _format_used(unit: Unit, amount: float, usage: JsonObject) -> str:
 
 def _note_lines(report: RunReport) -> Iterator[Line]:
     for text in report.degraded:
-        yield Prose(f"note: {name_commands(text, report.run_id)}")
+        yield Prose(f"note: {name_commands(text, report.run_id)}", has_times=True)
     if report.status == "paused" and report.next is not None:
-        yield Prose(f"paused: {report.next['why']}")
+        yield Prose(f"paused: {report.next['why']}", has_times=True)
 
 
-def _output_lines(report: RunReport) -> Iterator[Line]:
+def _output_lines(report: RunReport, *, was_heard: bool = False) -> Iterator[Line]:
     """Summary and output. Of a mandate's run only the mandate's status and the lessons: its summary or record has the
     cycles, and --json has everything."""
-    if report.summary:
+    if report.summary and not was_heard:
         yield ""
-        yield Prose(report.summary)
+        yield Reply(report.summary)
     output: Any = report.output
     match output:
         case None | report.summary:
@@ -265,7 +265,8 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
         return
     if item["kind"] == "approval":
         yield Prose(
-            f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})"
+            f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})",
+            has_times=True,
         )
         yield from _task_lines(item)
         yield from diff_lines(item["preview"])

@@ -17,7 +17,7 @@ import typer
 
 from kairos_mcp.cli.ask import approval_lines, ask_about_settlement, settlement_lines
 from kairos_mcp.cli.exit_codes import COMPLETED, WAITING
-from kairos_mcp.cli.follow import follow_run, print_ending
+from kairos_mcp.cli.follow import follow_and_print
 from kairos_mcp.cli.keyboard import confirm, is_person_there, run_on_keyboard
 from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key, Pattern, Principal, Run, StateFlags
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
@@ -78,8 +78,7 @@ def answer(
         return await app.runs.report(run_id, caller)
 
     if drive:
-        report = follow_run(target.settings, answer_and_drive, quiet=as_json, caller=caller)
-        return print_ending(report, flags, as_json=as_json)
+        return follow_and_print(target.settings, answer_and_drive, flags, as_json=as_json, caller=caller)
     report = with_app(target.settings, store_answer)
     emit(report.as_json(), [f"stored; run {run_id} is {report.status}"], as_json=as_json)
     return COMPLETED
@@ -169,8 +168,7 @@ def settle(
         await app.control.drive(run_id)
         return run_id
 
-    report = follow_run(target.settings, settle_and_drive, quiet=as_json, caller=caller)
-    return print_ending(report, flags, as_json=as_json)
+    return follow_and_print(target.settings, settle_and_drive, flags, as_json=as_json, caller=caller)
 
 
 def _decide(
@@ -229,8 +227,7 @@ def _decide(
             print_line(f"  {remove}")
 
     if drive:
-        report = follow_run(target.settings, decide_and_drive, quiet=as_json, caller=caller)
-        return print_ending(report, flags, as_json=as_json)
+        return follow_and_print(target.settings, decide_and_drive, flags, as_json=as_json, caller=caller)
     report = with_app(target.settings, store_decision)
     has_ended = report.status in END_STATUSES
     what = f"is {report.status}" if has_ended else "goes on at a server or a worker"

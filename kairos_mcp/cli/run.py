@@ -13,7 +13,7 @@ import typer
 
 from kairos_mcp.cli.converse import begin_run, converse, find_conversation
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.follow import follow_run, print_ending
+from kairos_mcp.cli.follow import follow_and_print, follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
@@ -27,7 +27,7 @@ from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
-    from kairos_mcp.views.run_report import RunReport
+    pass
 
 
 def run(
@@ -164,7 +164,10 @@ def run(
         if _lacks_model(settings, request):
             raise ConfigError("No model is configured, so there is nobody to talk to.", _how_to_give_a_model(settings))
         return converse(flags, settings, request, continued)
-    return print_ending(_run(settings, request, quiet=as_json), flags, as_json=as_json)
+    if not as_json:
+        _note_missing_model(settings, request)
+    begin = partial(begin_run, request=request)
+    return follow_and_print(settings, begin, flags, as_json=as_json, from_start=True)
 
 
 def _with_model(settings: Settings, model: str | None, route: str | None) -> Settings:
@@ -230,7 +233,9 @@ def _read_plan(file: Path) -> JsonObject:
 
 def _run_team(settings: Settings, request: TeamRequest, flags: Flags, *, as_json: bool) -> int:
     """Run a team, or print its plan: on stdout nothing else, so that it can be piped into a file."""
-    report = _run(settings, request, quiet=as_json)
+    if not as_json:
+        _note_missing_model(settings, request)
+    report = follow_run(settings, partial(begin_run, request=request), quiet=as_json, from_start=True)
     if not request.plans_only or as_json or report.status != "completed":
         return print_ending(report, flags, as_json=as_json)
     print_json(report.output, is_to_be_edited=True)
@@ -244,8 +249,6 @@ def _lacks_model(settings: Settings, request: PlannerRequest | TeamRequest) -> b
     return request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
 
 
-def _run(settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False) -> RunReport:
-    """Start a run and follow it until it rests."""
-    if _lacks_model(settings, request) and not quiet:
+def _note_missing_model(settings: Settings, request: PlannerRequest | TeamRequest) -> None:
+    if _lacks_model(settings, request):
         print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
-    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, from_start=True)

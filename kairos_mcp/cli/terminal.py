@@ -8,7 +8,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO
+from datetime import datetime
+from typing import Any, NamedTuple, TextIO
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 # characters that turn the direction of writing
@@ -30,10 +31,21 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text to be read, not to be pasted: on a terminal its lines end between words, and go on after `margin` spaces."""
+    """Text to be read, not to be pasted: on a terminal its lines end between words, and go on after `margin` spaces.
+
+    `has_times`: times of ours in it, which are in UTC, are said on a terminal in words and in its time zone.
+    """
 
     text: str
     margin: int = 0
+    has_times: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said: on a terminal its Markdown is rendered."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,7 @@ class QuestionLine:
     line: DiffLine | Prose | str
 
 
-Line = str | DiffLine | Prose | QuestionLine
+Line = str | DiffLine | Prose | Reply | QuestionLine
 
 
 def emit(value: Any, text: Iterable[Line], *, as_json: bool) -> None:
@@ -98,6 +110,44 @@ def columns_of(stream: TextIO) -> int | None:
         return None
 
 
+def rendered_columns(stream: TextIO) -> int | None:
+    """How wide Markdown is rendered; None where the stream shows texts as they are."""
+    return columns_of(stream) if stream.isatty() and os.environ.get("TERM") != "dumb" else None
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
+_NAMED_DAYS = {-1: "yesterday", 0: "today", 1: "tomorrow"}
+_WEEK = 7
+
+
+def when_words(moment: str) -> str:
+    """Say a moment of ISO 8601 in the local time zone: `tomorrow 09:00`, `Mon 09:00`, `2026-12-24 09:00`."""
+    at = datetime.fromisoformat(moment).astimezone()
+    days = (at.date() - datetime.now(at.tzinfo).date()).days
+    weekday = f"{at:%a}" if 0 < days < _WEEK else f"{at:%Y-%m-%d}"
+    return f"{_NAMED_DAYS.get(days, weekday)} {at:%H:%M}"
+
+
+class Signs(NamedTuple):
+    """What stands before a thing that is good, one to know of, and one that is bad; each as wide as the others."""
+
+    good: str
+    note: str
+    bad: str
+
+
+def signs_of(stream: TextIO, plain: Signs) -> Signs:
+    """Return check marks where the stream is a terminal that shows them, else the plain signs."""
+    drawn = Signs(*(sign.ljust(len(plain.good)) for sign in ("\u2713", "!", "\u2717")))
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return plain
+    try:
+        "".join(drawn).encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return plain
+    return drawn
+
+
 def mark(text: str, stream: TextIO) -> str:
     """Put the mark of a question before each line of a text, whose control characters have been spelled out."""
     before = f"\x1b[1;33m{MARK}\x1b[0m" if _shows_colours(stream) else MARK
@@ -131,8 +181,15 @@ def _render(line: Line, stream: TextIO) -> str:
     match line:
         case str():
             return escape_control(line)
-        case Prose(text, margin):
-            return fold(escape_control(text), columns_of(stream), margin)
+        case Prose(text, margin, has_times):
+            told = _TIME.sub(lambda time: when_words(time[0]), text) if has_times and stream.isatty() else text
+            return fold(escape_control(told), columns_of(stream), margin)
+        case Reply(text) if (columns := rendered_columns(stream)) is not None:
+            from kairos_mcp.cli.markdown import render_markdown  # it needs rich, which few commands do
+
+            return render_markdown(escape_control(text), columns).rstrip("\n")
+        case Reply(text):
+            return escape_control(text)
         case QuestionLine(Prose(text, margin)):
             columns = columns_of(stream)
             return mark(fold(escape_control(text), columns and columns - len(MARK), margin), stream)

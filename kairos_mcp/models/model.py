@@ -74,14 +74,14 @@ def let_hear(model: RemoteModel, run_id: str, listener: Callable[[SpokenText], N
     return complete
 
 
-def report_failures(model: RemoteModel, listener: Callable[[Failure], None]) -> RemoteModel:
-    """Wrap a model so that each failure is reported when it happens: those that are followed by another attempt are
-    not stored with their words."""
+def report_failures(model: RemoteModel, listener: Callable[[str, Failure], None]) -> RemoteModel:
+    """Wrap a model so that each failure is reported when it happens, with the path of its step: those that are
+    followed by another attempt are not stored with their words."""
 
     async def complete(model_input: ModelInput) -> Completion | Failure:
         answer = await model(model_input)
         if isinstance(answer, Failure):
-            listener(answer)
+            listener(model_input.path, answer)
         return answer
 
     return complete

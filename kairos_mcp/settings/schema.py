@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, set_limit
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.steps import DialectName
-from kairos_mcp.core.text import decode_text
+from kairos_mcp.core.text import decode_text, nearest_names
 from kairos_mcp.core.urls import HostRule, parse_host_rule
 from kairos_mcp.settings.bounded_files import read_bounded
 from kairos_mcp.settings.folders import absolute_path
@@ -168,7 +169,8 @@ def _given_settings(file: StrictTable) -> dict[str, Any]:
 def read_settings_file(file: Path) -> dict[str, Any]:
     """Return the settings in a file. Its paths are relative to the file's folder. Raises ConfigError."""
     try:
-        parsed = tomllib.loads(decode_text(read_bounded(file, SETTINGS_BYTES)))
+        text = decode_text(read_bounded(file, SETTINGS_BYTES))
+        parsed = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -176,10 +178,39 @@ def read_settings_file(file: Path) -> dict[str, Any]:
     try:
         given = _given_settings(_SettingsFile.model_validate(parsed))
     except ValidationError as error:
-        raise _rejected_error(f"The settings file {file}", error) from error
+        line = find_line(text, first_problem(error).place)
+        raise _rejected_error(f"The settings file {file}{'' if line is None else f', line {line}'}", error) from error
     if "servers" in given:
         given["servers"] = tuple(_resolve_cwd(file, server) for server in given["servers"])
     return _with_paths(given, file.parent)
+
+
+_HEADING = re.compile(r"\s*(\[\[?)\s*([^]]+?)\s*\]")
+_ASSIGNMENT = re.compile(r"\s*([\w.\"'-]+)\s*=")
+
+
+def find_line(text: str, key: str) -> int | None:
+    """Return the number of the line of a settings file that gives a key, as `servers.down.url` or `gate.0.tool`; of
+    its table, if the key is missing there; None if neither is found."""
+    wanted, heading, found = key.split("."), [], None
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(text.split("\n"), 1):
+        if (table := _HEADING.match(line)) is not None:
+            heading = _key_parts(table[2])
+            if table[1] == "[[":
+                heading.append(str(counts[table[2]]))
+                counts[table[2]] += 1
+            if heading == wanted[: len(heading)]:
+                found = number
+        elif (given := _ASSIGNMENT.match(line)) is not None:
+            path = [*heading, *_key_parts(given[1])]
+            if path == wanted[: len(path)]:
+                return number
+    return found
+
+
+def _key_parts(dotted: str) -> list[str]:
+    return [part.strip(" \"'") for part in dotted.split(".")]
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -255,9 +286,13 @@ def _rejected_error(where: str, error: ValidationError, *, in_environment: bool 
     form = next((_FORMS[part] for part in reversed(key.split(".")) if part in _FORMS), None)
     if kind == "string_pattern_mismatch" and form is not None:
         message = f"it has to be {form}"
+    message = message.replace("Input should be", "it has to be")
     shown = variable_name(key) if in_environment else key
     cure = "docs/settings.md explains each setting, and so does the file that `kairos-mcp init` writes."
     return ConfigError(f"{where}: {shown}: {message}.", cure)
+
+
+_FEW = 12  # names that an error lists
 
 
 def _place_hint(key: str) -> str:
@@ -267,7 +302,9 @@ def _place_hint(key: str) -> str:
     tables += [heading for heading, model in TABLES.values() if name in model.model_fields]
     if tables:
         return f"{name} belongs below a line {' or '.join(tables)}: take the # away from that line too."
-    return f"Valid are: {', '.join(_valid_names(key))}."
+    valid = _valid_names(key)
+    near = f"Did you mean {nearest_names(name, valid)[0]}?"
+    return f"{near} Valid are: {', '.join(valid)}." if len(valid) <= _FEW else f"{near} docs/settings.md lists all."
 
 
 def _valid_names(key: str) -> list[str]:

@@ -64,7 +64,7 @@ def test_what_was_said_once_is_printed_once(kairos: Shell) -> None:
         person.leaves()
         person.ends()
         assert person.text.count("First I look.") == 1
-        assert person.text.count("+ round 1  list_files") == 1
+        assert person.text.count("✓ round 1  list_files") == 1
         assert person.text.count("All done.") == 1
 
 

@@ -157,3 +157,23 @@ def test_one_call_is_one_call(kairos: Shell) -> None:
     assert "1 tool call ·" in shown
     assert shown.endswith("- list_files: 1 call\n")
     assert kairos("replay", "last").code == 0
+
+
+def complete(kairos: Shell, *typed: str) -> list[str]:
+    """What a shell is told when these words are typed and Tab is pressed."""
+    words = " ".join(("kairos-mcp", *typed))
+    asked = {"_KAIROS_MCP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
+    said = kairos(**asked)
+    assert said.err == ""
+    return said.out.split()
+
+
+def test_a_shell_completes_the_ids_of_runs(kairos: Shell) -> None:
+    assert complete(kairos, "show", "run-") == []
+    script_environ(kairos, says("Ok."))
+    kairos("run", "First.", **script_of(kairos))
+    kairos("run", "Second.", **script_of(kairos))
+    found = [run_id for (run_id,) in kairos.rows("select id from run order by n desc")]
+    assert complete(kairos, "show", "run-") == found
+    assert complete(kairos, "approve", found[0][:9]) == [run_id for run_id in found if run_id.startswith(found[0][:9])]
+    assert "doctor" in complete(kairos, "do")
