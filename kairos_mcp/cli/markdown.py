@@ -35,7 +35,7 @@ def render_markdown(text: str, columns: int) -> str:
 
 
 def _escape(tokens: Iterable[Token]) -> None:
-    """Spell out the control characters that an entity, as `&#27;`, has brought into the tokens."""
+    """Spell out the characters that an entity, as `&#8238;`, has brought into the tokens and a terminal would obey."""
     for token in tokens:
         token.content = escape_control(token.content)
         token.attrs = {name: escape_control(str(value)) for name, value in token.attrs.items()}

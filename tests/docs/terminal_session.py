@@ -161,7 +161,7 @@ def normalise(text: str) -> str:
         (r"run-[0-9a-f]{4,12}", "run-ID"),
         (r"digest[▌ ]*[0-9a-f]{16}", "digest"),
         (r"before [0-9a-f]{12}, after [0-9a-f]{12}", "before, after"),  # made with the key of the state folder
-        (r"\d{4}-\d\d-\d\dT[\d:]+Z", "THEN"),
+        (r"until ?(\w+|[\d-]+) ?\d\d:\d\d", "until THEN"),
         (r"[\d.]+ m?s", "N s"),
         (r"\s+", " "),
     ):

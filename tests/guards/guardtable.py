@@ -438,12 +438,32 @@ IN_THE_TERMINAL = (
     Guard(
         "Keyboard._show_unanswered",
         replaced("termios.TCSAFLUSH", "termios.TCSADRAIN"),
+        IN_PLACE + "a_key_that_is_typed_as_the_question_appears_is_no_answer_to_it",
+    ),
+    Guard(
+        "Keyboard._show_unanswered",
+        without("self._typed = b''"),
         IN_PLACE + "what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question_counts_for_nothing",
     ),
     Guard(
         "Keyboard._show_unanswered",
         without("await anyio.sleep(SEEN_S)"),
         IN_PLACE + "a_key_that_is_typed_as_the_question_appears_is_no_answer_to_it",
+    ),
+    Guard(
+        "render_markdown",
+        without("_escape(shown.parsed)"),
+        "commands/test_talk.py::test_the_markdown_of_an_answer_is_rendered_and_hides_nothing",
+    ),
+    Guard(
+        "render_markdown",
+        replaced("'\\n'.join(lines).replace(...)", "'\\n'.join(lines)"),
+        "commands/test_talk.py::test_the_markdown_of_an_answer_is_rendered_and_hides_nothing",
+    ),
+    Guard(
+        "render_markdown",
+        replaced("{'html': False}", "{'html': True}"),
+        "commands/test_talk.py::test_the_markdown_of_an_answer_is_rendered_and_hides_nothing",
     ),
     Guard(
         "cli.terminal:_ESCAPES",
