@@ -12,6 +12,7 @@ from kairos_mcp.core.errors import NotFound, ReplayDiffers
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.steps import RecordedStep
+from kairos_mcp.execution.flow_view import JudgedCall
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
@@ -64,6 +65,14 @@ class Records(RunSteps):
             return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
+
+    async def flow(self, run_id: str, caller: Caller) -> list[JudgedCall]:
+        """Judge each call of a run that may take something along by the rules of information flow, whatever their mode
+        is. Raises UnknownRun, Unreadable."""
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            loaded = await self._factory.specs.load(run)
+            return await asyncio.to_thread(self._factory.make_flow_view(run, loaded).judge_record)
 
     async def answer(self, run_id: str, caller: Caller) -> str:
         """Return what a run came to. Raises UnknownRun; NotFound while it has not ended."""

@@ -268,7 +268,7 @@ class RunFactory:
         assert isinstance(tool_caller, ToolCaller), "as `make_state` made it"
         tool_caller.read_text = partial(self._read_full_text, run.n)
         tool_caller.find_approval = partial(self._find_approval, run, loaded.spec.mandate_text)
-        tool_caller.flow_view = self._make_flow_view(run, loaded)
+        tool_caller.flow_view = self.make_flow_view(run, loaded)
 
     @cached_property
     def _flow_policy(self) -> FlowPolicy:
@@ -276,7 +276,7 @@ class RunFactory:
         hosts = (*flow.hosts, *self.settings.http_hosts)
         return FlowPolicy.from_settings(flow.mode, flow.wish, hosts, flow.foreign)
 
-    def _make_flow_view(self, run: RunRow, loaded: LoadedSpec) -> FlowView:
+    def make_flow_view(self, run: RunRow, loaded: LoadedSpec) -> FlowView:
         """Make the view that the calls of a run are judged by; it reads rows once one is judged."""
 
         def find_spec(name: str) -> ToolSpec | None:

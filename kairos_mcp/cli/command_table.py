@@ -52,6 +52,7 @@ COMMANDS: Commands = {
     "cancel": Entry("control", "cancel"),
     "extend": Entry("control", "extend"),
     "reroute": Entry("control", "reroute"),
+    "flow": Entry("flow", "flow"),
     "replay": Entry("export", "replay"),
     "export": Entry("export", "export"),
     "agents": Entry("agents", "agents"),
@@ -98,7 +99,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Look": ("runs", "show", "ui", "budget", "status"),
     "Decide and answer": ("inbox", "approve", "deny", "rules", "answer", "settle"),
     "Steer a run": ("pause", "resume", "cancel", "extend", "reroute"),
-    "Keep and verify": ("replay", "export"),
+    "Keep and verify": ("flow", "replay", "export"),
     "Serve": ("serve", "work", "token", "store"),
 }
 """The commands as the help lists them."""
@@ -133,6 +134,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "settle": (("settle last already_done", "it was done before the crash"),),
     "extend": (("extend last --limit rounds=10", "ten more rounds"),),
     "reroute": (("reroute last provider", "ask the configured provider from now on"),),
+    "flow": (("flow last", "what would have been asked about what its calls took along"),),
     "replay": (("replay last", "compare each step with the record"),),
     "export": (("export last run.jsonl", "a file that `replay` reads anywhere"),),
     "budget": (("budget", "today"), ("budget last", "of the newest run"), ("budget --days", "earlier days")),

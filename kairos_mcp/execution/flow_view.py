@@ -92,6 +92,22 @@ def _trust_none(_host: str) -> bool:
     return False
 
 
+class JudgedCall(NamedTuple):
+    """A recorded call that may take something along: its path, its tool, and what was found of it."""
+
+    path: str
+    tool: str
+    found: tuple[Finding, ...]
+
+    def as_json(self) -> JsonObject:
+        """Return it as people and programs are shown it."""
+        findings = [
+            {"rule": each.rule, "words": each.words, "row": each.row, "says": describe_finding(each, self.tool)}
+            for each in self.found
+        ]
+        return {"path": self.path, "tool": self.tool, "findings": findings}
+
+
 class _Asked(NamedTuple):
     """When a completion was asked for: the id of its step, and milliseconds since 1970."""
 
@@ -140,6 +156,17 @@ class FlowView:
         except (KairosError, ValueError, RecursionError):  # a row that can't be read
             return (Finding("leaves", "", "what can't be told: its rows can't be read"),)
         return judge(call, rows, approved, wish=self.policy.wish)
+
+    def judge_record(self) -> list[JudgedCall]:
+        """Judge each recorded call that may take something along, by its arguments. Raises Unreadable."""
+        with self._lock:
+            self._read()
+            calls = [(path, call, self._spec_of(call.name)) for path, call in self._calls.items()]
+        return [
+            JudgedCall(path, call.name, self.judge(path, spec, call.arguments, ()))
+            for path, call, spec in calls
+            if spec is not None and call.unreadable is None and make_call(spec, call.arguments).is_judged
+        ]
 
     def rows_before(self, path: str) -> list[Row]:
         """Return the rows in view of the call at this path, in the order in which they came."""

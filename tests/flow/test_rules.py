@@ -107,6 +107,13 @@ def test_a_command_that_the_person_said_whole_may_take_along_what_it_can_read() 
     assert judge(command, (goal("Look whether docs/index.md names three.md"), *BASE[1:]))
 
 
+def test_a_tool_of_the_caller_is_asked_about_for_found_words_alone() -> None:
+    call = Call("save", "caller save", "irreversible", "outside", {"text": "zxq"}, is_stated=False)
+    assert judge(call, BASE) == ()
+    assert judge(replace(call, is_stated=True), BASE)
+    assert judge(replace(call, arguments={"text": "ACME"}), BASE)
+
+
 def nested(depth: int) -> Any:
     value: Any = "x"
     for _ in range(depth):

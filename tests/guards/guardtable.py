@@ -4640,10 +4640,11 @@ WHAT_LEAVES = (
         FLOW_RULES + "nothing_goes_along_with_a_link_as_it_stands[key]",
     ),
     Guard(
-        "_find_taken", replaced("forms.disguises(values)", "values"), FLOW_RULES + "an_attack_is_asked_about[base64]"
+        "_find_taken",
+        replaced("forms.disguises(values)", "values"),
+        FLOW_RULES + "an_attack_is_asked_about[the same in base64]",
     ),
     Guard("covers", replaced("{call.sent}", "{call.tool}"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
-    Guard("read_records", without("RecursionError"), FLOW_RULES + "an_answer_that_is_nested_too_deep_counts_as_text"),
     Guard("tool_pin", without("tool.reaches"), LABELS + "labels_are_part_of_what_a_person_approves", quick=True),
     Guard(
         "classify_reach",
@@ -4658,7 +4659,7 @@ WHAT_LEAVES = (
     Guard(
         "_Judgement.findings",
         never("not call.is_stated"),
-        LEAVES + "a_tool_of_the_caller_is_asked_about_where_private_words_are_found",
+        FLOW_RULES + "a_tool_of_the_caller_is_asked_about_for_found_words_alone",
     ),
 )
 
