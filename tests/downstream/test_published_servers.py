@@ -20,7 +20,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools import import_tools
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
+from kairos_mcp.settings.settings import Flags, FlowSetting, GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
 from tests.foreign.environs import Missing, NodeEnv, make_environment
 
@@ -187,7 +187,8 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     ]
     lines = [{"content": "on", "tool_calls": [{"name": name, "arguments": given}]} for name, given in calls]
     rules = (GateRule("memory__create_entities", "allow"),)
-    settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
+    # What the service answers is from outside, and every later call of a server would take it along.
+    settings = place.settings(*lines, says("done"), servers=servers, gate=rules, flow=FlowSetting("off"))
     async with App.open(settings, via="test") as app:
         globs = ("files__*", "memory__*", "every__*", "getPet")
         await meet_servers(app)
