@@ -33,13 +33,15 @@ class Screen(NamedTuple):
     width: int = 54  # columns of a line: what is longer is cut there, not wrapped
     fields: int = 0  # changed lines that it shows as fields; 0: it may show the decision before them
     opens_links: bool = False  # its user can open a link and come back
+    takes_comments: bool = True  # its user can send a form and leave a text field empty
 
 
 UNKNOWN = Screen()
 MEASURED = (  # the name, from this version on, before that one
     ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
     ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8)),  # a link fails the whole call
-    ("codex-mcp-client", (0, 171), (0, 172), Screen("codex-mcp-client 0.171.0", 8)),  # it declines links by itself
+    # it declines links by itself
+    ("codex-mcp-client", (0, 171), (0, 172), Screen("codex-mcp-client 0.171.0", 8, takes_comments=False)),
 )
 
 

@@ -53,15 +53,16 @@ def make_dialog(
             message=laid_out.message, url=laid_out.link, elicitation_id=secrets.token_hex(8)
         )
         return wire.ElicitRequest(params=asks), laid_out.shown
-    comment, comment_about = _COMMENTS[name]
     fields = dict(laid_out.fields)
     *_, decision = fields
-    fields[comment if decision == name else f"z{comment}"] = {
-        "type": "string",
-        "title": comment.capitalize(),
-        "description": comment_about,
-        "maxLength": MAX_FEEDBACK_CHARS,
-    }
+    if screen.takes_comments:
+        comment, comment_about = _COMMENTS[name]
+        fields[comment if decision == name else f"z{comment}"] = {
+            "type": "string",
+            "title": comment.capitalize(),
+            "description": comment_about,
+            "maxLength": MAX_FEEDBACK_CHARS,
+        }
     form: dict[str, Any] = {"type": "object", "properties": fields, "required": [decision]}
     return wire.ElicitRequest(
         params=wire.ElicitRequestFormParams(message=laid_out.message, requested_schema=form)

@@ -259,6 +259,21 @@ async def test_changes_are_walked_through_where_the_client_shows_fields(place, e
     assert shown_of(place) == [{"way": "walk", "screen": "claude-code 2.1.332", "lines": 4, "of": 4}]
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "fields"),
+    [("codex-mcp-client", "0.171.0", ["decision"]), ("copilot-cli", "1.0.102", ["decision", "feedback"])],
+)
+async def test_a_client_that_sends_no_form_with_an_empty_text_is_asked_for_none(place, era, name, version, fields):
+    person = Person([accepts(decision="approve")])
+    async with (
+        open_asking_app(place) as app,
+        connect_person(app, era, person, name=name, version=version) as client,
+    ):
+        await client.ask("run_continue", {"run_id": await waiting(app, place)})
+    assert list(person.seen[0].requested_schema["properties"]) == fields
+    assert verdicts(place)[0][0] == "approve"
+
+
 async def test_a_client_that_opens_links_is_sent_to_the_page_and_its_call_waits_for_the_decision_there(place, era):
     asked = asyncio.Event()
 
