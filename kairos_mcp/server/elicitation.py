@@ -26,6 +26,7 @@ _COMMENTS = {
 }
 DIGEST_CHARS = 16  # as a terminal shows it; the decision is bound to all of it
 GOAL_CHARS = 300  # of the goal in a dialog, beside the preview
+ABOUT_LINES = 3  # below the choice some clients keep in sight, and push the message out above
 
 Undecided = Literal["unclear", "left", "nobody", "too_soon", "on_page"]
 """No decision: the form came back without one, the user left the dialog, nobody saw it, nobody can have read it, or the
@@ -39,12 +40,13 @@ def make_dialog(
     match question:
         case UnsettledCall(tool=tool):
             name, choices, unseen = "settlement", ["leave", "already_done", "reattempt"], ["leave"]
-            heading = f"Was {tool} carried out? The server ended during it. Look first."
+            heading = f"{tool}: was it carried out? Look first."
         case ApprovalRow(tool=tool, effect=effect):
             name, choices, unseen = "decision", ["deny", "approve"], ["leave", "deny"]
             heading = f"{tool} ({effect})"
     # Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing.
     about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_goal(purpose)}{_format_place(purpose)}"
+    about = dialog_layout.cut_to_width(about, ABOUT_LINES * screen.width)
     place = purpose.commands, name, choices, unseen, purpose.page_link
     text = _without_usual_reads(question.preview) if question.tool == RUN_COMMAND.name else question.preview
     laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, text, about, *place), screen)

@@ -259,6 +259,16 @@ async def test_changes_are_walked_through_where_the_client_shows_fields(place, e
     assert shown_of(place) == [{"way": "walk", "screen": "claude-code 2.1.332", "lines": 4, "of": 4}]
 
 
+async def test_what_is_said_about_a_question_leaves_room_for_it(place, era):
+    person = Person([accepts(decision="deny")])
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
+        run_id = await waiting(app, place, goal="change it " * 30)
+        await client.ask("run_continue", {"run_id": run_id})
+    about = person.seen[0].requested_schema["properties"]["decision"]["description"]
+    assert run_id in about
+    assert len(about) <= 3 * 54
+
+
 @pytest.mark.parametrize(
     ("name", "version", "fields"),
     [("codex-mcp-client", "0.171.0", ["decision"]), ("copilot-cli", "1.0.102", ["decision", "feedback"])],

@@ -119,9 +119,17 @@ async def open_asking_app(place: Place, *lines: Mapping[str, Any], **changes: An
         yield app
 
 
-async def waiting(app: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
+async def waiting(
+    app: App,
+    place: Place,
+    *,
+    goal: str = "change it",
+    caller: Caller = ME,
+    preview: str = DIFF,
+    key: str | None = None,
+) -> str:
     """A run whose first call waits for approval."""
-    request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
+    request = PlannerRequest(goal, caller_tools=(ASK,), key=key)
     run_id = (await app.runs.start(request, caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     assert asks_for(place, run_id, preview=preview)
