@@ -15,12 +15,14 @@ Way = Literal["native", "text", "caller"]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client that others wrote. `script`: how we drive it; of the environment's packages the first is the client."""
+    """A client that others wrote. `script`: how we drive it; of the environment's packages the first is the client.
+    `alone`: it runs in a network namespace with nothing but loopback."""
 
     name: str
     script: str
     environ: Environ
     oddity: str = ""
+    alone: bool = False
 
     @property
     def package(self) -> str:
@@ -132,6 +134,13 @@ COPILOT = Client(
     "with `-p` it declares sampling and never answers: there its agent asks for the caller route; its model sees"
     " text and structured content",
 )
+CLAUDE_CODE = Client(
+    "Claude Code",
+    "claude_code.py",
+    NodeEnv("claude-code", ("@anthropic-ai/claude-code@2.1.332",), "22"),
+    "with `-p` nobody is asked: a person decides by the command; at a terminal they are shown dialogs (below)",
+    alone=True,
+)
 MCP_AGENT = Client(
     "mcp-agent",
     "mcp_agent_host.py",
@@ -140,6 +149,7 @@ MCP_AGENT = Client(
 )
 MCP_REMOTE = Client("mcp-remote", "mcp_remote.py", NodeEnv("mcp-remote", ("mcp-remote@0.15.1",)))
 CODEX = Client("Codex CLI", "codex.py", NodeEnv("codex", ("@openai/codex@0.169.0",)))
+CODEX_AT_TERMINAL = replace(CODEX, environ=NodeEnv("codex-at-terminal", ("@openai/codex@0.171.0",)))
 GEMINI = Client("Gemini CLI", "gemini.py", NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)))
 OPENCODE = Client("opencode", "opencode.py", NodeEnv("opencode", ("opencode-ai@1.18.33",)))
 
@@ -196,6 +206,7 @@ CELLS = (
     Cell(COPILOT, "stdio", "modern", "text"),
     Cell(COPILOT, "http", "modern", "text"),
     Cell(COPILOT, "stdio", "modern", "caller"),
+    Cell(CLAUDE_CODE, "stdio", "modern", "caller"),
     Cell(CODEX, "stdio", "legacy", "caller"),
     Cell(CODEX, "http", "legacy", "caller"),
     Cell(GEMINI, "stdio", "legacy", "caller"),

@@ -18,6 +18,8 @@ from tests.foreign.served import Place, Transport, environ, site
 
 CLIENTS = Path(__file__).with_name("clients")
 CLIENT_S = 600
+ALONE = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+"""What comes before a command that is to have a network of its own, with nothing but loopback."""
 
 
 def drive(client: Client, folder: Path, place: Place, transport: Transport, **job: Any) -> Any:
@@ -31,6 +33,8 @@ def drive(client: Client, folder: Path, place: Place, transport: Transport, **jo
         **job,
     }
     command = client.environ.command(folder, CLIENTS / client.script)
+    if client.alone:
+        command = [*ALONE, *command]
     with nullcontext() if transport == "stdio" else site(place, transport) as url:
         code, out, err = _run_client([*command, json.dumps(result | {"url": url})], place)
     assert code == 0, err[-3000:]

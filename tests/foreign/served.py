@@ -41,8 +41,12 @@ class Place:
 
     @property
     def command(self) -> list[str]:
+        return self.say("serve")
+
+    def say(self, *words: str) -> list[str]:
+        """A command of ours about this place."""
         places = ["--home", str(self.home), "--workspace", str(self.workspace)]
-        return [sys.executable, "-m", "kairos_mcp", "serve", *places]
+        return [sys.executable, "-m", "kairos_mcp", *words, *places]
 
     def lay(self) -> Place:
         self.workspace.mkdir(parents=True)
@@ -58,9 +62,8 @@ class Place:
             connection.close()
 
     def replays(self, run_id: str) -> bool:
-        words = ["replay", run_id, "--home", str(self.home), "--workspace", str(self.workspace), "--json"]
         done = subprocess.run(
-            [sys.executable, "-m", "kairos_mcp", *words],
+            self.say("replay", run_id, "--json"),
             capture_output=True, text=True, check=False, timeout=START_S, env=environ(), cwd=self.root,
         )  # fmt: skip
         return bool(json.loads(done.stdout)["identical"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.foreign.cells import (
+    CLAUDE_CODE,
     CODEX,
     COPILOT,
     FAST_AGENT,
@@ -60,6 +61,7 @@ TOOLS_ONLY = {
 }
 NO_PROMPTS = {"prompt": "never asks for their list"}
 REFUSES_TASKS = {"task": "refuses every result that is neither complete nor input_required"}
+NO_TASKS_HEADLESS = {"task": "tried at a terminal alone, where it follows them"}
 NO_TASKS = {"task": "does not declare tasks"}
 
 SESSIONS = (
@@ -95,6 +97,7 @@ SESSIONS = (
     Session(MCP_REMOTE, "http", "modern"),
     Session(MCP_REMOTE, "http", "legacy", OLDER),
     Session(COPILOT, "stdio", "modern", NO_TASKS | TOOLS_ONLY),
+    Session(CLAUDE_CODE, "stdio", "modern", NO_TASKS_HEADLESS | NO_COMPLETION),
     Session(CODEX, "stdio", "legacy", OLDER | NO_PROMPTS | NO_COMPLETION),
     Session(CODEX, "http", "legacy", OLDER | NO_PROMPTS | NO_COMPLETION),
     Session(GEMINI, "stdio", "legacy", OLDER | NO_COMPLETION),

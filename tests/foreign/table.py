@@ -31,6 +31,45 @@ PICTURES = """The inspector's page in a browser, as the tests leave it:
 ![An argument of a prompt completes](pictures/inspector-completion.png)
 ![A prompt, filled in](pictures/inspector-prompt.png)
 """
+AT_TERMINALS = """## What a person sees at a terminal
+Seen in each host's own terminal, in a network namespace, with a stand-in for its provider
+(`test_seen_before_approved.py`, `test_claude_code.py`; 2026-11-28). [hosts.md](hosts.md#what-a-dialog-shows) says what
+the layout takes each for, and how to state more for a host of yours.
+
+"""
+AT_TERMINAL = (
+    ("host", "version", "a question for a person", "how it is approved"),
+    (
+        "Claude Code",
+        "2.1.332",
+        "a dialog: heading and changed lines, or a field for each changed line, or a link to the page",
+        "down to Decision, `a`, Enter, down to Accept, Enter",
+    ),
+    (
+        "GitHub Copilot CLI",
+        "1.0.102",
+        "a dialog with its lines, and the choices in a list",
+        "down to approve, Enter; Enter on the comment",
+    ),
+    (
+        "Codex CLI",
+        "0.171.0",
+        "first leave to call the tool, then such a dialog, without a comment",
+        "down to approve, Enter",
+    ),
+    ("Gemini CLI", "0.61.0", "none", "the command"),
+    ("opencode", "1.18.33", "none", "the command"),
+)
+MORE_AT_TERMINALS = """\
+- **Claude Code** takes a call that lasts for a task, says "needs your input" in its last line, and gives its model the
+  result when it ends. A dialog stays open when somebody else has decided; what is answered in it then changes nothing.
+  *I'm done, continue* without a decision on the page goes on waiting. After it was killed, `claude --continue` finds
+  its run, which still waits. With `-p` nothing is asked: the run waits for the command. It loads `planner_run`,
+  `run_continue` and `run_status` at once and searches for the others.
+- **Copilot and Codex** show up to eight lines of a dialog; of what is longer they show the beginning, and `leave` and
+  `deny` alone.
+- **Codex** sends no form with an empty text field, so it is asked for no comment.
+"""
 ABOUT_RUNS = """## A run of three rounds
 Each completed a planner run of three rounds, two of them with a tool call, whose answer is a word out of a file that
 only the run could read. Sampling is a *push* in the legacy era and travels by *InputRequired* in the modern one,
@@ -47,6 +86,8 @@ def document(cells: Cells) -> str:
         f"Recorded {span}.\n",
         _features(cells),
         _reasons(),
+        f"{AT_TERMINALS}{_table(AT_TERMINAL)}",
+        MORE_AT_TERMINALS,
         PICTURES,
         _harms(cells),
         _runs(cells),

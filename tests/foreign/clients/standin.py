@@ -1,5 +1,5 @@
-"""A provider that stands in for one with a model, on loopback, in three forms: OpenAI's chat completions and responses,
-and Gemini's generateContent.
+"""A provider that stands in for one with a model, on loopback, in four forms: OpenAI's chat completions and responses,
+Gemini's generateContent and Anthropic's messages.
 
 Asked by a host's own agent it calls our tools as `follow` says; asked on behalf of a run, through sampling, it is the
 run's model.
@@ -23,19 +23,34 @@ from standin_forms import FORMS, Asked
 OURS = "planner_run"
 READS = "read_mcp_resource"
 """A tool of several hosts' own, by which their model reads a resource."""
+CLAUDE_READS = "ReadMcpResourceTool"
+SEARCHES = ("ToolSearch", "tool_search")
+"""Hosts' tools that load the schemas of others."""
 
 
-class Standin(ThreadingHTTPServer):
+class Provider(ThreadingHTTPServer):
+    """Asks its `answer` what the model says to a request."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def answer(self, asked: Asked) -> Json:
+        """The answer to a request, in a caller's form."""
+        raise NotImplementedError
+
+
+class Standin(Provider):
     """`calls`: what the host's agent begins, one after the other. What came of each is in `results`.
 
     `asked`: a word for each request; `shown`: the texts that a host's agent was last shown, without results of tools.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self._host = _converse(calls)
         self._wanted: Call | None = next(self._host, None)
         self._taken = 0  # results of tools
+        self._searched = False  # the next result is of the host's search
         self._said: dict[str, None] = {}  # by the model of a run
         self._lock = threading.Lock()
         self.asked: list[str] = []
@@ -48,7 +63,6 @@ class Standin(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def answer(self, asked: Asked) -> Json:
-        """The answer to a request, in a caller's form."""
         ours = next((name for name in asked.tools if name.endswith(OURS)), None)
         if ours is None:
             self.asked.append("tools" if asked.tools else "plain")
@@ -70,20 +84,38 @@ class Standin(ThreadingHTTPServer):
         """What the host's own model does next. A host may ask again with what it has asked before."""
         for text in asked.results[self._taken :]:
             self._taken += 1
-            is_own = self._wanted is not None and self._wanted[0] == READS
+            if self._searched:
+                self._searched = False
+                continue
+            is_own = self._wanted is not None and self._wanted[0] in (READS, CLAUDE_READS)
             self.results.append({"text": text} if is_own else parse_text(text))
             self._wanted = _advance(self._host, self.results[-1])
         if self._wanted is None:
             self.done.set()
             return {"content": "done"}
         name, arguments = self._wanted
-        whole = name if name == READS else prefix + name
-        return {"content": "", "tool_calls": [{"name": whole, "arguments": arguments}]}
+        whole = name if name in (READS, CLAUDE_READS) else prefix + name
+        search = search_for(asked, whole)
+        self._searched = search is not None
+        return search or call_tools((whole, arguments))
+
+
+def search_for(asked: Asked, *tools: str) -> Json | None:
+    """A call of the host's search for tools whose schemas it has not loaded; None where there is nothing to load."""
+    search = next((name for name in asked.tools if name in SEARCHES), None)
+    if search is None or set(tools) <= set(asked.tools):
+        return None
+    return call_tools((search, {"query": f"select:{','.join(tools)}"}))
+
+
+def call_tools(*calls: Call) -> Json:
+    """An answer that makes calls."""
+    return {"content": "", "tool_calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
 
 
 def _converse(calls: Sequence[Call]) -> Conversation:
     for call in calls:
-        if call[0] == READS:
+        if call[0] in (READS, CLAUDE_READS):
             yield call
         else:
             yield from follow(*call)
@@ -106,7 +138,7 @@ def serve_standin(calls: Sequence[Call]) -> Iterator[Standin]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Standin
+    server: Provider
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:

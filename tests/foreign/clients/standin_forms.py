@@ -160,9 +160,63 @@ def _write_gemini(answer: Json, *, is_streamed: bool) -> tuple[bytes, str]:
     return (_as_events([whole]), EVENTS) if is_streamed else (json.dumps(whole).encode(), JSON)
 
 
+# -- Anthropic's messages ---------------------------------------------------------------------------------------------
+
+
+def _read_messages(body: Json) -> Asked:
+    contents = [message["content"] for message in body["messages"]]
+    parts = [part for each in contents for part in ([{"text": each}] if isinstance(each, str) else each)]
+    called = [part["id"] for part in parts if part.get("type") == "tool_use"]
+    results = [part for part in parts if part.get("type") == "tool_result"]
+    results.sort(key=lambda part: called.index(part["tool_use_id"]))  # they come as they ended
+    return Asked(
+        body,
+        [tool["name"] for tool in body.get("tools") or ()],
+        [plain_text(part.get("content")) or _found_tools(part) for part in results],
+        "\n".join(part["text"] for part in parts if "text" in part),
+    )
+
+
+def _found_tools(result: Json) -> str:
+    """The names that a search for tools gave."""
+    return " ".join(part.get("tool_name", "") for part in result.get("content") or ())
+
+
+def _write_messages(answer: Json, *, is_streamed: bool) -> tuple[bytes, str]:
+    calls = [
+        {"type": "tool_use", "id": f"toolu_{next(_number)}", "name": call["name"], "input": call["arguments"]}
+        for call in answer.get("tool_calls", ())
+    ]
+    blocks: list[Json] = calls or [{"type": "text", "text": answer.get("content") or ""}]
+    ending = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    whole = {"id": f"msg_{next(_number)}", "type": "message", "role": "assistant", "model": "scripted", "usage": usage}
+    if not is_streamed:
+        return json.dumps({**whole, "content": blocks, **ending}).encode(), JSON
+    begun = {**whole, "content": [], "stop_reason": None, "stop_sequence": None}
+    events: list[Json] = [{"type": "message_start", "message": begun}]
+    for n, block in enumerate(blocks):
+        events += [{"index": n, **event} for event in _stream_block(block)]
+    events += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
+    return _as_events(events, named=True), EVENTS
+
+
+def _stream_block(block: Json) -> list[Json]:
+    if block["type"] == "text":
+        empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+    else:
+        empty, delta = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    return [
+        {"type": "content_block_start", "content_block": empty},
+        {"type": "content_block_delta", "delta": delta},
+        {"type": "content_block_stop"},
+    ]
+
+
 FORMS = {
     "/chat/completions": Form(_read_chat, _write_chat),
     "/responses": Form(_read_responses, _write_responses),
+    "/v1/messages": Form(_read_messages, _write_messages),
     ":generateContent": Form(_read_gemini, _write_gemini),
     ":streamGenerateContent": Form(_read_gemini, _write_gemini, lambda _path, _body: True),
 }
