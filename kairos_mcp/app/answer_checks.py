@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from kairos_mcp.core.decision_results import approval_remark
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
-from kairos_mcp.execution.tool_calls import reviewer_comment
 from kairos_mcp.models import answers
 from kairos_mcp.models.answers import (
     parse_approval_decision,
@@ -52,7 +52,9 @@ def make_answers(
 
     Raises NotWaiting, BadArguments; nothing is stored then.
     """
-    remarks = {path: remark for path, row in approved.items() if (remark := reviewer_comment(row)) is not None}
+    remarks = {
+        path: approval_remark(row.tool, row.feedback) for path, row in approved.items() if row.verdict == "approve"
+    }
     return [
         _make_answer(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
         for path, value in answers.items()

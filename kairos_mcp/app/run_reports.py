@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kairos_mcp.app.context import Operations, read_run, stopped_server_error
 from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
-from kairos_mcp.core.decision_rights import Caller, may_decide
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.routes import ROUTES
 from kairos_mcp.settings.settings import find_changed_file
@@ -124,6 +124,7 @@ class RunReports(Operations):
             caller=caller,
             page=self._context.page_link(stands.run.id, caller) if waits_for_person else None,
             may_move=caller.is_person or self._factory.has_folder(stands.run),
+            is_read_only=self._settings.read_only,
             commands=self._context.command_line if caller.is_local else None,
         )
 
@@ -166,9 +167,9 @@ class RunReports(Operations):
         Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in
         this session, a person decides elsewhere.
         """
-        if caller.decides and may_decide("approval", "argument", self._settings.approvals):
+        if caller.decides and self._context.may_decide("approval", "argument"):
             return "caller"
-        shows_dialogs = caller.elicits and may_decide("approval", "dialog", self._settings.approvals)
+        shows_dialogs = caller.elicits and self._context.may_decide("approval", "dialog")
         return "client" if shows_dialogs and not self._ignores_all_dialogs(stands, caller) else "person"
 
     def _ignores_all_dialogs(self, stands: Standing, caller: Caller) -> bool:

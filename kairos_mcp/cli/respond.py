@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -97,6 +98,8 @@ def approve(
     flags: AllFlags,
 ) -> int:
     """Approve what a run asks permission for, and go on with it. `show` prints what that is.
+
+    Without KEY it shows all that waits for permission and asks once.
 
     With --always, also allow such calls from now on: exactly the same call, edits of the same file, or commands that
     match a pattern. `rules` lists and removes these approvals.
@@ -191,16 +194,20 @@ def _decide(
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Shorten it.")
     target = find_target_to_drive(flags, run, principal)
-    run_id, caller, pinned = target.run_id, target.caller, Pinned(key or "", digest)
+    run_id, caller, pins = target.run_id, target.caller, [Pinned(key or "", digest)]
     was_shown = not _is_certain(target, key, digest)
     if was_shown:
-        report, item = _find_item(target, ("approval",), key)
-        pinned = _pin(item, digest, as_json=as_json)
-        if digest is None and not _confirm(approval_lines(report, item), f"{decision.capitalize()} it"):
+        report, items = _find_items(target, ("approval",), key)
+        if digest is not None or always is not None:
+            _require_one(target, items)
+        pins = [_pin(item, digest, as_json=as_json) for item in items]
+        lines = chain.from_iterable(approval_lines(report, item) for item in items)
+        what = "it" if len(items) == 1 else f"these {len(items)}"
+        if digest is None and not _confirm(lines, f"{decision.capitalize()} {what}"):
             return _nothing_decided()
     rule = None
     if always is not None:
-        rule = _ask_for_rule(target, pinned.key, always, pattern, as_json=as_json)
+        rule = _ask_for_rule(target, pins[0].key, always, pattern, as_json=as_json)
         if rule is None:
             return _nothing_decided()
 
@@ -214,12 +221,17 @@ def _decide(
         return await app.runs.report(run_id, caller)
 
     async def decide(app: App, *, drive: bool) -> None:
-        approval = await app.answers.decide(
-            run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, rule=rule, drive=drive
-        )
-        made = None if rule is None else await app.answers.find_rule_made_with(run_id, pinned.key, caller)
-        for line in _decided_lines(approval, decision, with_preview=not was_shown) if not as_json else ():
-            print_line(line)
+        decided = []
+        for pinned in reversed(pins):  # so that no call begins, and fails, before all of them are decided
+            decided += [
+                await app.answers.decide(
+                    run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, rule=rule, drive=drive
+                )
+            ]
+        for approval in reversed(decided) if not as_json else ():
+            for line in _decided_lines(approval, decision, with_preview=not was_shown):
+                print_line(line)
+        made = None if rule is None else await app.answers.find_rule_made_with(run_id, pins[0].key, caller)
         if made is not None and not as_json:
             where = "in this run" if made.run_id else "in this workspace"
             remove = shell_command(flags, *removal_arguments(made, target.settings))
@@ -264,6 +276,19 @@ def _pin(item: JsonObject, digest: str | None, *, as_json: bool) -> Pinned:
 def _find_item(target: TargetRun, kinds: Collection[str], key: str | None) -> tuple[RunReport, JsonObject]:
     """Find what the run waits for: the item under the key, or the only one of these kinds. Raises NotWaiting,
     BadArguments."""
+    report, items = _find_items(target, kinds, key)
+    _require_one(target, items)
+    return report, items[0]
+
+
+def _require_one(target: TargetRun, items: Sequence[JsonObject]) -> None:
+    if len(items) > 1:
+        keys = ", ".join(item["key"] for item in items)
+        raise BadArguments(f"Several items wait in run {target.run_id}.", f"Name one of them: {keys}.")
+
+
+def _find_items(target: TargetRun, kinds: Collection[str], key: str | None) -> tuple[RunReport, list[JsonObject]]:
+    """Find what the run waits for of these kinds: the item under the key, or all. Raises NotWaiting."""
 
     async def read_report(app: App) -> RunReport:
         return await app.runs.report(target.run_id, target.caller)
@@ -274,10 +299,7 @@ def _find_item(target: TargetRun, kinds: Collection[str], key: str | None) -> tu
         others = ", ".join(f"{item['key']} ({item['kind']})" for item in report.waiting) or "nothing"
         which = "of this kind" if key is None else f"under {key[:120]!r}"
         raise NotWaiting(f"Nothing {which} waits in run {target.run_id}.", f"Waiting: {others}.", run_id=report.run_id)
-    if len(items) > 1:
-        keys = ", ".join(item["key"] for item in items)
-        raise BadArguments(f"Several items wait in run {target.run_id}.", f"Name one of them: {keys}.")
-    return report, items[0]
+    return report, items
 
 
 def _confirm(lines: Iterator[str | DiffLine | Prose], question: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from kairos_mcp.core.errors import ReplayDiffers
@@ -57,8 +58,12 @@ class _ActiveGather:
         return None
 
     def may_begin(self, name: str) -> bool:
-        """Whether the branch has begun, or one more may."""
-        return name in self.begun or len(self.begun) < self.gather.max_parallel
+        """Whether the branch has begun, or one more may. Beside one that runs alone, the later waits for the other."""
+        if name in self.begun:
+            return True
+        alone = self.gather.alone
+        before = [each for each in takewhile(name.__ne__, self.gather.branches) if alone and each not in self.outcomes]
+        return len(self.begun) < self.gather.max_parallel and not any(each in alone or name in alone for each in before)
 
     def _dependencies(self, name: str) -> tuple[str, ...]:
         return self.gather.depends_on.get(name, ())
@@ -127,6 +132,10 @@ class Runner:
                     case _:
                         pass
         return True
+
+    def may_begin(self, path: str) -> bool:
+        """Whether `take` would let the step that waits at this path begin."""
+        return all(gathering.may_begin(name) for gathering, name in self._enclosing_branches(path))
 
     def _enclosing_branches(self, path: str) -> list[tuple[_ActiveGather, str]]:
         """Return the branches around a waiting step, the innermost first. A bare step of a gather is its own branch."""

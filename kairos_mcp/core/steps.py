@@ -16,7 +16,7 @@ name, and mostly an ordinal from 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -286,7 +286,8 @@ class Gather(Generic[R]):
 
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
     `depends_on[name]`: the branches that must have ended before that branch starts. `max_parallel`: how many branches
-    run at once; it changes no path and no outcome.
+    run at once; `alone`: those that run beside no other, in the declared order. Neither changes a path or an outcome:
+    every step waits from the start, so that a person can be asked about several together.
     `reserved`: amounts that branches with limits can't use, set aside for the steps after them. A function is called
     again once a branch has ended. `keeps_share`: in units that `reserved` does not name, the share of one branch is set
     aside.
@@ -297,6 +298,7 @@ class Gather(Generic[R]):
     max_parallel: int = 8
     reserved: Limits | Callable[[], Limits] = UNLIMITED
     keeps_share: bool = False
+    alone: Collection[str] = ()
     kind: Literal["gather"] = "gather"
 
     def __iter__(self) -> Generator[Gather[R], dict[str, R | Failed], dict[str, R | Failed]]:
@@ -306,9 +308,9 @@ class Gather(Generic[R]):
 Flow = Generator[Step | Gather[Any], Any, R]
 
 
-def gather_calls(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
-    """Gather calls that only read; results come back in the order of the calls."""
-    return Gather({step.name: step for step in calls}, max_parallel=limit)
+def gather_calls(calls: Iterable[CallTool], limit: int = 10, alone: Collection[str] = ()) -> Gather[CallAnswer]:
+    """Gather calls; those that do more than read are made `alone`. Results come back in the order of the calls."""
+    return Gather({step.name: step for step in calls}, max_parallel=limit, alone=alone)
 
 
 MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is none

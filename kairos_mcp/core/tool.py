@@ -89,6 +89,10 @@ class StopSignal:
             act()
 
 
+Drafts = dict[str, bytes]
+"""What files will hold, by plain path, once calls were made that a person is asked about together."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know of the call: when it must end, what it may keep, and what it has to check.
@@ -106,7 +110,9 @@ class ToolContext:
     still match. It is empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call,
     which then must not show its content, nor may a program that it starts; None if nothing is hidden. `check_paths`
     raises Denied or StaleFile if the call now touches other files than when it was authorized; None if that can't
-    happen. `find_parted` finds the secret that a cut would part: a text is redacted after its tool has cut it.
+    happen. `find_parted` finds the secret that a cut would part: a text is redacted after its tool has cut it. `drafts`
+    is for previews: what files hold once the calls before this one in its turn were made; a preview of changes adds
+    its own.
     """
 
     run_id: str
@@ -119,6 +125,7 @@ class ToolContext:
     is_hidden: Callable[[str], bool] | None = None
     check_paths: Callable[[], None] | None = None
     find_parted: FindParted = find_nothing_parted
+    drafts: Drafts = field(default_factory=dict)
 
     def recheck_for(self, effect: Effect) -> Callable[[], None]:
         """Return the check that a call of this effect makes right before it acts.

@@ -42,13 +42,7 @@ def final_commit(
             result = _stopped_result(row.kind, row.held)
             stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared))
     return CommitPlan(
-        run.n,
-        run.id,
-        owner,
-        fence,
-        run.account,
-        at,
-        (*state.finished, *stopped),
+        *(run.n, run.id, owner, fence, run.account, at, (*state.finished, *stopped)),
         dropped_steps=dropped,
         branches=state.branches,
         outcome=encode(make_outcome("cancelled", record=done)),

@@ -77,14 +77,7 @@ def decide_at_once(
     if (waits_outside and pending) or (len(started) > 1 and any(each.is_open is not waits_outside for each in started)):
         return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
     plan = CommitPlan(
-        run.n,
-        run.id,
-        owner,
-        fence,
-        run.account,
-        at,
-        answers,
-        new,
+        *(run.n, run.id, owner, fence, run.account, at, answers, new),
         outcome=outcome,
         branches=state.branches,
         forgets=state.has_notes_of_tools,

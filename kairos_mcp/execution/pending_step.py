@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.budget.reservation import Reservation
+from kairos_mcp.core.decision_results import approval_remark
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
 from kairos_mcp.core.tool import ProbeResult
-from kairos_mcp.execution.tool_calls import reviewer_comment
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
@@ -50,6 +50,8 @@ class PendingStep:
     approval_expired = False  # nobody decided in time, and the run was resumed: somebody is to be asked anew
     approved_base: BaseHashes | None = None  # the files as they were shown to whoever approved the call ({}: none)
     reviewer_comment: str | None = None  # what that person said
+    was_decided = False  # a person approved or denied it
+    is_withdrawn = False  # it was asked about together with a call before it, which was denied or failed
 
     def __init__(
         self,
@@ -106,7 +108,8 @@ class PendingStep:
         """
         if row.verdict != "approve":
             return
-        self.reviewer_comment = reviewer_comment(row)
+        self.was_decided = True
+        self.reviewer_comment = approval_remark(row.tool, row.feedback)
         if row.via == THROUGH_GATE:
             # One that was begun since is another matter: nobody may know how it ended.
             self.may_begin_again = self.is_open and self.sent.route == SERVER_ROUTE and not self.needs_settlement
@@ -123,7 +126,7 @@ class PendingStep:
 
     def with_result(self, path: str, result: StepResult, by_route: str, cost: PrefixCost | None = None) -> AnsweredStep:
         """Return the step at this path with its result, as a commit writes it."""
-        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared, cost)
+        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared, cost, self.is_withdrawn)
 
     def take_reservation(self) -> Reservation:
         """Use the reservation: once, at the moment when the step begins."""

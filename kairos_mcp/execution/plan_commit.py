@@ -99,7 +99,7 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
     without_row = [
         (path, step)
         for path, step in runner.waiting.items()
-        if path not in pending and path not in passed_by and runner.take(path)
+        if path not in pending and path not in passed_by and (path in state.authorizations or runner.take(path))
     ]
     if passed_by and not without_row:
         without_row, passed_by = [item for item in runner.waiting.items() if item[0] in kept], ()
@@ -168,13 +168,14 @@ def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused |
     While another branch moves, a step that backs off is begun again at its `retry_at`; while another one moves or
     waits, a call whose approval expired is held alone.
     """
-    steps = state.pending.values()
+    # A call that stands behind another one can't begin, whatever is decided about it.
+    steps = [step for path, step in state.pending.items() if state.runner.may_begin(path)]
     if not any(step.is_backing_off or step.has_lapsed for step in steps):
         return None
     others_move = (
         steps_running
         or state.startable
-        or state.runner.waiting.keys() - state.pending.keys() - state.kept_waiting
+        or any(map(state.runner.may_begin, state.runner.waiting.keys() - state.pending.keys() - state.kept_waiting))
         or any(state.needs_attempt(step) and not step.is_held_back(at) for step in steps)
     )
     if others_move:
@@ -194,7 +195,7 @@ def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt
     _finish_probed_calls(state, at)
     planned = []
     for path, step in state.pending.items():
-        if state.needs_attempt(step) and (is_paused or not step.is_held_back(at)):
+        if state.needs_attempt(step) and (is_paused or not step.is_held_back(at)) and state.runner.take(path):
             step.is_backing_off = step.is_backing_off and is_paused
             planned.append(_new_attempt(state, path, step, at))
     return planned
@@ -251,14 +252,6 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
     ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
     asks = isinstance(step.step, CallTool) and state.executor.asks_for_rounds(step.step)
     return NewAttempt(
-        path,
-        step.id,
-        request,
-        sent,
-        step.held,
-        step.releasable,
-        ended,
-        step.shared,
-        step.withdrawn_requests,
+        *(path, step.id, request, sent, step.held, step.releasable, ended, step.shared, step.withdrawn_requests),
         _rounds_request(state, path, step.step) if isinstance(step.step, CallTool) and asks else None,
     )

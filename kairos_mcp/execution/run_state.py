@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Account, Reservation
+from kairos_mcp.core.decision_results import denial_result, settlement_result, withdrawn_result
 from kairos_mcp.core.limits import NOTHING, Limits, counts_of
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, enclosing_paths, task_of
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Refused, Resumed, enclosing_paths, task_of, turn_of
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
-from kairos_mcp.execution.tool_calls import Authorization, denial_result, settlement_result
+from kairos_mcp.execution.tool_calls import Authorization
 from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
@@ -190,6 +192,22 @@ class RunState:
         if isinstance(step.step, CallTool) and task_of(path):
             self.executor.tool_caller.record_change(path, step.step.call, answer)
         self.runner.answer(path, answer)
+        has_failed = isinstance(answer, Refused) or (isinstance(answer, ToolResult) and answer.is_error)
+        if has_failed and step.was_decided:
+            self._withdraw_behind(path)
+
+    def _withdraw_behind(self, path: str) -> None:
+        """Answer the calls that a person was asked about together with this one, which was denied or failed: what was
+        shown of them rests on it."""
+        for later in self._steps_behind(path):
+            if (asked := self.pending.get(later)) is not None and asked.is_open:
+                asked.is_withdrawn = True
+                self.finish_step(later, StepResult(withdrawn_result(path), counts_of("call")), SERVER_ROUTE)
+
+    def _steps_behind(self, path: str) -> list[str]:
+        turn, number = turn_of(path)
+        behind = [each for each in self.runner.waiting if number and turn_of(each)[0] == turn]
+        return [each for each in behind if turn_of(each)[1] > number]
 
     def waits_only_for(self, paths: Set[str]) -> bool:
         """Whether the run is at rest, these open steps are among those that it waits for, and nothing else of it has
@@ -263,7 +281,7 @@ class RunState:
                 step.may_begin_again = True
             else:
                 self.finish_step(
-                    settlement.path, StepResult(settlement_result(settlement, via), counts_of("call")), "person"
+                    settlement.path, StepResult(settlement_result(via, settlement.note), counts_of("call")), "person"
                 )
 
     def calls_to_authorize(self) -> list[tuple[str, CallTool]]:
@@ -279,6 +297,19 @@ class RunState:
                 if path in self.pending
                 else self._authorize_at_once(path, step) is None and self.runner.take(path)
             )
+        ]
+
+    def calls_behind(self, path: str) -> list[tuple[str, CallTool]]:
+        """Return the later calls of the same turn that a person may be asked about together with the one at this path.
+        Not of the caller's own tools: once approved, a call of these is handed out."""
+        find = self.executor.tool_access.find_offered
+        return [
+            (later, step)
+            for later in self._steps_behind(path)
+            if isinstance(step := self.runner.waiting[later], CallTool)
+            and (later not in self.pending or self.pending[later].approval_expired)
+            and not ((spec := find(later, step.call.name)) is None or spec.is_caller_tool)
+            and self._authorize_at_once(later, step) is None
         ]
 
     def take_authorization(self, path: str, call: CallTool) -> Authorization | None:
@@ -301,18 +332,19 @@ class RunState:
         anew where an approval has expired and the run was resumed since."""
         if not self._awaits_approval:
             return
-        for path, row in newest.items():
+        # Backwards, so that a call which was denied says so, also where one before it was denied as well.
+        for path, row in reversed(list(newest.items())):
             step = self.pending.get(path)
             if step is None or not step.is_open or row.verdict is None:
                 continue
             if row.verdict == "expired":
                 step.has_lapsed, step.approval_expired = not row.is_renewable, row.is_renewable
                 continue
-            step.awaits_approval = False
+            step.awaits_approval, step.was_decided = False, True
             if row.verdict == "approve":
                 step.apply_approval(row)
             else:
-                self.finish_step(path, StepResult(denial_result(row), counts_of("call")), "person")
+                self.finish_step(path, StepResult(denial_result(row.tool, row.feedback), counts_of("call")), "person")
 
     def record_failure(self, path: str, step: PendingStep, result: StepResult, *, backs_off: bool = False) -> None:
         """Record a failed attempt that is repeated: by the next commit or, if its step backs off, at `retry_at` or when

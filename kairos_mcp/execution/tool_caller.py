@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, CallTool, task_of
-from kairos_mcp.core.tool import NO_MEMORY, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
+from kairos_mcp.core.tool import NO_MEMORY, Drafts, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
 from kairos_mcp.execution.accounting import elapsed_ms
 from kairos_mcp.execution.authorization import ApprovalContext, ToolAccess, authorize
 from kairos_mcp.execution.flow_view import FlowView
@@ -93,13 +93,30 @@ class ToolCaller:
         call = self.tool_access.local_call(step.call)
         return step if call is step.call else replace(step, call=call)
 
-    async def authorize(self, path: str, step: CallTool) -> Authorization:
-        """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
+    async def authorize(
+        self, path: str, step: CallTool, behind: Sequence[tuple[str, CallTool]]
+    ) -> dict[str, Authorization]:
+        """Decide whether the call may be made: allowed, its result without being made, or what to ask a person.
+
+        Where a person is asked, they are asked about the calls `behind` it too, each as those before it would leave the
+        files. What can't be asked now is judged in its turn.
+        """
+        drafts: Drafts = {}
+        found = {path: await self._authorize(path, step, drafts)}
+        for later, call in behind if isinstance(found[path], ApprovalRequest) else ():
+            if isinstance(asked := await self._authorize(later, call, drafts), ApprovalRequest):
+                found[later] = asked
+        return found
+
+    async def _authorize(self, path: str, step: CallTool, drafts: Drafts) -> Authorization:
+        """`drafts`: what files hold once the calls before this one were made; what it changes is added."""
         step = self._local_step(step)
         tool = self.resources.registry.find(step.call.name)
         spec = self.tool_access.find_offered(path, step.call.name)
         tool = None if spec is not None and spec.is_caller_tool else tool
-        ctx = ToolContext(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory)
+        ctx = ToolContext(
+            *(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory), drafts=dict(drafts)
+        )
         call, gate, approval = (
             self.tool_access.gate_call(path, step),
             self.resources.gate,
@@ -113,6 +130,8 @@ class ToolCaller:
             )
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
+        if not isinstance(found, ToolResult):
+            drafts.update(ctx.drafts)
         if not isinstance(found, ApprovalRequest) or self.find_approval is None:
             return found
         reused = await self.find_approval(path, found)

@@ -1,25 +1,23 @@
-"""What the steps of a run need of its tools: who decides about a call, who makes it, and the results of decisions.
+"""What the steps of a run need of its tools: who decides about a call, and who makes it.
 
 `authorization.py` implements `CallRights`, `tool_caller.py` implements `CallMaker`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from kairos_mcp.budget.reservation import Reservation
-from kairos_mcp.core.decision_rights import decision_way
-from kairos_mcp.core.errors import Denied, KairosError
+from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, CallTool
-from kairos_mcp.core.tool import ProbeResult, Tool, ToolMemory, error_result
-from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow, BaseHashes, ReusedApproval
+from kairos_mcp.core.tool import ProbeResult, Tool, ToolMemory
+from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.store.settlements import SettlementRequest
 
 CHANGE_GRACE_S = 5.0  # for a call that changes files: one is written and synced within it, also on a slow disk
 
@@ -86,8 +84,11 @@ class CallMaker(Protocol):
     def redactor(self) -> Redactor:
         """What masks the texts that a call keeps."""
 
-    async def authorize(self, path: str, step: CallTool) -> Authorization:
-        """Decide whether the call may be made, with a look at its files."""
+    async def authorize(
+        self, path: str, step: CallTool, behind: Sequence[tuple[str, CallTool]]
+    ) -> dict[str, Authorization]:
+        """Decide whether the call may be made, with a look at its files; by path, also what a person is asked about the
+        calls behind it together with this one."""
 
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash."""
@@ -105,28 +106,3 @@ class CallMaker(Protocol):
 
     def record_change(self, path: str, call: ToolCall, answer: Answer) -> None:
         """Remember what a call of a team's task did to files."""
-
-
-def denial_result(row: ApprovalRow) -> ToolResult:
-    """Return the result of a call that a person denied, with their comment."""
-    comment = f' They say: "{row.feedback}".' if row.feedback else ""
-    return error_result(
-        Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
-    )
-
-
-def reviewer_comment(row: ApprovalRow) -> str | None:
-    """Return a person's comment on the call that they approved, as the model is shown it beside the result."""
-    if row.verdict != "approve" or not row.feedback:
-        return None
-    return f"A person approved {row.tool}. They say: {row.feedback}"
-
-
-def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:
-    """Return the result of a call that was made before a crash, as somebody says; its real result is not known.
-
-    `via`: how they said it, as the record has it.
-    """
-    who = "Whoever called this server says" if decision_way(via) == "argument" else "A person looked"
-    comment = f" They say: {settlement.note}" if settlement.note else ""
-    return ToolResult(f"The server ended during this call. {who}: it was carried out.{comment}")

@@ -160,11 +160,7 @@ class RunWorker:
             await self._prepare_calls()
             no_new_steps = self._is_stopping  # perhaps since then
         plan = plan_commit(
-            self.state,
-            self.owner,
-            self.fence,
-            self.clock(),
-            charged,
+            *(self.state, self.owner, self.fence, self.clock(), charged),
             no_new_steps=no_new_steps,
             steps_running=bool(self._steps.tasks),
         )
@@ -237,7 +233,8 @@ class RunWorker:
         for path, call, step in self.state.calls_to_probe():
             step.probe_result = await caller.probe(path, call, step.approved_base)
         for path, call in self.state.calls_to_authorize():
-            self.state.authorizations[path] = await caller.authorize(path, call)
+            if path not in self.state.authorizations:  # it is, if it stands behind one that a person is asked about
+                self.state.authorizations |= await caller.authorize(path, call, self.state.calls_behind(path))
 
     async def _rebuild(self) -> None:
         """Rebuild the state from the run's rows.

@@ -51,26 +51,20 @@ def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
 
 
 def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
-    """Execute the calls in order: consecutive reads in parallel, anything else alone.
+    """Execute the calls: consecutive reads in parallel, anything else alone, in its order.
 
     A call with unreadable arguments, or of a tool that is not offered, is a step too: the executor answers it with an
-    error, so that each call has its row. Once a limit refuses a call, no further call of the
-    turn is started.
+    error, so that each call has its row.
     """
     if len(calls) == 1:  # as in most turns
         return (AnsweredCall(calls[0], (yield from _call_of_turn(calls[0]))),)
-    answered: list[AnsweredCall] = []
-    stopped: CallAnswer | None = None
-    for group in _group_calls(calls[:MAX_CALLS_PER_TURN], offered):
-        if stopped is not None:
-            answered += [AnsweredCall(call, stopped) for call in group]
-            continue
-        for call, answer in zip(group, (yield from _execute_group(group)), strict=True):
-            answered.append(AnsweredCall(call, answer))
-            if stopped is None and not isinstance(answer, ToolResult):
-                stopped = answer
-    answered += [AnsweredCall(call, _TOO_MANY_CALLS) for call in calls[MAX_CALLS_PER_TURN:]]
-    return tuple(answered)
+    made, others = calls[:MAX_CALLS_PER_TURN], calls[MAX_CALLS_PER_TURN:]
+    alone = [call.id for call in made if (spec := offered.find(call.name)) is None or spec.effect != "read"]
+    answers = yield from gather_calls(map(_call_of_turn, made), MAX_PARALLEL_READS, alone)
+    return (
+        *(AnsweredCall(call, _error_if_failed(answers[call.id])) for call in made),
+        *(AnsweredCall(call, _TOO_MANY_CALLS) for call in others),
+    )
 
 
 def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
@@ -137,30 +131,8 @@ def result_message(prompts: Prompts, answered: AnsweredCall) -> Message:
     return Message("tool", text, tool_call_id=call.id)
 
 
-def _group_calls(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolCall]]:
-    """Group the calls: each run of consecutive reads is one group, every other call one of its own."""
-    groups: list[list[ToolCall]] = []
-    after_read = False
-    for call in calls:
-        spec = offered.find(call.name)
-        reads = spec is not None and spec.effect == "read"
-        if reads and after_read:
-            groups[-1].append(call)
-        else:
-            groups.append([call])
-        after_read = reads
-    return groups
-
-
 def _call_of_turn(call: ToolCall) -> CallTool:
     return CallTool(call.id, call, is_of_turn=True)
-
-
-def _execute_group(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
-    if len(group) == 1:
-        return [(yield from _call_of_turn(group[0]))]
-    answers = yield from gather_calls([_call_of_turn(call) for call in group], MAX_PARALLEL_READS)
-    return [_error_if_failed(answer) for answer in answers.values()]
 
 
 def _error_if_failed(answer: CallAnswer | Failed) -> CallAnswer:

@@ -88,9 +88,10 @@ class DialogView(NamedTuple):
 class ApprovalRow:
     """An approval of an unanswered step. Times in milliseconds since 1970.
 
-    `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet. `shape`: as in
-    `ApprovalRequest`. `is_renewable`: it expired, and somebody has resumed the run since: it is to be asked again.
-    `private_preview`: what a person is shown in place of `preview`, on the terminal, in the inbox and on the page.
+    `verdict`: None while it waits; `withdrawn` where a call before it in its turn was denied or failed. `unasked`: too
+    many others wait, so nobody has been asked yet. `shape`: as in `ApprovalRequest`. `is_renewable`: it expired, and
+    somebody has resumed the run since: it is to be asked again. `private_preview`: what a person is shown in place of
+    `preview`, on the terminal, in the inbox and on the page.
     """
 
     step_id: int
@@ -103,7 +104,7 @@ class ApprovalRow:
     base_hashes: Mapping[str, str | None]
     asked_at: int
     expires_at: int
-    verdict: Verdict | Literal["expired"] | None
+    verdict: Verdict | Literal["expired", "withdrawn"] | None
     decided_by: str | None
     via: str | None
     client: str | None
@@ -229,6 +230,16 @@ def renew_approvals(
                 record_reused(session, run, step_id, renewal, at)
             case ApprovalRequest():
                 add_approval(session, run, step_id, renewal, at)
+
+
+def withdraw_question(session: Session, run: int, step_id: int, at: int) -> None:
+    """Take back what a person was asked about a step that is not to be begun any more."""
+    session.rows(
+        "update approval set verdict = 'withdrawn', by = '', through = 'server', client = '', decided_at = ?"
+        " where step = ? and verdict is null",
+        (at, step_id),
+    )
+    ask_queued(session, run, at)
 
 
 def _approve_by_gate(session: Session, run: int, step_id: int, at: int) -> None:

@@ -42,7 +42,8 @@ class AnsweredStep(NamedTuple):
     """A step, whose row has this id in the table `step`, with its result.
 
     `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from. `cost`: what the
-    first request of a conversation cost, where a provider reported it; it is for later runs.
+    first request of a conversation cost, where a provider reported it; it is for later runs. `is_withdrawn`: a person
+    was asked about the call together with one before it, which was denied or failed.
     """
 
     step_id: int
@@ -52,6 +53,7 @@ class AnsweredStep(NamedTuple):
     by_route: str
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     cost: PrefixCost | None = None
+    is_withdrawn: bool = False
 
 
 class NewStep(NamedTuple):

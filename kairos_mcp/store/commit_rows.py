@@ -206,9 +206,11 @@ def _release(session: Session, plan: CommitPlan, decided: Decided, condition: Co
 
 
 def _write_answer(session: Session, plan: CommitPlan, answered: AnsweredStep) -> None:
-    """Insert an answer, and forget what the call was about to change."""
+    """Insert an answer, take back what was asked about the call, and forget what it was about to change."""
     result = answered.result
     insert_answer(session, answered.step_id, result, answered.by_route, plan.at)
+    if answered.is_withdrawn:
+        approvals.withdraw_question(session, plan.run, answered.step_id, plan.at)
     if answered.cost is not None:
         insert_cost(session, plan.run, answered.step_id, answered.cost)
     if plan.forgets and isinstance(result.answer, ToolResult):

@@ -110,8 +110,8 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
             "Look at its preview again, and send the digest that stands beside it.",
             run_id=run.id,
         )
-    if found.unasked and found.verdict is None:
-        raise _not_waiting_error(run, decision.key)  # nobody was shown it
+    if found.verdict == "withdrawn" or (found.unasked and found.verdict is None):  # nobody was shown the latter
+        raise _not_waiting_error(run, decision.key)
     if found.verdict == decision.verdict:
         if decision.rule is not None and rules.find_made_with(session, run, decision.key) is None:
             late = f"{decision.key!r} was approved before; a rule is made with the approval itself."

@@ -212,7 +212,7 @@ class DecisionRow(NamedTuple):
 
 _LIST_DECISIONS = f"""
     select path, 'approval', verdict, by, through, approval.client, decided_at, feedback, shown
-    from approval join step on step.id = approval.step where approval.run = ?1 and verdict is not null
+    from approval join step on step.id = approval.step where approval.run = ?1 and verdict <> 'withdrawn'
     union all
     select json_extract({json_or_null("body")}, '$.path'), 'settlement',
         json_extract({json_or_null("body")}, '$.settlement'), principal, via, client, at,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
+from kairos_mcp.core.effects import WRITING_TOOLS
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.routes import AUTO, is_answered_by
@@ -22,6 +23,11 @@ from kairos_mcp.views.waiting import (
 
 
 def next_call(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
+    found = _next_call(facts, viewer)
+    return None if found is None or (viewer.is_read_only and found["tool"] in WRITING_TOOLS) else found
+
+
+def _next_call(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
     run, trouble = facts.run, viewer.trouble
     if not viewer.may_move:
         return None if facts.has_ended else _wait_for_news(facts, "A server of its workspace goes on with it.")
@@ -84,7 +90,7 @@ def _next_for_waiting(facts: RunFacts, viewer: Viewer) -> JsonObject:
         why = _where_requests_are(shown, len(theirs) - len(shown))
         return _call("run_continue", {"run_id": run.id, "answers": answers, **_read_up_to(facts)}, why)
     if asked:
-        return _call_for_decision(facts, viewer, asked[0])
+        return _call_for_decision(facts, viewer, asked)
     goes_on = "It goes on in a call that may ask your client's model."
     return _call("run_continue", {"run_id": run.id, **_read_up_to(facts)}, goes_on)
 
@@ -109,9 +115,9 @@ def _unfinished_try(team: TeamView) -> tuple[TaskView, str] | None:
     return None
 
 
-def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> JsonObject:
+def _call_for_decision(facts: RunFacts, viewer: Viewer, items: Sequence[JsonObject]) -> JsonObject:
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
-    run, lost, key = facts.run, item["kind"] == "settle", item["key"]
+    run, lost, key = facts.run, items[0]["kind"] == "settle", items[0]["key"]
     approval = facts.waits.approvals.get(key)
     if viewer.decides == "client" and (approval is None or approval.private_preview is None):
         asks = (
@@ -121,9 +127,10 @@ def _call_for_decision(facts: RunFacts, viewer: Viewer, item: JsonObject) -> Jso
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
     where = "" if viewer.page is None else f"; in a browser: {viewer.page}"
-    return _wait_for_news(
-        facts, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}){where}."
-    )
+    together = len([item for item in items if item["kind"] == "approval"])
+    command = run_command(run, "approve") if not lost and together > 1 else decision_command(run, key)
+    count = f" about {together} calls" if not lost and together > 1 else ""
+    return _wait_for_news(facts, f"{what}{count}: `{command}` (or {'reattempt' if lost else 'deny'}){where}.")
 
 
 def _wait_for_news(facts: RunFacts, why: str) -> JsonObject:

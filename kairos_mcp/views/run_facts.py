@@ -63,8 +63,8 @@ class Viewer:
     did not make it. `decides`: who may decide about approvals, for this caller. `at`: now, in milliseconds since 1970.
     `backing_off`: failed attempts that are repeated after a pause. `changed_file`: the settings file, if it was changed
     after this server began. `read`: what the caller has read before, as its call says. `page`: where a person can
-    decide in a browser. `may_move`: the caller may answer and drive the run here. `commands`: how the caller calls this
-    program; None for one who is told no command to paste.
+    decide in a browser. `may_move`: the caller may answer and drive the run here. `is_read_only`: the server has no
+    tool that writes. `commands`: how the caller calls this program; None for one who is told no command to paste.
     """
 
     goes_on: bool
@@ -79,6 +79,7 @@ class Viewer:
     read: AlreadyRead = NOTHING_READ
     page: str | None = None
     may_move: bool = True
+    is_read_only: bool = False
     commands: CommandLine | None = None
 
     def complete(self, text: str) -> str:

@@ -177,3 +177,18 @@ def test_a_shell_completes_the_ids_of_runs(kairos: Shell) -> None:
     assert complete(kairos, "show", "run-") == found
     assert complete(kairos, "approve", found[0][:9]) == [run_id for run_id in found if run_id.startswith(found[0][:9])]
     assert "doctor" in complete(kairos, "do")
+
+
+@pytest.mark.parametrize("typed", ["y", slow("n")])
+def test_calls_of_one_turn_are_shown_together_and_decided_by_one_word(kairos: Shell, typed: str) -> None:
+    first, second = writes("new.txt"), writes("other.txt")
+    lines = ({"tool_calls": [*first["tool_calls"], *second["tool_calls"]]}, says("Both are there."))
+    script_environ(kairos, *lines)
+    assert kairos("run", "Make both.", "--tools", "write_file", "--json", **script_of(kairos)).code == 3
+    with terminal(kairos, "approve", "last") as person:
+        shown = person.shows("Approve these 2? [y/N] ")
+        assert shown.index("create new.txt") < shown.index("create other.txt")
+        person.types(typed)
+        assert person.ends() == (0 if typed == "y" else 3)
+    assert [(kairos.folder / name).exists() for name in ("new.txt", "other.txt")] == [typed == "y"] * 2
+    assert [found for found, *_ in verdicts(kairos)] == ["approve" if typed == "y" else None] * 2

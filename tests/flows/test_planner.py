@@ -6,6 +6,7 @@ from support.flow_runner import echo, feed
 from support.planner_inputs import brief, call, conversation_faults, says, turn
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
+from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import CallTool, Gather, Refused
 from kairos_mcp.flows.planner import planner
 
@@ -47,7 +48,14 @@ def test_each_result_is_fed_back_under_the_ordinal_of_its_call() -> None:
 def test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier() -> None:
     calls = [call("look"), call("find"), call("write"), call("look"), call("write"), call("write")]
     run = feed(planner(brief()), [turn(*calls), says("Done.")])
-    assert run.gathers == [["round-1/call-1", "round-1/call-2"]]
+    runner = Runner(planner(brief()))
+    runner.answer("round-1", turn(*calls))
+    begun = []
+    while "round-2" not in runner.waiting:
+        begun.append([path.removeprefix("round-1/call-") for path in runner.waiting if runner.take(path)])
+        for number in begun[-1]:
+            runner.answer(f"round-1/call-{number}", ToolResult("so"))
+    assert begun == [["1", "2"], ["3"], ["4"], ["5"], ["6"]]
     assert [c.name for c in run.calls] == [f"round-1/call-{n}" for n in range(1, 7)]
     ids = [m.tool_call_id for m in run.request("round-2").conversation if m.role == "tool"]
     assert ids == [f"round-1/call-{n}" for n in range(1, 7)]
@@ -68,7 +76,9 @@ def test_a_tool_that_is_not_offered_is_a_step_of_its_own_and_a_barrier() -> None
         [turn(call("look"), call("rm"), call("look")), says("Done.")],
         lambda step: refusal if step.call.name == "rm" else echo(step),
     )
-    assert run.gathers == []
+    runner = Runner(planner(brief()))
+    runner.answer("round-1", turn(call("look"), call("rm"), call("look")))
+    assert [path for path in runner.waiting if runner.take(path)] == ["round-1/call-1"]
     assert run.paths == ["round-1", "round-1/call-1", "round-1/call-2", "round-1/call-3", "round-2"]
 
 
@@ -105,14 +115,14 @@ def test_of_seventy_calls_in_a_turn_sixty_four_are_executed_and_each_has_a_resul
     assert len(run.outcome.notes) == 1
 
 
-def test_a_call_refused_by_a_limit_leads_to_the_closing_call_and_nothing_more_is_begun() -> None:
+def test_a_call_refused_by_a_limit_leads_to_the_closing_call() -> None:
     refused = Refused("tool_calls", 1, 1)
     run = feed(
         planner(brief()),
         [turn(call("look"), call("write"), call("look"), call("find")), says("Summed up.")],
-        lambda step: refused if step.name == "round-1/call-2" else echo(step),
+        lambda step: echo(step) if step.name == "round-1/call-1" else refused,
     )
-    assert run.paths == ["round-1", "round-1/call-1", "round-1/call-2", "closing"]
+    assert run.paths == ["round-1", *(f"round-1/call-{n}" for n in range(1, 5)), "closing"]
     closing = run.request("closing").conversation
     assert conversation_faults(closing) == []
     codes = [json.loads(m.content)["code"] for m in closing if m.role == "tool" and m.content.startswith("{")]

@@ -53,6 +53,7 @@ RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
+TOGETHER = "approvals/test_asked_together.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
@@ -874,7 +875,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "_ActiveGather.may_begin",
-        always("name in self.begun or len(self.begun) < self.gather.max_parallel"),
+        always("len(self.begun) < self.gather.max_parallel"),
         "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
     ),
     Guard(
@@ -3058,14 +3059,40 @@ WORDS = (
         "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
     ),
     Guard(
-        "execute_calls",
-        never("stopped is None and not isinstance(answer, ToolResult)"),
-        "flows/test_planner.py::test_a_call_refused_by_a_limit_leads_to_the_closing_call_and_nothing_more_is_begun",
+        "_ActiveGather.may_begin",
+        never("any(...)"),
+        "flows/test_planner.py::test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier",
+        quick=True,
     ),
     Guard(
-        "_group_calls",
-        replaced("reads and after_read", "groups"),
-        "flows/test_planner.py::test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier",
+        "_plan_attempts",
+        without("state.runner.take(path)"),
+        TOGETHER + "they_are_made_in_order_whatever_is_decided_first",
+    ),
+    Guard(
+        "RunState._feed",
+        never("has_failed and step.was_decided"),
+        TOGETHER + "a_call_that_fails_withdraws_the_later_ones",
+    ),
+    Guard(
+        "edit_tool.propose_changes",
+        replaced("ctx.drafts[path] if path in ctx.drafts else rules.read_content(path)", "rules.read_content(path)"),
+        TOGETHER + "all_are_shown_at_once_as_the_ones_before_leave_the_files",
+    ),
+    Guard(
+        "_CommandRunner.preview",
+        never("program.base_hashes.keys() & ctx.drafts.keys()"),
+        TOGETHER + "a_program_that_a_call_before_it_changes_is_asked_about_once_it_is_there",
+    ),
+    Guard(
+        "_must_record",
+        never("found.verdict == 'withdrawn'"),
+        TOGETHER + "a_denial_withdraws_the_later_ones[False]",
+    ),
+    Guard(
+        "_pause_at_rest",
+        without("if state.runner.may_begin(path)"),
+        TOGETHER + "those_that_lapse_are_asked_about_again_as_they_were[approved_before1]",
     ),
 )
 

@@ -201,7 +201,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
         def read_content(path: str) -> bytes | None:
             if seen is not None:
                 seen[path] = None
-            content = rules.read_content(path)
+            content = ctx.drafts[path] if path in ctx.drafts else rules.read_content(path)
             hashed = rules.hash_content(path, content)
             if seen is not None:
                 seen[path] = hashed
@@ -223,6 +223,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
             changes = propose_changes(arguments, ctx, seen)
         except KairosError as error:
             return Preview("", seen, failure=error)
+        ctx.drafts.update({change.path: change.after for change in changes})
         hidden = any(change.brings_hidden for change in changes)
         notes = "".join(f"[{note}]\n" for change in changes for note in change.notes)
         return Preview(rules.format_diffs(changes, hashes_last=True) + notes, seen, hidden)
