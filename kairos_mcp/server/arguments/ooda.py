@@ -19,6 +19,7 @@ from kairos_mcp.server.arguments.base import (
     Arguments,
     LimitsArgument,
     RunId,
+    StartArguments,
     Wait,
     in_listing,
 )
@@ -30,7 +31,7 @@ PhaseInput = RunId | JsonObject  # the listing says the first, which is short: a
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class _MandateArguments(Arguments):
+class _MandateArguments(StartArguments):
     """What all runs of OODA take. The mandate itself is checked when it is parsed."""
 
     mandate_id: MandateId | None = Field(

@@ -228,7 +228,7 @@ class _TeamArguments(Arguments):
     limits: LimitsArgument | None = Field(
         None,
         description="The most that the whole team may use together.",
-        json_schema_extra=in_listing("For the whole team"),
+        json_schema_extra=in_listing(""),
     )
     wait_s: Wait | None = Field(None, description=WAIT_TEXT, json_schema_extra=in_listing(""))
 
@@ -237,7 +237,7 @@ class _TeamArguments(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
 
-class PlannerPlan(_TeamArguments):
+class PlannerPlan(_TeamArguments, StartArguments):
     goal: Goal = Field(description="What is to be split into tasks.", json_schema_extra=in_listing(""))
 
     def request(self) -> TeamRequest:
@@ -272,7 +272,7 @@ class TeamRun(_TeamArguments, StartArguments):
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,
         description="Names of tools, or patterns of names with `*`: each agent keeps those of its tools that match.",
-        json_schema_extra=in_listing("Patterns"),
+        json_schema_extra=in_listing(""),
     )
     max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(
         None,
