@@ -41,7 +41,7 @@ class UsageInvalid(BadArguments):
 
 
 class _AnswerModel(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class _CallModel(_AnswerModel):
@@ -268,7 +268,7 @@ _EXTRA_KEYS = ("for", "delay_s", "error")
 
 
 class _ErrorLine(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     code: Annotated[str, Field(min_length=1, max_length=100)]
     message: Annotated[str, Field(max_length=2_000)]
@@ -276,7 +276,7 @@ class _ErrorLine(BaseModel):
 
 
 class _LineExtras(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     step: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(None, alias="for")
     delay_s: Annotated[float, Field(ge=0, le=3_600)] = 0

@@ -44,7 +44,7 @@ _VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 class StrictTable(BaseModel):
     """A table of the settings file. Each key has a description, and an example if its default says nothing."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
 
 class GateTable(StrictTable):

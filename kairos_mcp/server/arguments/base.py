@@ -40,7 +40,8 @@ def in_listing(text: str) -> dict[str, Any]:
 class Arguments(BaseModel):
     """Arguments of a tool: nothing is coerced, unknown names are refused, null is the same as absent."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+    # Built at first use: a call needs the models of its own tool alone.
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True, defer_build=True)
 
     @property
     def read(self) -> AlreadyRead:
