@@ -148,8 +148,12 @@ class Gate:
         defaults: Mapping[str, Default] | None = None,
         paths: TouchedPaths | None = None,
         find_program: FindProgram | None = None,
+        *,
+        read_only: bool = False,
     ) -> None:
-        """Compile the rules. Raises ConfigError for a glob that can't be read."""
+        """Compile the rules. `read_only`: only what reads, and is allowed unasked, may be done. Raises ConfigError for
+        a glob that can't be read."""
+        self._is_read_only = read_only
         self._rules = [CompiledRule.compile(rule) for rule in rules]
         self._scope_of = lru_cache(maxsize=1_024)(scope_of) if scope_of is not None else None  # a call is judged twice
         self._defaults = defaults or {}
@@ -161,6 +165,8 @@ class Gate:
         ruling = self._apply_rules(call)
         if ruling.decision == "allow" and (stricter := self._judge_read_files(call)) is not None:
             ruling = stricter
+        if self._is_read_only:
+            ruling = _only_reading(call.tool, ruling)
         if ruling.decision != "ask":
             return ruling
         return replace(ruling, may_remember=self._may_remember(self._call_facts(call)))
@@ -513,6 +519,16 @@ def _reads_env_file(tool: ToolSpec, facts: CallFacts) -> bool:
         return False
     touched = facts.touched
     return bool(touched.unresolved) or any(is_env_file(path) for path in (*facts.paths, *touched.outside))
+
+
+def _only_reading(tool: ToolSpec | None, ruling: GateRuling) -> GateRuling:
+    """Return what a read-only server decides: what does more than read is denied, and so is what a person would be
+    asked about."""
+    if ruling.decision == "ask":
+        return GateRuling("deny", f"{ruling.reason}, and nothing is approved on a read-only server")
+    if ruling.decision == "allow" and tool and tool.effect != "read" and not REQUEST_MORE_ROUNDS.is_tool(tool):
+        return GateRuling("deny", "it does more than read, and this server is read-only")
+    return ruling
 
 
 def _default_verdict(tool: ToolSpec) -> GateRuling:

@@ -17,8 +17,15 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.core.decision_rights import Caller, DecisionKind, check_decision_right, decision_way
-from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, Unreadable
+from kairos_mcp.core.decision_rights import (
+    Caller,
+    DecisionKind,
+    DecisionWay,
+    check_decision_right,
+    decision_way,
+    may_decide,
+)
+from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, ToolNotOffered, Unreadable
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
@@ -36,6 +43,8 @@ from kairos_mcp.views.waiting import OpenStep
 
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
 MAX_DIALOGS = 256  # remembered of one session
+
+WITHOUT_READ_ONLY = "A server without --read-only, and without read_only in its settings, has it."
 
 
 @dataclass(slots=True)
@@ -156,6 +165,18 @@ class AppContext:
         """The workspaces whose runs and mandates are listed here: this server's folders, and '' for no workspace."""
         return ("", *map(str, self.settings.workspaces))
 
+    def require_writing(self, tool: str) -> None:
+        """Raise ToolNotOffered where this server only reads: it does not have this tool."""
+        if self.settings.read_only:
+            raise ToolNotOffered(f"{tool} is not there: this server is read-only.", WITHOUT_READ_ONLY)
+
+    def may_decide(self, kind: DecisionKind, way: DecisionWay) -> bool:
+        """Whether a decision of this kind may be made here in this way, whoever makes it."""
+        return not self._is_read_only(kind) and may_decide(kind, way, self.settings.approvals)
+
+    def _is_read_only(self, kind: DecisionKind) -> bool:
+        return self.settings.read_only and kind != "release"
+
     def check_may_decide(
         self, kind: DecisionKind, caller: Caller, command: str = "", *, run_id: str | None = None
     ) -> None:
@@ -166,6 +187,8 @@ class AppContext:
                 "Ask whoever runs this server, or use a token with that scope.",
                 run_id=run_id,
             )
+        if self._is_read_only(kind):
+            raise ApprovalRequired("Nothing is decided here: it is read-only.", WITHOUT_READ_ONLY, run_id=run_id)
         check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
     async def open_steps(self, run: RunRow, waits: WaitingItems) -> dict[str, Step]:

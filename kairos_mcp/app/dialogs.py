@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kairos_mcp.app.client_requests import new_ask
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.redact_aside import redact_aside
-from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict, may_decide
+from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
@@ -98,7 +98,7 @@ class Dialogs(Operations):
                     pass
 
     def _decides_by_dialog(self, kind: DecisionKind, caller: Caller) -> bool:
-        return caller.decides and may_decide(kind, "dialog", self._settings.approvals)
+        return caller.decides and self._context.may_decide(kind, "dialog")
 
     async def create_ask(
         self, run: RunRow, found: Sequence[Question], caller: Caller, *, stale_after_s: float | None

@@ -22,12 +22,16 @@ from kairos_mcp.app.start import (
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent import AgentRecord
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, PlannerRequest, RunRequest, TeamRequest
+from kairos_mcp.core.text import truncate
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.specs import planner
 from kairos_mcp.specs.build import BuiltSpec
 from kairos_mcp.specs.kind import StartSources
 from kairos_mcp.specs.kinds import BUILT
+from kairos_mcp.specs.ooda import CYCLES
 from kairos_mcp.specs.planner import PLANNER
 from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
 from kairos_mcp.store.agent_records import read_records
@@ -36,9 +40,25 @@ from kairos_mcp.store.rows import encode
 
 async def plan_start(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
     """Plan the run that a request starts, by the type of the request. Raises what `Runs.start` raises."""
+    _require_writing(context, request)
     request, secrets = await redact_aside(redact_values.redact_request, request, context.factory.redactor)
     plan = await _PLANNED_BY.get(type(request), _plan_by_record)(context, request, caller)
     return replace(plan, built=note_redactions(plan.built, secrets))
+
+
+def _require_writing(context: AppContext, request: RunRequest) -> None:
+    """Raise ToolNotOffered, BadArguments for what a read-only server does not start."""
+    match request:
+        case CyclesRequest():
+            context.require_writing(CYCLES.tool)
+        case PhaseRequest(phase=phase) if PHASES[phase].calls is None:
+            context.require_writing(PHASES[phase].tool)
+        case PlannerRequest(caller_tools=tools) if context.settings.read_only:
+            if names := [tool.name for tool in tools if tool.effect != "read"]:
+                what = f"caller_tools: {', '.join(names)} may change something, and this server is read-only."
+                raise BadArguments(truncate(what, 300), 'Leave out what does; state effect "read" for the others.')
+        case _:
+            pass
 
 
 async def _plan_by_record(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:

@@ -351,11 +351,14 @@ class RunFactory:
             hash_content=keyed_hash(lambda: self._content_key),
         )
         internal = [*internal_tools(opened, self._store, self.redactor), plan_problem_tool()]
-        registry = ToolRegistry([*built_in, *networked, *internal], self._tool_sources.sources(workspace))
+        read_only = self.settings.read_only
+        sources = self._tool_sources.sources(workspace)
+        registry = ToolRegistry([*built_in, *networked, *internal], sources, read_only=read_only)
         bases = {f"mcp:{server.name}": base_folders(server, folder) for server in self.settings.servers}
         paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)
         programs = None if folder is None else command_namer(folder, commands)
-        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, gate_defaults, paths, programs)
+        scope_of = (scopes or Scopes()).scope_of
+        gate = Gate(self.settings.gate, scope_of, gate_defaults, paths, programs, read_only=read_only)
         return Resources(
             registry,
             gate,

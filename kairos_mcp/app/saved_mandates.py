@@ -28,6 +28,7 @@ class SavedMandates(Operations):
     ) -> bool:
         """Save a mandate; its limits per day hold from now on, today included. Raises Stale where `shown` is not the
         digest of the text that is replaced."""
+        self._context.require_writing("mandate_save")
         row = MandateRow(
             caller.principal,
             folder := workspace or "",

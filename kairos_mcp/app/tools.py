@@ -252,6 +252,7 @@ class Tools(Operations):
 
         Raises BadArguments, TooLarge, EgressDenied, ApprovalsFull; Denied for a definition that a person has removed.
         """
+        self._context.require_writing("registry_register")
         made = parse_proposal(spec, self._factory.redactor)
         await self._check_name_and_address(made)
         client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())

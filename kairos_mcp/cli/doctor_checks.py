@@ -69,6 +69,8 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield from _check_script(settings.script)
     yield from _check_provider(settings, environ)
     yield _check_route(settings)
+    if settings.read_only:
+        yield Finding("read_only", "ok", "runs only read; nothing is approved, no mandate is saved or run")
     yield from _check_prompts(settings)
     yield from _check_skills(settings)
     for name, similar in unknown_variables(environ):

@@ -22,7 +22,8 @@ def plain_serve(words: Sequence[str]) -> Flags | None:
     if not words or words[0] != "serve":
         return None
     given: dict[str, list[str]] = {"--home": [], "--config": [], "--tools": [], "--workspace": []}
-    rest = iter(words[1:])
+    read_only = "--read-only" in words
+    rest = (word for word in words[1:] if word != "--read-only")
     for word in rest:
         name, equals, text = word.partition("=")
         value = text if equals else next(rest, None)
@@ -34,6 +35,7 @@ def plain_serve(words: Sequence[str]) -> Flags | None:
         workspaces=tuple(given["--workspace"]),
         config=_last(given["--config"]),
         tools=_last(given["--tools"]),
+        read_only=read_only,
     )
 
 

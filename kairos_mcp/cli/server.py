@@ -30,6 +30,9 @@ def serve(
     tools: Annotated[
         str | None, typer.Option(metavar="SET", help="Tools shown to the host: lean, core, all, or names.")
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only look: runs change nothing, and nothing is approved.")
+    ] = False,
     transport: Annotated[
         TransportName, typer.Option(help="stdin and stdout; Streamable HTTP and SSE; or SSE alone.")
     ] = "stdio",
@@ -53,7 +56,7 @@ def serve(
     ] = False,
 ) -> int:
     """Serve MCP: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
-    flags = replace(flags, tools=tools)
+    flags = replace(flags, tools=tools, read_only=read_only)
     if transport == "stdio":
         if not drive:
             raise typer.BadParameter(

@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 Effect = Literal["read", "idempotent", "checked", "irreversible"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)  # from what changes nothing to what can't be undone
+WRITING_TOOLS = ("ooda_run", "ooda_act", "mandate_save", "registry_register")
+"""MCP tools that a read-only server does not have."""
 REPEATABLE_EFFECTS: tuple[Effect, ...] = ("read", "idempotent")  # whose calls may be made again after a crash
 
 Reach = Literal["inside", "service", "outside"]

@@ -82,6 +82,8 @@ def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
     For a downstream server, `SERVER__*` and each effect that one of its tools may have: the names of its tools are not
     known before it was started.
     """
+    if settings.read_only:
+        return
     has_workspace = bool(settings.workspaces)
     exists = {
         "workspace": has_workspace,

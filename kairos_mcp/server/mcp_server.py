@@ -21,6 +21,7 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp import __version__
+from kairos_mcp.core.effects import WRITING_TOOLS
 from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.server.annotations import annotate_tool
 from kairos_mcp.server.apps import EXTENSION as APPS
@@ -73,7 +74,7 @@ def build_server(
 ) -> Server[ClientSessions]:
     """Build a server on an app that is opened at the first call: a client that only lists the tools does not wait for
     it. One server may serve many connections, in every protocol era. `serve_page`: for a question that needs it."""
-    chosen = list_tools(settings.tools)
+    chosen = list_tools(settings.tools, read_only=settings.read_only)
     annotated = [annotate_tool(tool, settings) for tool in chosen.tools]
     for_claude_code = wire.ListToolsResult(tools=annotated, cache_scope="private")
     listing = without_meta(for_claude_code)
@@ -239,9 +240,9 @@ async def _find_redactor(get_app: Callable[[], Awaitable[App]]) -> Redactor:
         return Redactor.from_environ(os.environ)
 
 
-def list_tools(choice: str) -> wire.ListToolsResult:
+def list_tools(choice: str, *, read_only: bool = False) -> wire.ListToolsResult:
     """The tools of `--tools`: lean, core, all, or names separated by commas; always in the table's order, and with the
-    `_meta` for Claude Code. Raises ConfigError."""
+    `_meta` for Claude Code. `read_only`: without those that such a server does not have. Raises ConfigError."""
     listing = wire.ListToolsResult.model_validate_json(LISTING.read_bytes())
     known = tuple(tool.name for tool in listing.tools)
     names = {"lean": LEAN, "core": CORE, "all": known}.get(choice)
@@ -253,7 +254,10 @@ def list_tools(choice: str) -> wire.ListToolsResult:
                 f"There is no tool {name[:80]!r} to list.",
                 f"Use lean, core, all, or names of: {', '.join(known)}.",
             )
-    return wire.ListToolsResult(tools=[tool for tool in listing.tools if tool.name in names])
+    left_out = WRITING_TOOLS if read_only else ()
+    return wire.ListToolsResult(
+        tools=[tool for tool in listing.tools if tool.name in names and tool.name not in left_out]
+    )
 
 
 def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
@@ -265,6 +269,8 @@ def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
     hidden = {tool.name for tool in list_tools("all").tools} - listed
     lines = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not hidden.intersection(_TOOL_NAME.findall(line)))
+    if settings.read_only:
+        text = f"{text}\nThis server is read-only: runs look at things, and change nothing.\n"
     if settings.workspaces:
         return text
     return f"{text}\nNo workspace is configured, so there are no file tools: `--workspace DIR` adds them.\n"

@@ -103,6 +103,8 @@ def _read_flags(flags: Flags) -> dict[str, Any]:
         values["workspaces"] = [absolute_path(text) for text in flags.workspaces]
     if flags.tools is not None:
         values["tools"] = flags.tools
+    if flags.read_only:
+        values["read_only"] = True
     if flags.place is not None:
         from kairos_mcp.settings.schema import check_place
 

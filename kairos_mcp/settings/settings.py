@@ -129,6 +129,7 @@ class Flags:
     config: str | None = None
     tools: str | None = None
     place: str | None = None
+    read_only: bool = False
 
 
 _AMOUNT: Mapping[str, Any] = {"ge": 0, "le": 1e9, "allow_inf_nan": False}
@@ -246,6 +247,12 @@ class Settings:
         "all",
         'Which tools a host sees: "lean", "core", "all", or names separated by commas.',
         compared=False,
+    )
+    read_only: bool = key(
+        False,
+        "Whether this server only looks: runs get no tool that does more than read, whatever they name; nothing can be "
+        "approved, and what would ask a person is denied; ooda_run, ooda_act, mandate_save and registry_register are "
+        "left out. (`serve --read-only` does the same.)",
     )
     default_rounds: int = key(
         5,

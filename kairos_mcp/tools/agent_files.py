@@ -96,7 +96,7 @@ def select_agent_tools(agent: Agent, registry: ToolRegistry, narrowed: tuple[str
     Raises ConfigError for a tool of its file that is not there, BadArguments for a glob that matches none of its tools.
     """
     try:
-        own = registry.select(agent.tools)
+        own = registry.select(registry.without_left_out(agent.tools))
     except UnknownTool as error:
         raise ConfigError(f"The agent {agent.name} can't be used: {error.message}", error.hint) from error
     if own and own.find(READ_RESULT.name) is None:  # long results are cut, so every agent with tools reads them

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
-from kairos_mcp.core.builtin_tools import HOST_TOOLS
+from kairos_mcp.core.builtin_tools import HOST_TOOLS, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.text import nearest_names, truncate
@@ -98,16 +98,37 @@ class ToolRegistry:
     A source never replaces a tool that comes before it. Looking up tools starts no source; `wait_ready` does.
     """
 
-    def __init__(self, tools: Iterable[Tool], sources: Sequence[ToolSource] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool], sources: Sequence[ToolSource] = (), *, read_only: bool = False) -> None:
+        """`read_only`: leave out every tool that does more than read."""
+        self._is_read_only = read_only
+        self._left_out: dict[str, Tool] = {}
         self._builtin: dict[str, Tool] = {}
         self._internal: dict[str, Tool] = {}
         for tool in tools:
+            if self._leaves_out(tool):
+                continue
             if tool.spec.name in self._builtin or tool.spec.name in self._internal:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
             (self._internal if tool.internal else self._builtin)[tool.spec.name] = tool
         self._sources = tuple(sources)
         self._cached = _SourceTools((), self._builtin, {}, ())
         self._removed: dict[str, Tool] = {}
+
+    def _leaves_out(self, tool: Tool) -> bool:
+        """Whether a tool is left out, since it does more than read; remember it."""
+        if not self._is_read_only or tool.spec.effect == "read" or REQUEST_MORE_ROUNDS.is_tool(tool.spec):
+            return False
+        self._left_out[tool.spec.name] = tool
+        return True
+
+    def without_left_out(self, globs: Sequence[str] | None) -> Sequence[str] | None:
+        """Return the globs without those that match only tools which a read-only server leaves out."""
+        if globs is None or not self._left_out:
+            return globs
+        return tuple(glob for glob in globs if self._match_glob(glob) or not self._match_left_out(glob))
+
+    def _match_left_out(self, glob: str) -> list[str]:
+        return [name for name in self._left_out if fnmatchcase(name, glob[:GLOB_CHARS])]
 
     @property
     def _tools(self) -> dict[str, Tool]:
@@ -120,6 +141,8 @@ class ToolRegistry:
             known, shadowed, origins = dict(self._builtin), [], {}
             for source in self._sources:
                 for tool in source.tools():
+                    if self._leaves_out(tool):
+                        continue
                     if tool.spec.name in self._internal or known.setdefault(tool.spec.name, tool) is not tool:
                         shadowed.append(
                             f"{source.name}: {tool.spec.name} is left out, since another tool has this name."
@@ -174,6 +197,10 @@ class ToolRegistry:
         has another source now, which carries the pin of a server's tool."""
         tool = self._tools.get(spec.name) or self._internal.get(spec.name)
         if tool is None:
+            if spec.name in self._left_out:
+                raise ToolNotOffered(
+                    f"{spec.name} does more than read, and this server is read-only.", "Go on without."
+                )
             reason = next((reason for source in self._sources if (reason := source.why_withheld(spec.name))), None)
             raise ToolNotOffered(reason or f"{spec.name} is not there any more.", "Use another tool.")
         if tool.spec.source != spec.source:
@@ -249,11 +276,12 @@ class ToolRegistry:
         return ToolSet([tool.spec for name, tool in self._tools.items() if name in names])
 
     def find_unmatched(self, globs: Sequence[str]) -> tuple[str, ...]:
-        """Return the globs that match no tool, nor could match one of a source whose tools are not known yet."""
+        """Return the globs that match no tool, nor could match one of a source whose tools are not known yet; without
+        those of tools that a read-only server leaves out."""
         unlisted = [part for part in self._starting() if not part.is_listed]
         return tuple(
             glob
-            for glob in globs
+            for glob in self.without_left_out(globs) or ()
             if not self._match_glob(glob) and not any(part.may_match((glob,)) for part in unlisted)
         )
 
@@ -290,6 +318,9 @@ class ToolRegistry:
 
     def unknown_tool(self, name: str) -> UnknownTool:
         """Return the error for a name or a glob that matches no tool, with the nearest names."""
+        if self._match_left_out(name):
+            what = f"{_quote_name(name)} does more than read, and this server is read-only."
+            return UnknownTool(what, "registry_search lists what there is.")
         reason = next((reason for source in self._sources if (reason := source.why_withheld(name))), None)
         if reason is not None:
             return UnknownTool(reason, "Go on without it.")
