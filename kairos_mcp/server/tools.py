@@ -125,8 +125,10 @@ TOOLS = (
         planner.PlannerRun,
         handlers.start_run,
         OBJECT,
-        "ask me before you change, edit or refactor anything; keep working overnight, in the background, go on after I "
-        "close this; spend at most",
+        "ask me before you change, edit or refactor anything, change nothing without my permission, let me approve "
+        "every edit; keep working overnight, through the night, in the background, while I am away; go on after I "
+        "close this, resume if my laptop restarts; let an agent fix a bug or a failing test, find out why; spend at "
+        "most",
         is_always_loaded=True,
     ),
     ServerTool(
@@ -137,7 +139,7 @@ TOOLS = (
         planner.PlannerPlan,
         handlers.start_run,
         OBJECT,
-        "plan this first, break it down into steps, do nothing yet",
+        "make a plan first, break it down into the steps needed, do not execute anything yet",
     ),
     ServerTool(
         "team_run",
@@ -147,7 +149,8 @@ TOOLS = (
         planner.TeamRun,
         handlers.start_run,
         OBJECT,
-        "team of agents at the same time, split the work, divide, delegate, subagents",
+        "team of agents, several workers, subagents or reviewers at once or at the same time, split the work, divide, "
+        "delegate",
     ),
     ServerTool(
         "ooda_run",
@@ -158,7 +161,7 @@ TOOLS = (
         ooda.OodaRun,
         handlers.start_run,
         OBJECT,
-        "keep going until it passes; start the mandate now",
+        "keep going or iterate until it passes; start the mandate now, run another cycle",
     ),
     *map(_phase_tool, PHASES.values()),
     ServerTool(
@@ -169,7 +172,8 @@ TOOLS = (
         ooda.MandateSave,
         handlers.mandate_save,
         OBJECT,
-        "check every morning, each week, weekly, hourly, nightly, on schedule; watch, repair what fails",
+        "check or look every morning, every Friday, each week, daily, weekly, hourly, nightly, on schedule, from now "
+        "on, always; watch or monitor a log, remind, keep up to date, repair what fails",
     ),
     ServerTool(
         "mandate_list",
@@ -179,7 +183,7 @@ TOOLS = (
         ooda.MandateList,
         handlers.mandate_list,
         OBJECT,
-        "which schedules and standing goals do I have",
+        "which schedules, scheduled and standing goals do I have",
     ),
     ServerTool(
         "run_status",
@@ -189,7 +193,7 @@ TOOLS = (
         runs.RunStatus,
         handlers.run_status,
         OBJECT,
-        "is it done yet, is it finished, progress, how far",
+        "is it done yet, has the agent finished, state of my job, progress, how far",
         is_always_loaded=True,
     ),
     ServerTool(
@@ -211,7 +215,7 @@ TOOLS = (
         RUN_CONTROL_ARGUMENTS,
         handlers.run_control,
         OBJECT,
-        "stop, kill or abort it; give it more rounds, budget or time",
+        "stop, kill, abort, cancel or pause the agent for now; give it more rounds, budget or time",
     ),
     ServerTool(
         "run_trace",
@@ -221,7 +225,7 @@ TOOLS = (
         runs.RunTrace,
         handlers.run_trace,
         OBJECT,
-        "why did it fail, what did it do or change, history",
+        "why did it fail, what did the agent do or change, history, show its tool calls",
     ),
     ServerTool(
         "registry_search",
@@ -231,7 +235,7 @@ TOOLS = (
         runs.RegistrySearch,
         handlers.registry_search,
         OBJECT,
-        "which tools are available, list the tools",
+        "which tools are available, list the tools, what can the agent use to query",
     ),
     ServerTool(
         "registry_call",

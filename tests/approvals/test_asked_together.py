@@ -23,6 +23,9 @@ def edit(path: str, old: str, new: str) -> dict[str, Any]:
 
 
 COMMAND = {"name": "run_command", "arguments": {"argv": ["python3", "check.py"]}}
+EDITS = {
+    "tool_calls": [edit("a.txt", "alpha", "beta"), edit("a.txt", "beta", "gamma"), edit("a.txt", "gamma", "delta")]
+}
 TURN = {"tool_calls": [edit("a.txt", "alpha", "beta"), edit("a.txt", "beta", "gamma"), COMMAND]}
 
 
@@ -203,8 +206,8 @@ async def test_a_client_s_user_decides_all_of_them_in_one_call(place, era, setti
     person = Person([accepts(**APPROVE)] * 3)
     async with App.open(place.settings(**settings), via="mcp") as app, connect_person(app, era, person) as client:
         run = await client.ask("planner_run", {"goal": "mend it", "tools": ["*"], "route": "caller"})
-        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": TURN}})
-        assert (len(person.seen), content(place)) == (3, "gamma\n")
+        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": EDITS}})
+        assert (len(person.seen), content(place)) == (3, "delta\n")
         assert [call["ok"] for call in run["calls"]] == [True] * 3
         assert run["waiting"][0]["key"] == "round-2"
         await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-2": says("done")}})
@@ -215,7 +218,7 @@ async def test_a_client_s_user_who_denies_the_first_is_left_alone(place, era, se
     person = Person([accepts(**DENY)] * 3)
     async with App.open(place.settings(**settings), via="mcp") as app, connect_person(app, era, person) as client:
         run = await client.ask("planner_run", {"goal": "mend it", "tools": ["*"], "route": "caller"})
-        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": TURN}})
+        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": EDITS}})
         assert (run["waiting"][0]["key"], content(place)) == ("round-2", "alpha\n")
         await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-2": says("done")}})
         await assert_all_lawful(app)

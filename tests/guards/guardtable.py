@@ -54,6 +54,7 @@ BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
 TOGETHER = "approvals/test_asked_together.py::test_"
+READ_ONLY = "server/test_read_only.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
@@ -3088,6 +3089,22 @@ WORDS = (
         "_must_record",
         never("found.verdict == 'withdrawn'"),
         TOGETHER + "a_denial_withdraws_the_later_ones[False]",
+    ),
+    Guard(
+        "ToolRegistry._leaves_out",
+        always("not self._is_read_only or ..."),
+        READ_ONLY + "no_tool_that_does_more_than_read_is_offered_to_a_run_or_called[edit_file]",
+    ),
+    Guard("Gate.judge", never("self._is_read_only"), READ_ONLY + "what_would_be_asked_about_is_denied"),
+    Guard(
+        "AppContext.check_may_decide",
+        never("self._is_read_only(kind)"),
+        READ_ONLY + "a_run_of_another_server_is_shown_and_neither_decided_nor_taken_over[2025-11-25]",
+    ),
+    Guard(
+        "AppContext.require_writing",
+        never("self.settings.read_only"),
+        READ_ONLY + "one_that_writes_is_refused_where_it_is_called_all_the_same[2025-11-25-mandate_save]",
     ),
     Guard(
         "_pause_at_rest",
