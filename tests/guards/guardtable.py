@@ -3092,7 +3092,7 @@ WORDS = (
     ),
     Guard(
         "ToolRegistry._leaves_out",
-        always("not self._is_read_only or ..."),
+        always("not self._is_read_only"),
         READ_ONLY + "no_tool_that_does_more_than_read_is_offered_to_a_run_or_called[edit_file]",
     ),
     Guard("Gate.judge", never("self._is_read_only"), READ_ONLY + "what_would_be_asked_about_is_denied"),
@@ -3108,7 +3108,7 @@ WORDS = (
     ),
     Guard(
         "_pause_at_rest",
-        without("if state.runner.may_begin(path)"),
+        replaced("state.runner.may_begin(path)", "True"),
         TOGETHER + "those_that_lapse_are_asked_about_again_as_they_were[approved_before1]",
     ),
 )
