@@ -190,7 +190,7 @@ async def test_those_that_lapse_are_asked_about_again_as_they_were(place, settin
             await rests(app, run_id)
         place.rows("update approval set expires_at = 1 where verdict is null")
         async with asyncio.timeout(20):
-            while place.rows("select paused from run") != [("approval lapsed",)]:
+            while (await app.runs.report(run_id, ME)).status != "paused":
                 await app.runs.wait([run_id], until="done", wait_s=0.1, caller=ME)
         await app.control.request(run_id, "resume", ME)
         report = await rests(app, run_id)

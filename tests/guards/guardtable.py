@@ -3106,11 +3106,6 @@ WORDS = (
         never("self.settings.read_only"),
         READ_ONLY + "one_that_writes_is_refused_where_it_is_called_all_the_same[2025-11-25-mandate_save]",
     ),
-    Guard(
-        "_pause_at_rest",
-        replaced("state.runner.may_begin(path)", "True"),
-        TOGETHER + "those_that_lapse_are_asked_about_again_as_they_were[approved_before1]",
-    ),
 )
 
 PRUNED = "records/test_pruning.py::test_"
