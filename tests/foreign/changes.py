@@ -13,7 +13,7 @@ from tests.foreign.served import Place
 from tests.foreign.terminal import Call, Terminal
 
 SERVER = Path(__file__).parents[1] / "downstream" / "peer.py"
-WIDE = {3: 64, 6: 46, 9: 46, 12: 44}  # columns of the changed lines, by the size of an edit; others have short ones
+WIDE = {3: 52, 6: 46, 9: 46, 12: 44}  # columns of the changed lines, by the size of an edit; others have short ones
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 50, 80, 120, 200)
 LONG_LINE = (
     "    raise ValueError('the quick brown fox jumps over the lazy dog and goes on for a long time, ' + str(limit))"
