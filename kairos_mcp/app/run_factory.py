@@ -35,7 +35,7 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.specs.opening_rows import opening_rows
+from kairos_mcp.specs.opening_rows import has_material, opening_rows
 from kairos_mcp.store import mandates, rules
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
@@ -242,6 +242,7 @@ class RunFactory:
             None if loaded.team is None else {each.name: each.tools for each in loaded.team.team_input.agents.values()},
             workspace=run.workspace,
             flow=self._flow_policy,
+            has_material=has_material(spec),
         )
         executor = StepExecutor(
             tool_access,

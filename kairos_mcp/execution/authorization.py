@@ -240,6 +240,7 @@ class ToolAccess:
     the start and fit these globs. `agent_of`: the agent that a step's call is made for. `by_agent`: the tools of each
     agent of a team, whose steps are offered those alone; `offered` then holds the tools of all. `workspace`: the run's
     folder, in which a call may name files by absolute paths too. `flow`: what is done about what calls take along.
+    `has_material`: more than the person's words was in view of the run when it began.
     """
 
     offered: ToolSet
@@ -252,6 +253,8 @@ class ToolAccess:
     agent_of: Callable[[str], str | None] = lambda _path: None
     workspace: str | None = None
     flow: FlowPolicy = FlowPolicy()
+    has_material: bool = True
+    _has_answers: bool = False
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
     _judged: dict[str, bool] = field(default_factory=dict)
@@ -310,7 +313,7 @@ class ToolAccess:
         """
         if spec is None or step.call.unreadable is not None:
             return _ALLOWED
-        if self.judges_flow(spec):
+        if self.judges_flow(spec) and self._may_take_along(spec):
             return None
         if self._is_always_allowed(spec):
             return _ALLOWED
@@ -348,12 +351,20 @@ class ToolAccess:
 
     def record_search(self, name: str, answer: Answer) -> None:
         """Offer from now on what a search found."""
+        self._has_answers = True
         if self._is_search(name):
             self.offered = add_discovered_tools(self.offered, [(name, answer)])
 
     def reset(self) -> None:
         """Forget all calls, before the record is read again."""
         self._calls.clear()
+        self._has_answers = False
+
+    def _may_take_along(self, spec: ToolSpec) -> bool:
+        """Whether a call of this tool may have a finding: before any answer there is nothing that one which reads, or
+        one of a caller's tool of which nothing is stated, could take along."""
+        needs_rows = spec.effect == "read" or (spec.is_caller_tool and spec.reaches is None)
+        return self.has_material or self._has_answers or not needs_rows
 
     def judges_flow(self, spec: ToolSpec) -> bool:
         """Whether it matters what a call of this tool takes along. Cached for the run."""

@@ -31,6 +31,12 @@ def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
     )
 
 
+def has_material(spec: Spec) -> bool:
+    """Whether a run begins with more in view than the person's words."""
+    refs = (spec.opens_with, spec.history_text, spec.team_text, spec.given_text, spec.carried_over_text, spec.fork_text)
+    return any(ref is not None for ref in refs)
+
+
 class _Texts:
     def __init__(self, text_of: Callable[[str], str]) -> None:
         self._text_of = text_of

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 from mcp_types import CreateMessageRequestParams
-from support.app import ASK, ME, Place, asks, reads, rests, says, start_run
+from support.app import ASK, ME, UNWATCHED, Place, asks, reads, rests, says, start_run
 from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, open_client
 from support.statements import Statements, count_statements
 
@@ -92,8 +92,10 @@ async def test_an_answer_of_the_caller_takes_so_many_statements(place: Place) ->
 
 
 async def test_an_answer_after_which_the_run_waits_again_is_one_transaction(place: Place) -> None:
+    """Of calls that nobody judges: what a later call of the caller's takes along is looked for in a thread."""
+    settings = place.settings(asks("why"), asks("how"), says("done"), flow=UNWATCHED)
     with count_statements() as statements:
-        async with App.open(place.settings(asks("why"), asks("how"), says("done")), via="mcp") as app:
+        async with App.open(settings, via="mcp") as app:
             run_id = await start_run(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
             for turn in (asks("why"), asks("how")):
                 (item,) = (await app.runs.report(run_id, ME)).waiting
