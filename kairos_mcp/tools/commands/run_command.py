@@ -194,7 +194,7 @@ class _CommandRunner:
             self._check_usable()  # so that nobody is asked to approve what can't be run
         if program.base_hashes.keys() & ctx.drafts.keys():
             raise StaleFile("A call before this one changes the program.", "It is judged once that was made.")
-        protection = "WITHOUT A SANDBOX: it can do what Kairos can" if self._bare else "in a sandbox, without network"
+        protection = "WITHOUT A SANDBOX, as Kairos itself" if self._bare else "in a sandbox, without network"
         return Preview(f"{program.describe()}, {protection}{self._describe_reads(sandbox)}", program.base_hashes)
 
     def _describe_reads(self, sandbox: Sandbox) -> str:
