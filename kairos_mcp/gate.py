@@ -31,6 +31,7 @@ from kairos_mcp.core.builtin_tools import (
     READ_SKILL,
     REQUEST_MORE_ROUNDS,
     RUN_COMMAND,
+    STAGE_TOOLS,
     WORKSPACE_TOOLS,
     names_where,
 )
@@ -105,7 +106,8 @@ def unused_rules(
     those of a server that was never started. `categories`, `agents`, `mandates`: the names that there are; None: they
     are not judged.
     """
-    all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS), tuple(unlisted_prefixes)
+    all_names = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS, *STAGE_TOOLS)
+    prefixes = tuple(unlisted_prefixes)
     notes = []
     for rule in rules:
         names = (RUN_COMMAND.name,) if rule.argv else all_names
@@ -193,6 +195,28 @@ class Gate:
             decision = default(call.arguments)
             return GateRuling(decision, f"calls of {tool.name} like this {_DECISION_PHRASES[decision]}")
         return self._ask_if_needed(_default_verdict(tool), None, facts)
+
+    def judge_contained(self, call: GatedCall) -> GateRuling:
+        """Decide on a call that writes nothing but its run's stage: it may be made where only the default would ask, or
+        what is always asked about, since that is asked when the stage is submitted.
+
+        Asked is nevertheless where a person's rule says so, and about folders that programs don't see otherwise. (About
+        files like `.env` a preview leads to a question.)
+        """
+        ruling = self.judge(call)
+        if ruling.decision != "ask":
+            return ruling
+        facts = self._call_facts(call)
+        leads_out = facts.touched.outside or facts.touched.unresolved
+        if self.asks_by_rule(call) or facts.opens_more or leads_out:
+            return ruling
+        return GateRuling("allow", "it changes its run's stage alone")
+
+    def asks_by_rule(self, call: GatedCall) -> bool:
+        """Return whether the first rule that is about this very call says that a person is asked."""
+        facts = self._call_facts(call)
+        first = next((rule for rule in self._rules if rule.matches(facts)), None)
+        return first is not None and first.setting.verdict == "ask"
 
     def may_read_unasked(self, path: str, *, agent: str | None = None, mandate: str | None = None) -> bool:
         """Return whether read_file may read this path of the workspace without a person being asked.

@@ -37,13 +37,18 @@ from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.rows import encode
 
+_NO_STAGE = "not staged: teams and mandates have no stage yet."
+
 
 async def plan_start(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
     """Plan the run that a request starts, by the type of the request. Raises what `Runs.start` raises."""
     _require_writing(context, request)
     request, secrets = await redact_aside(redact_values.redact_request, request, context.factory.redactor)
     plan = await _PLANNED_BY.get(type(request), _plan_by_record)(context, request, caller)
-    return replace(plan, built=note_redactions(plan.built, secrets))
+    built = note_redactions(plan.built, secrets)
+    if context.settings.stage is not False and isinstance(request, TeamRequest | CyclesRequest):
+        built = replace(built, notes=(*built.notes, _NO_STAGE))
+    return replace(plan, built=built)
 
 
 def _require_writing(context: AppContext, request: RunRequest) -> None:
@@ -104,6 +109,7 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
         files=files,
         goal_lines=lines,
         agent=agent,
+        stage=await factory.choose_stage(request, workspace),
     )
     built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
     return NewRunPlan(built, workspace, start_digest, request.key)

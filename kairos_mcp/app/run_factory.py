@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from kairos_mcp import __version__
 from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
-from kairos_mcp.core.builtin_tools import HTTP_FETCH
+from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.flow import Finding, Row
 from kairos_mcp.core.messages import SEARCH, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
@@ -36,17 +37,19 @@ from kairos_mcp.specs import build
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.specs.opening_rows import has_material, opening_rows
-from kairos_mcp.store import mandates, rules
+from kairos_mcp.specs.planner import NO_STAGE, StageChoice
+from kairos_mcp.store import mandates, queries, rules, tool_intents
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow, StepRow, read_steps_since
-from kairos_mcp.store.rows import Session, read_text, unreadable
+from kairos_mcp.store.rows import Session, decode, read_text, unreadable
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.commands.run_command import command_namer
 from kairos_mcp.tools.commands.workspace_lock import remove_leftovers
 from kairos_mcp.tools.files.content_hash import keyed_hash
+from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
@@ -58,7 +61,9 @@ from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_tracing import RunTracing
+    from kairos_mcp.app.stages import Stages
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
+    from kairos_mcp.tools.stage.staged_tools import StagedTools
 
 
 THREADS = 10  # for tool calls that run in parallel
@@ -74,8 +79,10 @@ class RunFactory:
         self._store = store
         self._exit_stack = ExitStack()
         self._workers: WorkerThreads | None = None
+        self._edit_rules: dict[str, EditRules] = {}  # by workspace
         self._known_costs = KnownCosts(store)
         self._content_key = b""  # of a run there is one: see `read_content_key`
+        self._stages: Stages | None = None
         self.redactor = Redactor.from_environ(os.environ)
         self.tracing = self._make_tracing() if settings.telemetry else None
         trace_of = None if self.tracing is None else self.tracing.context_of_call
@@ -243,6 +250,7 @@ class RunFactory:
             workspace=run.workspace,
             flow=self._flow_policy,
             has_material=has_material(spec),
+            stage=self._make_stage(run, spec) if spec.staged and run.workspace is not None else None,
         )
         executor = StepExecutor(
             tool_access,
@@ -297,6 +305,40 @@ class RunFactory:
 
         return FlowView(self._flow_policy, find_spec, read_opening, read_steps, read_approved)
 
+    @property
+    def stages(self) -> Stages:
+        """The stages of runs, made at the first that may have one: most servers need no part of it."""
+        from kairos_mcp.app.stages import Stages
+
+        if self._stages is None:
+            self._stages = Stages(self.settings, self._store)
+        return self._stages
+
+    async def choose_stage(self, request: PlannerRequest, workspace: str | None) -> StageChoice:
+        """Say whether the run that a request starts is to work in a stage."""
+        if request.stage is False or (request.stage is None and self.settings.stage is False):
+            return NO_STAGE
+        return await self.stages.choose(request.stage, workspace, request.continues if not request.from_round else None)
+
+    def _make_stage(self, run: RunRow, spec: Spec) -> StagedTools:
+        assert run.workspace is not None, "as a run has that works in a stage"
+        self.resources(run.workspace)  # which opens it
+        before = spec.continues if spec.stage_of is not None else None
+        read = partial(self._read_inherited_notes, before)
+        rules = self._edit_rules[run.workspace]
+        return self.stages.make_tools(run.id, spec.stage_of or run.id, rules, before, read)
+
+    def _read_inherited_notes(self, run_id: str | None) -> list[str]:
+        """Return what the runs noted of a stage that had it before, oldest first. Called in a tool's thread."""
+        notes: list[str] = []
+        with self._store.read_session() as session:
+            while run_id is not None:
+                run = queries.run_by_id(session, run_id)
+                notes[:0] = tool_intents.recall_stage_notes(session, run.n)
+                spec: Spec = decode(Spec, run.spec)
+                run_id = spec.continues if spec.stage_of is not None else None
+        return notes
+
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:
             return self._store.read_full_text(session, run, ref)
@@ -312,13 +354,17 @@ class RunFactory:
                 found = mandates.find_check_approval(session, run, mandate_text, request)
                 if found is not None:
                     return found
-            rule = None if request.shape is None else rules.find_rule(session, run, request.shape)
+            shapes = request.covered_by or (() if request.shape is None else (request.shape,))
+            found_rules = [rules.find_rule(session, run, shape) for shape in shapes]
+            rule = found_rules[0] if found_rules and all(found_rules) else None
             return None if rule is None else with_rule(request, rule)
 
         return await self._store.read(find)
 
     async def close(self) -> None:
         await self.models.close()
+        if self._stages is not None:
+            await asyncio.to_thread(self._stages.close)
         if self._workers is not None:
             self._workers.close()
         await asyncio.to_thread(self._tool_sources.close)
@@ -342,6 +388,10 @@ class RunFactory:
         if opened is not None and scopes is not None:
             _remove_leftovers(opened, scopes)
         commands = CommandSettings.from_settings(self.settings)
+        hash_content = keyed_hash(lambda: self._content_key)
+        if opened is not None and scopes is not None and workspace is not None:
+            read_bytes = self.settings.read_bytes
+            self._edit_rules[workspace] = EditRules(opened, scopes, read_bytes, self.redactor, hash_content)
         built_in = builtin_tools(
             opened,
             read_bytes=self.settings.read_bytes,
@@ -349,7 +399,7 @@ class RunFactory:
             commands=commands,
             skill_folders=self._run_skill_folders,
             redactor=self.redactor,
-            hash_content=keyed_hash(lambda: self._content_key),
+            hash_content=hash_content,
         )
         internal = [*internal_tools(opened, self._store, self.redactor), plan_problem_tool()]
         read_only = self.settings.read_only
@@ -404,7 +454,8 @@ class RunFactory:
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if not spec.is_caller_tool]
-        return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])
+        own = {*([SEARCH] if loaded.searches else []), *(STAGE_TOOLS if loaded.spec.staged else ())}
+        return registry.can_resolve([name for name in granted if name not in own])
 
 
 def _stored_text(session: Session, content_hash: str) -> str:

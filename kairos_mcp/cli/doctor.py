@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
-from kairos_mcp.cli.doctor_trials import check_interpreters, check_provider_answer, check_servers
+from kairos_mcp.cli.doctor_trials import check_interpreters, check_provider_answer, check_servers, check_stages
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Offline, ShowAll
 from kairos_mcp.cli.output import command_line_for
@@ -80,6 +80,7 @@ def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJs
         found = [
             *check_environment(settings, os.environ),
             *([] if offline else check_interpreters(here)),
+            *check_stages(here),
             *_check_store(here),
             *([] if offline else check_servers(here)),
             *([] if offline else check_provider_answer(here)),

@@ -71,6 +71,21 @@ def check_interpreters(settings: Settings) -> Iterator[Finding]:
                 yield _try_interpreter(settings, folder, name, list(argv))
 
 
+def check_stages(settings: Settings) -> Iterator[Finding]:
+    """Try whether runs in each workspace can work in a stage."""
+    from kairos_mcp.app.stages import find_problem
+
+    for folder in settings.workspaces if settings.home.is_dir() else ():  # nothing is made for a look
+        problem = find_problem(settings, folder)
+        if problem is None:
+            yield Finding("stage", "ok", f"runs in {folder} can have one")
+        elif settings.stage is False:
+            yield Finding("stage", "ok", f"runs in {folder} can have none, and the setting stage is false: {problem}")
+        else:
+            cure = "docs/stage.md says what one needs; stage = false takes this note away."
+            yield Finding("stage", "note", f"runs in {folder} can have none: {problem}", cure)
+
+
 def check_servers(settings: Settings) -> Iterator[Finding]:
     """Start each approved MCP server, configured or registered; of one that does not list its tools say why."""
 

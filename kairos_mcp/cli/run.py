@@ -61,6 +61,10 @@ def run(
     shell: Annotated[
         bool, typer.Option("--shell", help="Also the tool that runs commands. Each command asks you first.")
     ] = False,
+    stage: Annotated[
+        bool | None,
+        typer.Option("--stage/--no-stage", help="Edit and run programs unasked, then ask once about one diff."),
+    ] = None,
     team: Annotated[bool, typer.Option("--team", help="Several agents: plan, tasks side by side, one answer.")] = False,
     agents: Annotated[
         list[str] | None,
@@ -110,6 +114,7 @@ def run(
             '`kairos-mcp run --continue RUN --from round-3 "GOAL"`',
         ),
         (is_team and (interactive or continues is not None), "A team has no single conversation.", "Leave out -i."),
+        (is_team and bool(stage), "A team has no stage.", "Leave out --stage."),
         (is_team and agent is not None, "--agent is for a single run.", "--agents says who may be given a task."),
         (plan is not None and plan_only, "--plan carries out a plan, --plan-only makes one.", "Leave out one of them."),
         (
@@ -154,6 +159,7 @@ def run(
         tools=chosen,
         from_round=from_round,
         agent=agent,
+        stage=stage,
     )
     if continued is not None:
         agent = request.agent or continued.agent

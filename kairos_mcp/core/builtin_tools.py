@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSpec
 
-Needs = Literal["nothing", "workspace", "commands", "web", "skills", "many_tools", "team", "mandate"]
+Needs = Literal["nothing", "workspace", "commands", "web", "skills", "many_tools", "team", "mandate", "stage"]
 """What a tool can't exist without: `commands` is a workspace whose settings allow programs, `web` the setting that
-switches http_fetch on, `many_tools` a run that has more tools than it is shown."""
+switches http_fetch on, `many_tools` a run that has more tools than it is shown, `stage` a run that works in a stage."""
 
 
 class BuiltinTool(NamedTuple):
@@ -142,6 +142,9 @@ _ROWS = (
     BuiltinTool(
         "request_more_rounds", "idempotent", "nothing", for_small="never", reaches="inside", trusted=True, is_open=True
     ),
+    BuiltinTool("delete_file", "checked", "stage", search_words="remove rm unlink", reaches="inside", trusted=True),
+    BuiltinTool("move_file", "checked", "stage", search_words="rename mv", reaches="inside", trusted=True),
+    BuiltinTool("submit_changes", "checked", "stage", reaches="inside", trusted=True),
     BuiltinTool(
         "http_fetch",
         "irreversible",
@@ -176,6 +179,9 @@ PLAN_EDITS = BUILTIN["plan_edits"]
 APPLY_EDIT_PLAN = BUILTIN["apply_edit_plan"]
 APPLY_EDITS = BUILTIN["apply_edits"]
 RUN_COMMAND = BUILTIN["run_command"]
+DELETE_FILE = BUILTIN["delete_file"]
+MOVE_FILE = BUILTIN["move_file"]
+SUBMIT_CHANGES = BUILTIN["submit_changes"]
 READ_RESULT = BUILTIN["read_result"]
 READ_SKILL = BUILTIN["read_skill"]
 REQUEST_MORE_ROUNDS = BUILTIN["request_more_rounds"]
@@ -197,3 +203,8 @@ NAME_LISTING_TOOLS = frozenset(names_where(lambda tool: tool.lists_names))
 WORKSPACE_TOOLS = frozenset(names_where(lambda tool: tool.needs in ("workspace", "commands")))
 MULTI_FILE_EDITS = frozenset(names_where(lambda tool: tool.edits in ("many", "plans")))
 EDIT_TOOLS = frozenset(names_where(lambda tool: tool.edits != "none"))
+STAGE_TOOLS = frozenset(names_where(lambda tool: tool.needs == "stage"))
+CONTAINED_TOOLS = frozenset(
+    {*names_where(lambda tool: tool.edits in ("one", "many")), RUN_COMMAND.name, DELETE_FILE.name, MOVE_FILE.name}
+)
+"""The tools that write nothing but the stage, in a run that has one."""

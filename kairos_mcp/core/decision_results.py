@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import Denied
 from kairos_mcp.core.messages import ToolResult
@@ -11,9 +13,10 @@ from kairos_mcp.core.tool import error_result, failure_result
 def denial_result(tool: str, feedback: str | None) -> ToolResult:
     """Return the result of a call that a person denied, with their comment."""
     comment = f' They say: "{feedback}".' if feedback else ""
-    return error_result(
+    denied = error_result(
         Denied(f"A person denied {tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
     )
+    return replace(denied, data={**denied.data, "feedback": feedback}) if feedback else denied
 
 
 def withdrawn_result(before: str) -> ToolResult:

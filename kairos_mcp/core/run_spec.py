@@ -44,7 +44,7 @@ class PlannerRequest(RunRequest):
     """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
     `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut, or of a
     step of a plan, a team or a phase, at which a run of the same flow goes on. `goal`: may be empty with `from_round`
-    alone: then the run goes on there without a new turn of the user."""
+    alone: then the run goes on there without a new turn of the user. `stage`: None for what the settings say."""
 
     goal: str
     system: str | None = None
@@ -60,6 +60,7 @@ class PlannerRequest(RunRequest):
     output_schema: JsonObject | None = None
     agent: str | None = None
     from_round: str | None = None
+    stage: Literal["auto"] | bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,9 @@ class Spec:
     grants_rounds: bool | None = None  # a loop that asks for more rounds may get some
     traceparent: str | None = None  # the trace in which a client started it (W3C); None without telemetry
     tracestate: str | None = None
+
+    staged: bool | None = None  # it works in a stage
+    stage_of: str | None = None  # the run that began this stage; None: this one
 
     # tools that are not offered
     hidden_tools_text: str | None = None  # that the run's search may find

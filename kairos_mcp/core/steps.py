@@ -11,6 +11,7 @@ name, and mostly an ordinal from 1.
     round-3/call-2      its second call
     cycle-1/act/call-1  the call of an act, in a run of cycles; in a run of one phase it is act/call-1
     closing             the last call of the model, after a limit
+    submit-1            what a stage holds at the end, submitted
     task-2/try-1/round-3  a round of a loop in a branch
 """
 
@@ -314,7 +315,7 @@ def gather_calls(calls: Iterable[CallTool], limit: int = 10, alone: Collection[s
 
 
 MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is none
-_ORDER = {"round": 1, "output": 2, "closing": 3}  # of a planner's parts; all other parts sort as rounds do
+_ORDER = {"round": 1, "output": 2, "closing": 3, "submit": 4}  # of a planner's parts; all other parts sort as rounds do
 
 
 class PathPart(NamedTuple):

@@ -145,19 +145,30 @@ class ToolContext:
 
 
 @dataclass(frozen=True, slots=True)
+class ImpliedCall:
+    """A call that was made before, whose effect at a path this one has: its tool, and the arguments it is judged by."""
+
+    tool: str
+    arguments: JsonObject
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """What a person is shown before a call: a diff or an argument list, and the files it is based on.
 
     `base_hashes` maps each plain path to the SHA-256 in hex of the file's content now, None where there is no file.
     `brings_hidden`: the call would write invisible characters into a file, or ones that turn the direction of writing.
     `failure`: what the call would end in, found once the files of `base_hashes` had been looked at; there is no text
-    then.
+    then. `implies`: calls which, if rules let each of them be made unasked, let this one be; None: it is judged by
+    itself alone.
     """
 
     text: str
     base_hashes: Mapping[str, str | None] = field(default_factory=dict)
     brings_hidden: bool = False
     failure: KairosError | None = None
+    implies: tuple[ImpliedCall, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
@@ -41,6 +42,9 @@ from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
 from kairos_mcp.tools.tool import format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet, read_named_paths, with_relative_paths
+
+if TYPE_CHECKING:  # most runs have none
+    from kairos_mcp.tools.stage.staged_tools import StagedTools
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
 EXACT_CHARS = 20_000  # of arguments that a remembered approval may hold
@@ -87,15 +91,19 @@ def authorize(
     approval: ApprovalContext,
     stale: ToolResult | None = None,
     flow: FlowView | None = None,
+    *,
+    is_contained: bool = False,
+    find_spec: Callable[[str], ToolSpec | None] = lambda _name: None,
 ) -> Authorization:
     """Decide whether the call may be made, with a look at the files that it touches.
 
     `tool` is None for one of the caller's. `stale`: the answer where no rule denies the call, because others have
-    changed its files unseen. `flow`: what is in view of the call; None where nothing leaves with it. Never raises;
-    blocks while files are read.
+    changed its files unseen. `flow`: what is in view of the call; None where nothing leaves with it. `is_contained`: it
+    writes nothing but the run's stage. `find_spec`: of the run's tools. Never raises; blocks while files are read.
     """
+    judge = gate.judge_contained if is_contained else gate.judge
     spec, call = call.tool, gate.with_touched_paths(call)
-    if spec is None or (first := gate.judge(call)).decision == "deny":
+    if spec is None or (first := judge(call)).decision == "deny":
         return gate_denial(call, "there is no tool of this name" if spec is None else first.reason)
     if stale is not None:
         return stale
@@ -107,7 +115,8 @@ def authorize(
     )
     if preview.failure is not None and not is_private:
         return error_result(preview.failure)
-    verdict = gate.judge(replace(call, preview_paths=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
+    verdict = judge(replace(call, preview_paths=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
+    uncovered = _list_uncovered(gate, call, preview, find_spec)
     match verdict.decision:
         case "deny":
             return gate_denial(call, verdict.reason)
@@ -120,10 +129,10 @@ def authorize(
     match verdict.decision:
         case _ if found and flow is not None and flow.policy.mode == "deny":
             return flow_denial(spec, warnings)
-        case "allow" if not found:
+        case decision if not found and (decision == "allow" or uncovered == ()):
             return Allowed()
         case decision:
-            base, may_remember = preview.base_hashes, verdict.may_remember
+            base, may_remember = preview.base_hashes, verdict.may_remember and uncovered is None
             if decision == "allow":
                 may_remember = not paths and gate.may_remember(call)
             text = "".join(f"! {line}\n" for line in warnings) + preview.text
@@ -141,7 +150,32 @@ def authorize(
                 valid_for_ms=approval.lifetime_ms,
                 shape=_shape_of(call, preview, approval) if may_remember else None,
                 flow=found,
+                covered_by=_shapes_of(uncovered or (), approval),
             )
+
+
+def _list_uncovered(
+    gate: Gate, call: GatedCall, preview: Preview, find_spec: Callable[[str], ToolSpec | None]
+) -> tuple[GatedCall, ...] | None:
+    """Return those of the calls that this one implies which no rule lets be made unasked; None: it implies none, one of
+    a tool that is gone, or a rule asks about this call itself."""
+    if preview.implies is None or gate.asks_by_rule(call):
+        return None
+    uncovered = []
+    for each in preview.implies:
+        if (spec := find_spec(each.tool)) is None:
+            return None
+        paths = () if is_command(spec) else (each.path,)
+        made = gate.with_touched_paths(GatedCall(spec, each.arguments, call.agent, call.mandate, paths))
+        if gate.judge(made).decision != "allow":
+            uncovered.append(made)
+    return tuple(uncovered)
+
+
+def _shapes_of(calls: Sequence[GatedCall], approval: ApprovalContext) -> tuple[CallShape, ...]:
+    """Return what rules for these calls would be about; none if one of them can't have a rule."""
+    shapes = [_shape_of(each, Preview("", dict.fromkeys(each.preview_paths)), approval) for each in calls]
+    return tuple(shape for shape in shapes if shape is not None) if all(shapes) else ()
 
 
 def _ask_privately(
@@ -241,6 +275,7 @@ class ToolAccess:
     agent of a team, whose steps are offered those alone; `offered` then holds the tools of all. `workspace`: the run's
     folder, in which a call may name files by absolute paths too. `flow`: what is done about what calls take along.
     `has_material`: more than the person's words was in view of the run when it began.
+    `stage`: the tools of the run's stage, if it has one.
     """
 
     offered: ToolSet
@@ -255,6 +290,7 @@ class ToolAccess:
     flow: FlowPolicy = FlowPolicy()
     has_material: bool = True
     _has_answers: bool = False
+    stage: StagedTools | None = None
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
     _judged: dict[str, bool] = field(default_factory=dict)
@@ -281,7 +317,13 @@ class ToolAccess:
 
     def find_tool(self, name: str) -> Tool | None:
         """The tool that performs a call. A tool that was removed still answers the calls begun before."""
+        if self.stage is not None and (staged := self.stage.find(name)) is not None:
+            return staged
         return search_tool(self.searchable, self._late_tools) if self._is_search(name) else self.registry.find(name)
+
+    def is_contained(self, spec: ToolSpec | None) -> bool:
+        """Whether calls of this tool write nothing but the run's stage."""
+        return self.stage is not None and self.stage.contains(spec)
 
     def local_call(self, call: ToolCall) -> ToolCall:
         """The call as it is judged and made: its files named relative to the workspace."""
@@ -317,6 +359,8 @@ class ToolAccess:
             return None
         if self._is_always_allowed(spec):
             return _ALLOWED
+        if self.is_contained(spec):
+            return None
         is_secret = self._secret_file_test(spec)
         if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
             return _ALLOWED
@@ -346,7 +390,7 @@ class ToolAccess:
 
     def record_call(self, spec: ToolSpec | None, at: int) -> None:
         """Count a call towards the limit per minute; tools that only read have none."""
-        if spec is not None and spec.effect != "read":
+        if spec is not None and spec.effect != "read" and not self.is_contained(spec):
             self._calls[spec.name].append(at)
 
     def record_search(self, name: str, answer: Answer) -> None:
@@ -386,7 +430,7 @@ class ToolAccess:
 
     def _missing_tool(self, spec: ToolSpec) -> ToolNotOffered | None:
         """Why an offered tool can't be called: it was removed, waits for a person's approval, or has changed."""
-        if self._is_search(spec.name):
+        if self._is_search(spec.name) or (self.stage is not None and self.stage.find(spec.name) is not None):
             return None
         try:
             self.registry.resolve(spec)

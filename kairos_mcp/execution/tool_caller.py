@@ -111,7 +111,7 @@ class ToolCaller:
     async def _authorize(self, path: str, step: CallTool, drafts: Drafts) -> Authorization:
         """`drafts`: what files hold once the calls before this one were made; what it changes is added."""
         step = self._local_step(step)
-        tool = self.resources.registry.find(step.call.name)
+        tool = self.tool_access.find_tool(step.call.name)
         spec = self.tool_access.find_offered(path, step.call.name)
         tool = None if spec is not None and spec.is_caller_tool else tool
         ctx = ToolContext(
@@ -125,8 +125,11 @@ class ToolCaller:
         try:
             stale = self.sibling_changes.refusal(path, step.call)
             flow = self.flow_view if spec is not None and self.tool_access.judges_flow(spec) else None
+            judge = partial(
+                authorize, is_contained=self.tool_access.is_contained(spec), find_spec=self.tool_access.find_spec
+            )
             found = await self.resources.workers.call(
-                PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval, stale, flow
+                PREVIEW_TIMEOUT_S, judge, gate, call, tool, ctx, approval, stale, flow
             )
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))

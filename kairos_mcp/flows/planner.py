@@ -2,7 +2,7 @@
 
 The loop knows no limit, no route and no clock: it goes on until the model stops or a step is answered `Refused`.
 Its steps are `round-N`, `round-N/call-M`, `round-N/compact`, `output/repair-N` and `closing`; after a closing that was
-taken back, since a limit was raised while it waited, `closing-2` and `output-2/repair-N`.
+taken back, since a limit was raised while it waited, `closing-2` and `output-2/repair-N`. In a stage, `submit-N`.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from kairos_mcp.core.messages import Completion, ToolCall, ToolSet, add_discovered_tools
+from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSet, add_discovered_tools
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.steps import CONTEXT_FULL, Failure, Flow, Predecessor, RequestCompletion
 from kairos_mcp.flows.ending import (
@@ -25,6 +25,7 @@ from kairos_mcp.flows.ending import (
     stop_early,
 )
 from kairos_mcp.flows.planner_input import ContextUsage, PlannerInput, compact_conversation
+from kairos_mcp.flows.submit import StageRecord, submit_rest
 from kairos_mcp.flows.tool_calls import (
     AnsweredCall,
     execute_calls,
@@ -38,7 +39,14 @@ VERSION = 1
 
 
 def planner(planner_input: PlannerInput) -> Flow[Outcome]:
-    """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
+    """Run the whole loop, and submit at its end what a stage holds."""
+    stage = StageRecord()
+    outcome = yield from _loop(planner_input, stage)
+    return (yield from submit_rest(stage, outcome))[0] if planner_input.submits else outcome
+
+
+def _loop(planner_input: PlannerInput, stage: StageRecord) -> Flow[Outcome]:
+    """Run the loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
     guards, record, predecessor, was_too_long = LoopGuards(prompts), LoopRecord(), None, False
@@ -82,12 +90,20 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
 
         if kind == "final":
             ended = yield from deliver_answer(planner_input, conversation, predecessor, record, turn)
+            if isinstance(ended, Outcome) and planner_input.submits:
+                outcome, words = yield from submit_rest(stage, ended)
+                ended = (
+                    conversation.add(*turn_messages(prompts, turn.content), Message("user", words))
+                    if words
+                    else outcome
+                )
             if isinstance(ended, Outcome):
                 return ended
             conversation = ended
             continue
         answered, stop = yield from _make_calls(kind, number_calls(turn, name), tools, guards)
         record.record_calls(name, answered)
+        stage.record_calls(answered)
         widened = add_discovered_tools(tools, [(item.call.name, item.answer) for item in answered])
         usage, tools = usage.with_more_overhead(widened.size - tools.size), widened
         conversation = conversation.add(

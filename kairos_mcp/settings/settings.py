@@ -33,6 +33,7 @@ DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign t
 Origin = Literal["flag", "environment", "file", "default"]
 PromptForm = Literal["auto", "full", "short"]
 CommandMode = Literal["sandboxed", "bare", "off"]
+StageMode = Literal["auto"] | bool
 
 FlowMode = Literal["off", "ask", "deny"]
 FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
@@ -325,6 +326,17 @@ class Settings:
         form='a path from the root of the workspace, or a name, as "docs/AGENTS.md"',
         in_variable=False,
         **_PATH_GLOB,
+    )
+    stage: StageMode = key(
+        False,
+        "Whether a planner run that may change something works in a stage: it edits and runs programs unasked on a "
+        "private layer over the workspace, and a person decides once about one diff. true: such a run is refused where "
+        'there can be no stage; "auto": it then works as without one, and its result says why. A call of planner_run '
+        "can say otherwise. Teams and mandates have none yet. docs/stage.md.",
+    )
+    stage_bytes: int = key(2 << 30, "The most bytes that a run's stage may hold.", ge=1 << 20, le=1 << 50)
+    stage_days: int = key(
+        7, "Days that the stage of an ended run is kept, of which something was not applied.", ge=0, le=10_000
     )
     skills: tuple[Path, ...] = key(
         (),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
-from kairos_mcp.core.builtin_tools import SEARCH_FILES
+from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, SEARCH_FILES
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Message, ToolSet
+from kairos_mcp.core.messages import Message, ToolSet, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES, ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
@@ -45,6 +46,29 @@ from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
 
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """Whether a run is to work in a stage, and why there can be none, if so. `tools`: those that only such runs have.
+    `is_required`: rather than without one, it is not started. `taken_over`: the stage of the run that it continues."""
+
+    is_wanted: bool = False
+    is_required: bool = False
+    problem: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    taken_over: str | None = None
+
+    def is_taken(self, offered: Iterable[ToolSpec]) -> bool:
+        """Whether a run with these tools works in a stage: one that may change files. Raises BadArguments."""
+        if not self.is_wanted or not any(spec.name in CONTAINED_TOOLS and spec.source == "builtin" for spec in offered):
+            return False
+        if self.problem is not None and self.is_required:
+            raise BadArguments(f"There can be no stage here: {self.problem}.", "Leave stage out, or make it auto.")
+        return self.problem is None
+
+
+NO_STAGE = StageChoice()
 NO_FILE_NAMES = FileNames()
 NO_GOAL_LINES = GoalLines()
 
@@ -72,10 +96,11 @@ def build_planner_spec(
     files: FileNames = NO_FILE_NAMES,
     goal_lines: GoalLines = NO_GOAL_LINES,
     agent: Agent | None = None,
+    stage: StageChoice = NO_STAGE,
 ) -> BuiltSpec:
     """Build the spec of a planner run. `samples`: the caller's client offers its own model. `files`: those of the
     workspace, and `goal_lines`: its lines that hold words of the goal, for the short prompts. `agent`: the one that the
-    request names.
+    request names. `stage`: whether it is to work in one, and whether there can be one.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
@@ -94,6 +119,10 @@ def build_planner_spec(
     asks_rounds = len(working) < len(selected)
     grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
     shown = offer_more_rounds(offer.shown) if grants_rounds else offer.shown
+    is_staged = stage.is_taken((*shown, *offer.searchable))
+    if is_staged:
+        _refuse_names_of_stage(request, stage)
+        shown = ToolSet((*shown, *stage.tools))
     if request.output_schema is not None:
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
@@ -148,6 +177,8 @@ def build_planner_spec(
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,
+        staged=is_staged or None,
+        stage_of=stage.taken_over if is_staged else None,
     )
     notes = (
         *(past.notes if past is not None else ()),
@@ -158,9 +189,16 @@ def build_planner_spec(
         *_ignored_options_note(request, choice.route),
         *offer.notes,
         *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
+        *((f"not staged: {stage.problem}",) if stage.is_wanted and stage.problem and not is_staged else ()),
         *registry.notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes)
+
+
+def _refuse_names_of_stage(request: PlannerRequest, stage: StageChoice) -> None:
+    own = {spec.name for spec in stage.tools}
+    if taken := sorted(own & {spec.name for spec in request.caller_tools}):
+        raise BadArguments(f"caller_tools: {taken[0]} is a tool of runs in a stage.", "Give yours another name.")
 
 
 def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
@@ -228,6 +266,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
         asks_back=bool(spec.asks_back),
         repeated_goal=spec.goal.strip() if spec.asks_back else "",
         has_goal=bool(spec.has_goal),
+        submits=bool(spec.staged),
     )
     return texts.load(lambda: planner.planner(planner_input), planner_input=planner_input)
 

@@ -38,7 +38,7 @@ class ApprovalRequest:
     """What a person is asked about a step, and for how long the approval waits for them. `shape`: what a rule for such
     calls would be about; None where the person has to be asked about each. `private_preview`: what a person alone is
     shown in place of `preview`, since it depends on a file that may not be read unasked. `flow`: what was found of what
-    the call takes along."""
+    the call takes along. `covered_by`: nobody is asked where remembered approvals let each of these calls through."""
 
     key: str
     tool: str
@@ -50,6 +50,7 @@ class ApprovalRequest:
     shape: CallShape | None = None
     private_preview: str | None = None
     flow: tuple[Finding, ...] = ()
+    covered_by: tuple[CallShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kairos_mcp.core.errors import FenceLost, Stale
 from kairos_mcp.store.rows import Session
 
+_STAGE, _AFTER_STAGE = "stage ", "stage!"  # the prefix of what a stage's calls touched, and the first name after it
 _PLAN = "plan "  # the prefix of the names of what single calls share
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
@@ -28,6 +29,11 @@ def intent_name(path: str) -> str:
 def plan_name(plan_id: str) -> str:
     """Return the name under which a plan is stored, which another single call may apply."""
     return f"{_PLAN}{plan_id}"
+
+
+def stage_note_name(number: int) -> str:
+    """Return the name of a run's note of this number on its stage; they are numbered from 1."""
+    return f"{_STAGE}{number:06}"
 
 
 def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
@@ -73,6 +79,12 @@ def recall(session: Session, run: int, name: str) -> str | None:
         return own
     found = session.row(_RECALL_FROM_CALLS, (run, name))
     return found[0] if found else None
+
+
+def recall_stage_notes(session: Session, run: int) -> list[str]:
+    """Return what this run has noted of its stage, oldest first."""
+    statement = "select body from tool_intent where run = ? and name >= ? and name < ? order by name"
+    return [body for (body,) in session.rows(statement, (run, _STAGE, _AFTER_STAGE))]
 
 
 def _recall_own(session: Session, run: int, name: str) -> str | None:

@@ -11,11 +11,8 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.content_hash import HashContent, plain_hash
-from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
-from kairos_mcp.tools.files.listings import listing_tools
-from kairos_mcp.tools.files.plans import plan_tools
-from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.search_tool import file_search_tool
+from kairos_mcp.tools.files.edit_tools import EditRules
+from kairos_mcp.tools.files.file_tools import file_tools
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
@@ -70,12 +67,7 @@ def builtin_tools(
     workspace_scopes = scopes or build_scopes(workspace.path)
     rules = EditRules(workspace, workspace_scopes, read_bytes, redactor, hash_content)
     programs = command_tools(workspace, commands or CommandSettings(), workspace_scopes)
-    read_tools = [
-        *listing_tools(workspace),
-        reading_tool(workspace, read_bytes, redactor, hash_content),
-        file_search_tool(workspace, redactor),
-    ]
-    return [*read_tools, *writing_tools(rules), *plan_tools(rules), *programs, *on_demand]
+    return [*file_tools(rules), *programs, *on_demand]
 
 
 def network_tools(

@@ -222,6 +222,10 @@ OURS = {
     "tools/files/plans.py",
     "tools/files/transaction.py",
     "tools/mandate_tools.py",
+    "tools/stage/apply.py",
+    "tools/stage/mounter.py",
+    "tools/stage/mounts.py",
+    "tools/stage/stage.py",
 }
 """Modules that parse what this program wrote itself, what was bounded before, or what its own user typed."""
 

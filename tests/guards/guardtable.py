@@ -80,6 +80,8 @@ PAUSED = "downstream/test_paused_servers.py::test_"
 HIDDEN_WRITES = "tools/test_hidden_writes.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
+STAGE = "tools/test_stage.py::test_"
+STAGED = "approvals/test_staged_runs.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
@@ -415,7 +417,7 @@ IN_THE_TERMINAL = (
     ),
     Guard("redact_model", replaced("redactor.redact_text(text).text", "text"), SERVERS + "a_note_holds_no_secret"),
     Guard(
-        "planner",
+        "planner:_loop",
         replaced("was_too_long or usage.is_full(...)", "usage.is_full(...)"),
         SERVERS + "a_conversation_that_is_too_long_is_shortened_once_and_asked_again",
     ),
@@ -1766,7 +1768,7 @@ PROGRAMS = (
         REPOSITORIES + "of_its_settings_only_what_starts_nothing_stays",
     ),
     Guard(
-        "_CommandRunner._run_program",
+        "CommandRunner._run_program",
         without("keep_survey(...)"),
         ENDED + "what_a_killed_server_s_program_wrote_is_undone_by_the_next_server",
     ),
@@ -1834,7 +1836,7 @@ PROGRAMS = (
         "tools/test_toolchains.py::test_a_toolchain_that_links_to_the_whole_home_folder_is_none",
     ),
     Guard(
-        "_CommandRunner._explain_failure",
+        "CommandRunner._explain_failure",
         always("missed is None"),
         VIEW + "a_program_that_is_missed_inside_is_named_with_the_line_that_opens_it",
     ),
@@ -1939,7 +1941,87 @@ PROGRAMS = (
         ENDED + "what_the_record_refuses_is_put_aside_and_the_rest_is_undone_all_the_same",
     ),
     Guard(
-        "_exclude_programs",
+        "_Submission._implied",
+        without("self.rules.scopes.scope_of(change.path) == 'L1'"),
+        STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
+    ),
+    Guard(
+        "_Submission._implied",
+        without("change.changes_mode"),
+        STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
+    ),
+    Guard(
+        "_Submission._implied",
+        without("change.after.kind == 'link'"),
+        STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
+    ),
+    Guard(
+        "_Submission._implied",
+        without("(change.after == ABSENT and is_of_program)"),
+        STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
+    ),
+    Guard(
+        "_list_uncovered",
+        never("gate.judge(made).decision != 'allow'"),
+        STAGED + "words_of_a_denial_are_a_turn_and_the_run_goes_on",
+    ),
+    Guard(
+        "_Submission.run",
+        never("ctx.base_hashes and (digests := self._digests(found)) != dict(ctx.base_hashes)"),
+        STAGE + "what_changed_after_it_was_shown_is_not_applied",
+    ),
+    Guard(
+        "collect_changes",
+        never("scopes.scope_of(path) == 'L0'"),
+        STAGE + "a_commit_inside_works_and_leaves_the_workspace_s_repository_as_it_is",
+    ),
+    Guard(
+        "_add_change",
+        replaced("base is None or base.is_unclear", "base is None"),
+        STAGE + "a_file_saved_while_a_program_changed_it_is_never_merged",
+    ),
+    Guard(
+        "changes:_is_strange",
+        replaced("not _stays_inside(path, state.target or '')", "False"),
+        STAGE + "what_is_submitted_is_applied_with_deletions_modes_links_and_folders",
+    ),
+    Guard(
+        "Stage.list_touched",
+        without("has_entry(self.upper, path)"),
+        STAGE + "files_are_deleted_and_moved_in_the_stage",
+    ),
+    Guard(
+        "Stage._make_folder",
+        never("notes.count or (notes.bases and not self.upper.is_dir())"),
+        STAGE + "a_stage_whose_folder_is_gone_applies_nothing",
+    ),
+    Guard(
+        "StagedCommands._list_unreadable",
+        replaced("(*found.unreadable, *in_layer.unreadable)", "found.unreadable"),
+        STAGE + "a_program_sees_no_env_file_and_nothing_of_the_layer",
+    ),
+    Guard(
+        "_watch_size",
+        never("sum_bytes(folder, began + 10 * QUOTA_POLL_S) > most_bytes"),
+        STAGE + "a_stage_that_holds_too_much_ends_its_program",
+    ),
+    Guard(
+        "Application.complete",
+        without("raise _stale_error(strange)"),
+        "tools/test_stage_applied.py::test_what_another_program_wrote_after_the_crash_stays_and_all_else_goes_back",
+    ),
+    Guard(
+        "Gate.judge_contained",
+        without("self.asks_by_rule(call)"),
+        STAGED + "an_ask_rule_asks_in_the_stage_and_a_deny_rule_denies",
+    ),
+    Guard(
+        "submit_rest",
+        never("not stage.has_undecided"),
+        "flows/test_submit.py::test_what_was_denied_is_not_asked_about_again",
+    ),
+    Guard(
+        "exclude_programs",
         always("not any(...)"),
         KEPT + "what_a_person_lets_a_run_write_waits_for_programs_and_stays",
     ),
@@ -2021,7 +2103,7 @@ PROGRAMS = (
         COMMAND + "the_state_folder_and_the_configuration_are_not_seen",
     ),
     Guard(
-        "_CommandRunner.run",
+        "CommandRunner.run",
         without("_check_approved_program(program, ctx.base_hashes)"),
         COMMAND + "a_program_that_changed_since_it_was_shown_does_not_run",
     ),
@@ -3081,7 +3163,7 @@ WORDS = (
         TOGETHER + "all_are_shown_at_once_as_the_ones_before_leave_the_files",
     ),
     Guard(
-        "_CommandRunner.preview",
+        "CommandRunner.preview",
         never("program.base_hashes.keys() & ctx.drafts.keys()"),
         TOGETHER + "a_program_that_a_call_before_it_changes_is_asked_about_once_it_is_there",
     ),
@@ -3568,7 +3650,7 @@ WHAT_IS_NEW = (
         "ooda/test_phase_tools.py::test_an_item_says_that_tools_are_offered_no_more",
     ),
     Guard(
-        "planner",
+        "planner:_loop",
         replaced(
             "(compaction.conversation, compaction.usage, None)",
             "(compaction.conversation, compaction.usage, predecessor)",

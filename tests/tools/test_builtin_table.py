@@ -14,13 +14,18 @@ import kairos_mcp
 from kairos_mcp.app.proposals import reserved_tool_names
 from kairos_mcp.core.builtin_tools import BUILTIN, BuiltinTool, Needs, names_where
 from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.tools import CommandSettings, SkillFolders, Workspace, builtin_tools, network_tools
+from kairos_mcp.tools.files.content_hash import plain_hash
+from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.selection import search_tool
+from kairos_mcp.tools.stage.moving import moving_tools
+from kairos_mcp.tools.stage.submit import submit_tool
 from kairos_mcp.tools.team_tools import plan_problem_tool
 from kairos_mcp.tools.touched_paths import read_named_paths
 
@@ -49,6 +54,7 @@ MAKERS: dict[Needs, str] = {
     "many_tools": "search_tool",
     "team": "plan_problem_tool",
     "mandate": "internal_tools",
+    "stage": "moving_tools, submit_tool",
 }
 
 
@@ -63,6 +69,10 @@ def make(workspace: Path | None, *needs: Needs) -> list[Tool]:
         made.append(search_tool(ToolSet()))
     if "team" in needs:
         made.append(plan_problem_tool())
+    if "stage" in needs:
+        with Workspace(cast(Path, workspace)) as opened:
+            rules = EditRules(opened, Scopes(), READ_BYTES, Redactor(), plain_hash)
+            made += [*moving_tools(rules), submit_tool(NOTHING, rules)]
     if "mandate" in needs:
         with Workspace(cast(Path, workspace)) as opened:
             made += internal_tools(opened, NOTHING, Redactor())
@@ -72,7 +82,7 @@ def make(workspace: Path | None, *needs: Needs) -> list[Tool]:
 @pytest.mark.parametrize("need", MAKERS)
 def test_each_need_brings_exactly_the_tools_of_its_rows(need: Needs, tmp_path: Path) -> None:
     there: set[Needs] = {"nothing"}
-    if need in ("workspace", "commands", "mandate"):
+    if need in ("workspace", "commands", "mandate", "stage"):
         there.add("workspace")
     there.add(need)
     made = make(tmp_path if "workspace" in there else None, *there)

@@ -89,7 +89,7 @@ class PlannerRun(StartArguments):
     system: LongText | None = Field(
         None,
         description="A system prompt in place of this server's own.",
-        json_schema_extra=in_listing("Replaces the system prompt"),
+        json_schema_extra=in_listing("A system prompt"),
     )
     agent: Name | None = Field(
         None,
@@ -114,7 +114,7 @@ class PlannerRun(StartArguments):
         description="The path of a round of that run, as `round-3`: the new run goes on from before this round. Of a "
         "plan, a team or cycles a step, as `synthesis` or `cycle-2/decide`: the new run is of that kind, has all "
         "answers before the step, and `goal` is one more turn there.",
-        json_schema_extra=in_listing("Go on there, as round-3, synthesis; goal optional"),
+        json_schema_extra=in_listing("Go on there, as round-3; goal optional"),
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None,
@@ -152,6 +152,12 @@ class PlannerRun(StartArguments):
     )
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
         None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("A configured folder")
+    )
+    stage: Literal["auto"] | bool | None = Field(
+        None,
+        description="Whether the run edits and runs programs unasked in a stage, of which one diff is then decided "
+        "about: true, false, or auto, where there can be one. Default: the setting.",
+        json_schema_extra=in_listing(""),
     )
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description=KEY_TEXT, json_schema_extra=in_listing("Same key, same run")
@@ -204,6 +210,7 @@ class PlannerRun(StartArguments):
             key=self.key,
             from_round=self.from_,
             agent=self.agent,
+            stage=self.stage,
         )
 
     @property

@@ -121,11 +121,12 @@ def command_namer(workspace: Path, commands: CommandSettings) -> FindProgram | N
     """Return what finds the names of programs that run_command would start; None if it is switched off."""
     if commands.mode == "off":
         return None
-    sandbox = _make_sandbox(workspace, commands)
+    sandbox = make_sandbox(workspace, commands)
     return program_finder(workspace, None if commands.mode == "bare" else sandbox, commands.environ)
 
 
-def _make_sandbox(workspace: Path, commands: CommandSettings) -> Sandbox:
+def make_sandbox(workspace: Path, commands: CommandSettings) -> Sandbox:
+    """Return the sandbox in which programs of a workspace run."""
     reads = (*find_toolchains(commands.environ), *commands.reads)
     caches = find_caches(commands.environ)
     return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=reads, caches=caches)
@@ -138,7 +139,7 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
     """
     if commands.mode == "off":
         return []
-    runner = _CommandRunner(
+    runner = CommandRunner(
         workspace, commands, ProtectionRules.from_scopes(scopes or build_scopes(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
@@ -148,7 +149,7 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedCommand:
+class PreparedCommand:
     """How a program is started: the whole argument list, its folder, environment, and descriptors for its sandbox.
 
     `warning` says which protected paths it could write all the same, if any; `watch` finds out what it did there.
@@ -172,13 +173,13 @@ class _FinishedCommand:
     undone: UndoneWrites
 
 
-class _CommandRunner:
+class CommandRunner:
     """Runs the programs of one workspace, as a person has configured that."""
 
     def __init__(self, workspace: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
         self._workspace = workspace
         self._rules = rules
-        self._sandbox = _make_sandbox(workspace.path, commands)
+        self._sandbox = make_sandbox(workspace.path, commands)
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
         self._configured_reads = commands.reads
@@ -283,10 +284,13 @@ class _CommandRunner:
         return replace(self._sandbox, workspace=workspace, reads=(*self._sandbox.reads, *asked))
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
+        return self._resolve_in(self._workspace, arguments, sandbox)
+
+    def _resolve_in(self, workspace: Workspace, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         assert sandbox.workspace is not None
         return resolve_program(
             arguments,
-            self._workspace,
+            workspace,
             sandbox.workspace,
             ProgramReach(None if self._bare else sandbox, self._environ, self._configured_reads),
         )
@@ -309,7 +313,7 @@ class _CommandRunner:
     @contextlib.contextmanager
     def _prepare(
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext
-    ) -> Iterator[_PreparedCommand]:
+    ) -> Iterator[PreparedCommand]:
         assert sandbox.workspace is not None
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
@@ -334,12 +338,12 @@ class _CommandRunner:
                 pass_fds = (filter_fd, *(entry.descriptor for entry in held.entries))
                 environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
                 watch = WriteWatch.start(root, self._rules, held, top_names, is_unreadable)
-                yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch, held)
+                yield PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch, held)
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, open_folder(self._workspace, program.cwd) as cwd_fd:
             # Exactly the folder that was opened, even if it was moved; only Linux can do that.
             cwd = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(cwd_path)
-            yield _PreparedCommand(program.argv, cwd, scrub_environment(self._environ, program.search_path, home))
+            yield PreparedCommand(program.argv, cwd, scrub_environment(self._environ, program.search_path, home))
 
 
 def _describe_uncovered(held: HeldPaths) -> str | None:

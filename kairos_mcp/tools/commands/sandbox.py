@@ -77,7 +77,8 @@ class Sandbox:
     `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` are also
     let in, such as a toolchain in the home folder, which is empty otherwise. `caches` stand at the same place below
     HOME inside, by which programs find them. `stand_ins` hide what stands at their paths outside. Without `network`
-    there is only a loopback interface of its own.
+    there is only a loopback interface of its own. `layer`: two folders on one file system; what is written in the
+    workspace goes into the first of them, and the second is the kernel's.
     """
 
     workspace: Path | None
@@ -88,6 +89,7 @@ class Sandbox:
     reads: tuple[Path, ...] = ()
     caches: tuple[HomeEntry, ...] = ()
     stand_ins: tuple[SandboxMount, ...] = ()
+    layer: tuple[Path, Path] | None = None
 
     def wrap(
         self,
@@ -122,6 +124,8 @@ class Sandbox:
         arguments += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for mount in mounts:
             arguments += _mount_arguments(mount)
+            if self.layer is not None and mount.path == self.workspace:
+                arguments[-3:] = ["--overlay-src", str(mount.path), "--overlay", *map(str, self.layer), str(mount.path)]
         for held in protected:
             assert self.workspace is not None, "what is protected lies in a workspace"
             bind = "--ro-bind-fd" if held.is_protected or not self.writable else "--bind-fd"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -213,7 +213,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         changes = propose_changes(arguments, ctx)
-        with _exclude_programs(workspace, scopes, changes, ctx):
+        with exclude_programs(workspace, scopes, [change.path for change in changes], ctx):
             exchanged = apply_changes(workspace, changes, ctx)
         return _change_result(changes, rules, {} if exchanged else {"exchanged": False})
 
@@ -234,7 +234,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
             return ProbeResult("not_done")
         try:
             changes = propose(arguments, ctx, read_content)
-            with _exclude_programs(workspace, scopes, changes, ctx):
+            with exclude_programs(workspace, scopes, [change.path for change in changes], ctx):
                 error = recover(workspace, changes, ctx)
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
@@ -246,14 +246,12 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
 
 
 @contextmanager
-def _exclude_programs(
-    workspace: Workspace, scopes: Scopes, changes: Sequence[FileChange], ctx: ToolContext
-) -> Iterator[None]:
+def exclude_programs(workspace: Workspace, scopes: Scopes, paths: Iterable[str], ctx: ToolContext) -> Iterator[None]:
     """Let no program run in the workspace while instructions are changed. Raises Busy.
 
     A running program's sandbox covers the old file only, and the new one would be taken for the program's own work.
     """
-    if not any(scopes.scope_of(change.path) == "L1" for change in changes):
+    if not any(scopes.scope_of(path) == "L1" for path in paths):
         yield
         return
     root = workspace.open_fd(".", FOLDER)

@@ -1,0 +1,114 @@
+"""The stages of this server's runs: whether a workspace can have one, whose it is, and when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kairos_mcp.core.calendar import DAY_MS
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.planner import NO_STAGE, StageChoice
+from kairos_mcp.store import queries
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.rows import Session
+from kairos_mcp.tools.commands.run_command import CommandSettings
+from kairos_mcp.tools.files.edit_tools import EditRules
+from kairos_mcp.tools.stage.mounts import Mounts
+from kairos_mcp.tools.stage.probe import find_stage_problem
+from kairos_mcp.tools.stage.stage import Stage, discard_folder, holds_unapplied
+from kairos_mcp.tools.stage.staged_tools import StagedTools, stage_specs
+
+STAGES = "stages"  # the folder of them in the state folder
+
+
+def find_problem(settings: Settings, workspace: Path, mounts: Mounts | None = None) -> str | None:
+    """Return why runs in this workspace can't have a stage; None if they can. Blocks for some 100 ms."""
+    if settings.store is not None and settings.place is None:
+        return "the rows are in a database, and this server has no place"
+    commands, own = CommandSettings.from_settings(settings), mounts or Mounts()
+    try:
+        return find_stage_problem(workspace, settings.home / STAGES, own, commands)
+    finally:
+        if mounts is None:
+            own.close()
+
+
+class Stages:
+    """The stages below one state folder."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings, self._store = settings, store
+        self._folder = settings.home / STAGES
+        self._mounts = Mounts()
+        self._usable: set[str] = set()  # workspaces; a problem is looked for again, since a person may mend it
+
+    async def choose(self, asked: object, workspace: str | None, continues: str | None) -> StageChoice:
+        """Say whether a run is to work in a stage. `asked`: by its start, None for what the settings say; `continues`:
+        the run whose stage it takes over, if something is left in it."""
+        mode = self._settings.stage if asked is None else asked
+        if mode is False or workspace is None:
+            return NO_STAGE
+        await self._sweep()
+        problem = await asyncio.to_thread(self._find_problem, Path(workspace))
+        left = None
+        if continues is not None:
+            left = await asyncio.to_thread(self._find_left, continues)
+        return StageChoice(True, mode is True, problem, stage_specs(), left)
+
+    def make_tools(
+        self,
+        run_id: str,
+        stage: str,
+        rules: EditRules,
+        before: str | None,
+        read_inherited: Callable[[], Sequence[str]],
+    ) -> StagedTools:
+        """Make the tools of a run's stage. `stage`: the run that began it; `before`: the one that had it before;
+        `read_inherited`: returns the notes of all that did."""
+        commands = CommandSettings.from_settings(self._settings)
+        made = Stage(self._folder / stage, rules.workspace, self._mounts, run_id, before, read_inherited)
+        return StagedTools(made, rules, commands, self._settings.stage_bytes)
+
+    def close(self) -> None:
+        self._mounts.close()
+
+    def _find_problem(self, workspace: Path) -> str | None:
+        if str(workspace) in self._usable:
+            return None
+        problem = find_problem(self._settings, workspace, self._mounts)
+        if problem is None:
+            self._usable.add(str(workspace))
+        return problem
+
+    def _find_left(self, run_id: str) -> str | None:
+        """Return the stage of an ended run in which something is left, by the id of the run that began it."""
+        for folder in self._list_folders():
+            if holds_unapplied(folder) and Stage.owner_of(folder) == run_id:
+                return folder.name
+        return None
+
+    def _list_folders(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if not path.name.startswith("probe-")]
+        except OSError:
+            return []
+
+    async def _sweep(self) -> None:
+        """Remove the stages of runs that have ended: once nothing is left in them, else after `stage_days`; and those
+        of runs that are gone."""
+        for folder in await asyncio.to_thread(self._list_folders):
+            owner = Stage.owner_of(folder)
+
+            def is_over(session: Session, folder: Path = folder, owner: str | None = owner) -> bool:
+                try:
+                    run = queries.run_by_id(session, owner or folder.name)
+                except UnknownRun:
+                    return True
+                kept_ms = self._settings.stage_days * DAY_MS if holds_unapplied(folder) else 0
+                return run.ended_at is not None and run.ended_at + kept_ms <= time.time_ns() // 1_000_000
+
+            if await self._store.read(is_over):
+                await asyncio.to_thread(discard_folder, folder)

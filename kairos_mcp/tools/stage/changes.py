@@ -1,0 +1,199 @@
+"""What a stage would change in its workspace: each path with its states, what others changed meanwhile merged in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
+from kairos_mcp.core.errors import KairosError, TooLarge
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.paths import Scopes, plain_path_or_none
+from kairos_mcp.core.text import count_of
+from kairos_mcp.core.tool import ToolContext
+from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.stage.blobs import BLOB_BYTES
+from kairos_mcp.tools.stage.layers import ABSENT, State, is_folder, read_state
+from kairos_mcp.tools.stage.merge import merge_lines
+from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes, folders_above
+
+MAX_FILES = 2_000
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A path, what the workspace holds there now, and what it is to hold. `is_merged`: what others changed since the
+    stage touched it is in it."""
+
+    path: str
+    before: State
+    after: State
+    is_merged: bool = False
+
+    @property
+    def kind(self) -> Literal["created", "changed", "deleted"]:
+        if self.before.kind == "absent":
+            return "created"
+        return "deleted" if self.after.kind == "absent" else "changed"
+
+    @property
+    def changes_mode(self) -> bool:
+        """Whether the file becomes, or is no longer, one that can be executed."""
+        return self.after.kind == "file" and self.after.exe != (self.before.kind == "file" and self.before.exe)
+
+    def as_json(self) -> JsonObject:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: JsonObject) -> Change:
+        return Change(value["path"], State(**value["before"]), State(**value["after"]), value["is_merged"])
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A path that can't be merged. `is_unclear`: nobody can tell whose lines are whose."""
+
+    path: str
+    is_unclear: bool
+
+
+@dataclass(slots=True)
+class StagedChanges:
+    """What a stage holds: the changes, the calls that made them by path, what can't be merged, and what stays.
+
+    `ignored`: paths, of whole folders one, that git ignores; `own`: those that no run may write; `strange`: links out
+    of the workspace, pipes, names that can't be told from others, files that are too large; `left`: what the call
+    leaves in the stage.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    calls: dict[str, list[MadeCall]] = field(default_factory=dict)
+    conflicts: list[Conflict] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def unapplied(self) -> list[str]:
+        """The paths that stay in the layer when the changes are applied."""
+        return [*self.ignored, *self.own, *self.strange, *self.left, *(each.path for each in self.conflicts)]
+
+    def describe_rest(self) -> str:
+        """Say what stays in the stage; an empty text if nothing does."""
+        counts = (
+            (self.ignored, "ignored by git"),
+            (self.own, "that no run may write (.git, and the server's own)"),
+            (self.strange, "that are no files inside the workspace, or over 16 MiB"),
+            (self.left, "that were not named"),
+        )
+        return "; ".join(f"{count_of(len(paths), 'path')} {what}" for paths, what in counts if paths)
+
+
+def collect_changes(
+    stage: Stage, scopes: Scopes, ctx: ToolContext, named: Sequence[str] | None = None, left: Collection[str] = ()
+) -> StagedChanges:
+    """Find what the stage would change now, and keep the contents on both sides as blobs; within `Stage.alone`.
+
+    `named`: the files, or folders, to submit; None: all. Raises TooLarge.
+    """
+    notes, found = stage.read_notes(ctx), StagedChanges()
+    forced = [path for path in notes.calls if any(call.tool != RUN_COMMAND.name for call in notes.calls[path])]
+    forced += [path for path in named or () if path not in (*forced, ".")]
+    with stage.open_upper() as upper:
+        for touched in stage.list_touched(forced):
+            path = touched.path
+            if plain_path_or_none(path) != path:
+                found.strange.append(path)
+            elif scopes.scope_of(path) == "L0":
+                found.own.append(path)
+            elif touched.is_ignored:
+                found.ignored.append(path)
+            elif path in left or not (named is None or _is_named(path, named)):
+                if read_state(upper, path) != read_state(stage.workspace, path):
+                    found.left.append(path)
+            else:
+                _add_change(stage, upper, notes, path, found)
+                found.calls[path] = notes.calls.get(path, [])
+            if len(found.changes) > MAX_FILES:
+                raise TooLarge(f"Over {MAX_FILES:,} files are changed.", "Submit some of them: name `paths`.")
+    if sum(change.after.size for change in found.changes) > MAX_BYTES:
+        raise TooLarge(f"Over {MAX_BYTES >> 20} MiB are changed.", "Submit some of it: name `paths`.")
+    found.ignored = _outermost(found.ignored)
+    found.changes.sort(key=lambda change: change.path)
+    return found
+
+
+def _is_named(path: str, named: Sequence[str]) -> bool:
+    return "." in named or any(path == one or path.startswith(f"{one}/") for one in named)
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    known = set(paths)
+    return [path for path in dict.fromkeys(paths) if not known.intersection(folders_above(path))]
+
+
+def _add_change(stage: Stage, upper: Workspace, notes: StageNotes, path: str, found: StagedChanges) -> None:
+    try:
+        after, now = stage.blobs.keep_file(upper, path), stage.blobs.keep_file(stage.workspace, path)
+    except (OSError, KairosError):
+        found.strange.append(path)
+        return
+    if after == now:
+        return
+    base = notes.bases.get(path)
+    if base is not None and after == base.state:
+        return  # it was changed, and changed back
+    if _is_strange(path, after) or _is_strange(path, now):
+        found.strange.append(path)
+        return
+    is_unclear = base is None or base.is_unclear
+    if base is not None and base.state == now and not is_unclear:
+        found.changes.append(Change(path, now, after))
+        return
+    if base is None and now == ABSENT:
+        found.changes.append(Change(path, now, after))
+        return
+    merged = None if is_unclear or base is None else _merge(stage, base.state, after, now)
+    if merged is None:
+        found.conflicts.append(Conflict(path, is_unclear))
+    elif merged != now:
+        found.changes.append(Change(path, now, merged, is_merged=True))
+
+
+def _is_strange(path: str, state: State) -> bool:
+    if state.kind == "link":
+        return not _stays_inside(path, state.target or "")
+    return state.kind == "other" or state.size > BLOB_BYTES
+
+
+def _stays_inside(path: str, target: str) -> bool:
+    """Whether a link leads to a path in the workspace, by its text."""
+    joined = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    return not target.startswith("/") and joined != ".." and not joined.startswith("../")
+
+
+def _merge(stage: Stage, base: State, after: State, now: State) -> State | None:
+    """Return the state of the file with the lines of both sides; None where they meet."""
+    if not (base.kind == after.kind == now.kind == "file") or not stage.blobs.has(base.sha):
+        return None
+    merged = merge_lines(stage.blobs.get(base.sha), stage.blobs.get(after.sha), stage.blobs.get(now.sha))
+    if merged is None:
+        return None
+    exe = after.exe if after.exe != base.exe else now.exe
+    return State("file", stage.blobs.keep(merged), exe, size=len(merged))
+
+
+def folders_to_remove(upper: Workspace, changes: Sequence[Change]) -> list[str]:
+    """Return the folders that go with the last file in them, the innermost first: those that the layer removed."""
+    above = {folder for change in changes if change.after == ABSENT for folder in folders_above(change.path)}
+    return sorted((folder for folder in above if not is_folder(upper, folder)), key=len, reverse=True)
+
+
+def folders_to_make(workspace: Workspace, changes: Sequence[Change]) -> list[str]:
+    """Return the folders that are made for new files, the innermost first."""
+    above = {folder for change in changes if change.after != ABSENT for folder in folders_above(change.path)}
+    return sorted((folder for folder in above if not is_folder(workspace, folder)), key=len, reverse=True)

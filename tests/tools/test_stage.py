@@ -1,0 +1,274 @@
+"""A run's stage: what is edited and run there changes nothing else until it is applied, whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from support.staged import Staged, staged_in, tree
+
+from kairos_mcp.core.errors import KairosError, NoChange, StaleFile
+from kairos_mcp.tools.commands.run_command import CommandSettings
+from kairos_mcp.tools.stage.mounts import Mounts
+from kairos_mcp.tools.stage.probe import find_stage_problem
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def stage(tmp_path: Path):
+    with staged_in(tmp_path) as opened:
+        lines = "".join(f"line {number}\n" for number in range(40))
+        opened.write({"a.py": lines, "old.py": "old\n", "d/x.py": "x\n", "d/y.py": "y\n", ".env": "TOKEN=hunter2\n"})
+        yield opened
+
+
+def shell(stage: Staged, text: str):
+    """Run a text in the stage, as a call which may not read `.env`."""
+    from dataclasses import replace
+
+    ctx = replace(stage.context(), is_hidden=lambda path: path == ".env")
+    return stage.tool("run_command").run({"argv": ["sh", "-c", text]}, ctx)
+
+
+def edit(stage: Staged, path: str, old: str, new: str):
+    return stage.call("edit_file", path=path, old_string=old, new_string=new)
+
+
+def test_nothing_in_the_workspace_changes_before_it_is_submitted(stage):
+    before = tree(stage.workspace)
+    assert not edit(stage, "a.py", "line 3\n", "LINE 3\n").is_error
+    assert "in the stage" in shell(stage, "echo new > n; rm old.py; mkdir -p .git; echo x > AGENTS.md").content
+    assert not stage.call("write_file", path="deep/er/w", content="w\n").is_error
+    assert tree(stage.workspace) == before
+    assert stage.call("read_file", path="a.py", start_line=4, end_line=4).content == "LINE 3\n"
+    assert stage.lines(stage.call("list_files")) == [".env", ".git/", "AGENTS.md", "a.py", "d/", "deep/", "n"]
+
+
+def test_what_is_submitted_is_applied_with_deletions_modes_links_and_folders(stage):
+    shell(
+        stage,
+        "rm -r d; echo file > d; rm old.py; mkdir old.py; echo in > old.py/in; chmod +x a.py; ln -s a.py link;"
+        " printf '\\0\\1' > bin; mkdir -p new/deep; echo n > new/deep/n; ln -s /etc/passwd out; mkfifo pipe",
+    )
+    result = stage.submit()
+    assert not result.is_error
+    assert tree(stage.workspace) == {
+        ".env": (b"TOKEN=hunter2\n", False),
+        "a.py": (tree(stage.workspace)["a.py"][0], True),
+        "d": (b"file\n", False),
+        "old.py/in": (b"in\n", False),
+        "link": "a.py",
+        "bin": (b"\0\1", False),
+        "new/deep/n": (b"n\n", False),
+    }
+    with pytest.raises(NoChange):
+        stage.preview("submit_changes")
+    assert {path.name for path in stage.upper.iterdir()} == {"out", "pipe"}  # what is inside no workspace stays
+
+
+def test_what_matters_most_is_shown_first(stage):
+    shell(stage, "echo x > AGENTS.md; rm old.py; chmod +x d/x.py; echo big > z; seq 100 > big")
+    shown = stage.preview("submit_changes", summary="as asked").text.splitlines()
+    places = [shown.index(line) for line in ("! AGENTS.md instructs agents, or a host reads it by itself",
+                                             "delete old.py (4 bytes)", "mode of d/x.py: can be executed",
+                                             "create big", "create z")]  # fmt: skip
+    assert places == sorted(places)
+    assert shown[:3] == ["5 files: 1 changed, 3 created, 1 deleted", "the model says:", "> as asked"]
+
+
+def test_a_program_sees_no_env_file_and_nothing_of_the_layer(stage):
+    result = shell(stage, f"cat .env; ls {stage.home}; cat /etc/shadow")
+    assert "hunter2" not in result.content
+    assert "upper" not in result.content
+    assert "root:" not in result.content
+    assert stage.call("write_file", path="prod.env", content="KEY=abc\n")
+    from dataclasses import replace
+
+    ctx = replace(stage.context(), is_hidden=lambda path: path.endswith(".env"))
+    assert "abc" not in stage.tool("run_command").run({"argv": ["sh", "-c", "cat prod.env"]}, ctx).content
+
+
+def test_a_program_made_in_the_stage_can_be_started(stage):
+    shell(stage, "printf '#!/bin/sh\\necho made\\n' > t.sh; chmod +x t.sh; mkdir sub; cp t.sh sub/u.sh; echo x > n")
+    assert "made" in stage.call("run_command", argv=["./t.sh"]).content
+    assert "made" in stage.call("run_command", argv=["./u.sh"], cwd="sub").content
+    assert stage.call("run_command", argv=["./n"]).code == "command_denied"
+
+
+def test_what_git_ignores_stays_and_no_gitignore_of_the_stage_hides_anything(stage):
+    stage.write({".gitignore": "build/\n*.log\n"})
+    shell(stage, "mkdir build; echo o > build/o; echo l > x.log; echo evil > evil.py; echo evil.py >> .gitignore")
+    stage.call("write_file", path="kept.log", content="by a file tool\n")
+    shown = stage.preview("submit_changes").text
+    assert "create evil.py" in shown
+    assert "create kept.log" in shown
+    assert "build/o" not in shown
+    assert "create x.log" not in shown
+    stage.submit()
+    assert not (stage.workspace / "build").exists()
+    assert (stage.workspace / "kept.log").exists()
+    stage.submit(paths=["build"])  # named, it is shown and applied
+    assert (stage.workspace / "build/o").read_text() == "o\n"
+
+
+def test_a_commit_inside_works_and_leaves_the_workspace_s_repository_as_it_is(stage):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for argv in (["git", "init", "-q"], ["git", "add", "a.py"], [*git, "commit", "-qm", "one"]):
+        subprocess.run(argv, cwd=stage.workspace, check=True)
+    before = tree(stage.workspace / ".git")
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    assert not shell(stage, f"{' '.join(git)} commit -qam two && git log --oneline | wc -l | grep 2").is_error
+    assert "no run may write" in stage.preview("submit_changes").text
+    stage.submit()
+    assert tree(stage.workspace / ".git") == before
+
+
+def test_what_others_changed_meanwhile_is_merged_by_lines_and_shown(stage):
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    path = stage.workspace / "a.py"
+    path.write_text(path.read_text().replace("line 30\n", "theirs\n"))
+    shown = stage.preview("submit_changes")
+    assert "merged in" in shown.text
+    stage.call_approved("submit_changes", shown)
+    assert "LINE 3\n" in path.read_text()
+    assert "theirs\n" in path.read_text()
+
+
+def test_lines_that_both_changed_are_named_and_nothing_is_applied(stage):
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    edit(stage, "d/x.py", "x", "X")
+    path = stage.workspace / "a.py"
+    path.write_text(path.read_text().replace("line 3\n", "theirs\n"))
+    with pytest.raises(StaleFile, match=r"a\.py"):
+        stage.preview("submit_changes")
+    stage.call_approved("submit_changes", stage.preview("submit_changes", drop=["a.py"]), drop=["a.py"])
+    assert (stage.workspace / "d/x.py").read_text() == "X\n"
+    assert "theirs\n" in stage.call("read_file", path="a.py").content  # the stage shows the workspace's again
+
+
+def test_a_file_saved_while_a_program_changed_it_is_never_merged(stage):
+    started = stage.upper / "started"
+
+    def save() -> None:
+        while not started.exists():
+            pass
+        (stage.workspace / "old.py").write_text("saved\n")
+        (stage.workspace / "go").write_text("")
+
+    saving = threading.Thread(target=save)
+    saving.start()
+    shell(stage, "echo more >> old.py; touch started; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; rm started")
+    saving.join()
+    with pytest.raises(StaleFile, match="nobody can tell"):
+        stage.preview("submit_changes")
+
+
+@pytest.mark.parametrize("side", ["workspace", "layer"])
+def test_what_changed_after_it_was_shown_is_not_applied(stage, side):
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    edit(stage, "d/x.py", "x", "X")
+    shown = stage.preview("submit_changes")
+    where = stage.workspace if side == "workspace" else stage.upper
+    (where / "d/x.py").write_text("another\n")
+    before = tree(stage.workspace)
+    assert stage.call_approved("submit_changes", shown).code == "stale_file"
+    assert tree(stage.workspace) == before
+
+
+def test_two_stages_change_one_file_one_after_the_other(stage, tmp_path):
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    os.symlink(stage.workspace, other / "workspace")
+    with staged_in(other) as second:
+        edit(second, "a.py", "line 30\n", "LINE 30\n")
+        stage.submit()
+        second.submit()
+    text = (stage.workspace / "a.py").read_text()
+    assert "LINE 3\n" in text
+    assert "LINE 30\n" in text
+
+
+def test_a_stage_goes_on_after_a_restart(tmp_path):
+    with staged_in(tmp_path) as first:
+        first.write({"a.txt": "alpha\n"})
+        edit(first, "a.txt", "alpha", "omega")
+    with staged_in(tmp_path, first.memory) as second:
+        second.calls = first.calls
+        assert second.call("read_file", path="a.txt").content == "omega\n"
+        second.submit()
+        assert (second.workspace / "a.txt").read_text() == "omega\n"
+
+
+def test_a_stage_whose_folder_is_gone_applies_nothing(tmp_path):
+    with staged_in(tmp_path) as stage:
+        stage.write({"a.txt": "alpha\n"})
+        edit(stage, "a.txt", "alpha", "omega")
+        subprocess.run(["rm", "-rf", str(stage.home / "stages/run-1/upper")], check=True)
+        with pytest.raises(KairosError, match="missing"):
+            stage.preview("submit_changes")
+        assert stage.call("read_file", path="a.txt").is_error
+
+
+def test_a_stage_that_holds_too_much_ends_its_program(stage):
+    result = shell(stage, "i=0; while true; do dd if=/dev/zero of=big$i bs=1M count=8 2>/dev/null; i=$((i+1)); done")
+    assert result.code == "command_denied"
+    assert "64 MiB" in result.content
+    assert not edit(stage, "a.py", "line 3\n", "LINE 3\n").is_error
+
+
+def test_files_are_deleted_and_moved_in_the_stage(stage):
+    assert not stage.call("delete_file", path="old.py").is_error
+    assert not stage.call("move_file", path="d/x.py", to="e/f/x.py").is_error
+    assert stage.call("move_file", path="d/y.py", to="a.py").code == "stale_file"
+    assert stage.call("delete_file", path="d").code == "not_regular_file"
+    assert (stage.workspace / "old.py").exists()
+    stage.submit()
+    assert set(tree(stage.workspace)) == {".env", "a.py", "d/y.py", "e/f/x.py"}
+
+
+def test_a_call_that_its_server_did_not_survive_is_answered_without_a_person(stage):
+    ctx = stage.context()
+    stage.memory.keep(f"intent {ctx.path}", "{}")
+    found = stage.probe("run_command", ctx.path, argv=["true"])
+    assert (found.state, found.result.code) == ("done", "cancelled")
+    assert stage.probe("run_command", "call-77", argv=["true"]).state == "not_done"
+
+
+@pytest.mark.parametrize("name", ["home_inside", "mount_inside", "foreign", "bare"])
+def test_where_there_can_be_no_stage_the_reason_is_said(tmp_path, name):
+    workspace, mounts = tmp_path / "workspace", Mounts()
+    workspace.mkdir()
+    stages, commands, said = tmp_path / "home/stages", CommandSettings(), "without a sandbox"
+    match name:
+        case "home_inside":
+            stages, said = workspace / "home/stages", "state folder lies in the workspace"
+        case "mount_inside":
+            pytest.importorskip("ctypes")
+            said = "a mount lies inside the workspace (inner)"
+            (workspace / "inner").mkdir()
+            mount = ["mount", "-t", "tmpfs", "t", str(workspace / "inner")]
+            if os.geteuid() or subprocess.run(mount, check=False).returncode:
+                pytest.skip("only root mounts")
+        case "foreign":
+            said = "(?:old|file) belongs to another user"
+            (workspace / "file").write_text("")
+            if os.geteuid():
+                pytest.skip("only root gives files away")
+            os.chown(workspace / "file", 65534, 65534)
+        case "bare":
+            commands = CommandSettings("bare")
+    try:
+        problem = find_stage_problem(workspace, stages, mounts, commands)
+    finally:
+        subprocess.run(["umount", workspace / "inner"], check=False, capture_output=True)
+        mounts.close()
+    import re
+
+    assert problem is not None
+    assert re.search(said if name == "foreign" else re.escape(said), problem)
+    assert not list(tmp_path.glob("**/probe-*"))
