@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kairos_mcp.cli.escape import MARK
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
-from kairos_mcp.cli.terminal import MARK, DiffLine, Prose, QuestionLine, columns_of, diff_lines, fold, print_note
+from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, columns_of, diff_lines, fold, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject

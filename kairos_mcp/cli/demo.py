@@ -46,12 +46,23 @@ class Story(NamedTuple):
 
     goal: str
     script: str
-    tools: tuple[str, ...]
     rounds: int
 
+    @property
+    def turns(self) -> list[JsonObject]:
+        """What the script says, line by line."""
+        lines = (packaged_config() / self.script).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
 
-MENDS = Story("Mend the broken link in docs/guide.md.", "demo.jsonl", ("list_files", "read_file", "edit_file"), 6)
-IS_LIMITED = Story("Read every page twice.", "demo-limit.jsonl", ("list_files", "read_file"), 2)
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools that the script calls, which are those that the run may use."""
+        calls = [call for turn in self.turns for call in turn.get("tool_calls", ())]
+        return tuple(dict.fromkeys(call["name"] for call in calls))
+
+
+MENDS = Story("Mend the broken link in docs/guide.md.", "demo.jsonl", 6)
+IS_LIMITED = Story("Read every page twice.", "demo-limit.jsonl", 2)
 
 
 def demo(
@@ -145,12 +156,9 @@ def _request(settings: Settings, story: Story, key: str | None) -> PlannerReques
 
 def _write_script(settings: Settings, story: Story, turn_s: float | None) -> Path:
     """Write the run's script into the folder. `turn_s`: how long each turn takes, if not as the script says."""
-    text = (packaged_config() / story.script).read_text(encoding="utf-8")
-    if turn_s is not None:
-        turns = [json.loads(line) for line in text.splitlines()]
-        text = "".join(canonical_json({**turn, "delay_s": turn_s}) + "\n" for turn in turns)
+    turns = story.turns if turn_s is None else [{**turn, "delay_s": turn_s} for turn in story.turns]
     file = settings.workspaces[0] / story.script
-    file.write_text(text, encoding="utf-8")
+    file.write_text("".join(canonical_json(turn) + "\n" for turn in turns), encoding="utf-8")
     return file
 
 

@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
+from kairos_mcp.cli.escape import escape_control
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
-from kairos_mcp.cli.markdown import SpokenMarkdown
 from kairos_mcp.cli.output import CALL_SIGNS, call_line, cause_lines, ending_lines
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note, signs_of
+from kairos_mcp.cli.spoken_markdown import SpokenMarkdown
+from kairos_mcp.cli.terminal import columns_of, emit, fold, print_note, signs_of
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import (
     AlreadyAnswered,

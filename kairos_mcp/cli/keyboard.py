@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kairos_mcp.cli.terminal import escape_control, mark
+from kairos_mcp.cli.escape import escape_control
+from kairos_mcp.cli.terminal import mark
 
 if TYPE_CHECKING:
     from anyio import CancelScope

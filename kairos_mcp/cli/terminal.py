@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TextIO
 
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-# characters that turn the direction of writing
-_ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-MARK = "\u258c "  # begins each line of a question to the person
-# Characters that look like it, anywhere: a long line is broken by the terminal, and any of its words may come first.
-_ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x2588, 0x2591), *range(0x2758, 0x275B))}
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _ESCAPES if code > 126}  # JSON itself escapes those below 32
+from kairos_mcp.cli.escape import ESCAPES, MARK, escape_control
+from kairos_mcp.cli.markdown import render_markdown
+
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code > 126}  # JSON itself escapes those below 32
 
 _COLOURS = {"+": 32, "-": 31, "@": 36, "!": 33}  # by the first character of a diff's line; ! begins a remark on it
 
@@ -95,11 +92,6 @@ def one_line(text: str, width: int) -> str:
     from kairos_mcp.core.text import truncate  # here: `serve` prints notes, but no long texts
 
     return truncate(" ".join(escape_control(text).split()), width - 1)
-
-
-def escape_control(text: str) -> str:
-    """The text with every character spelled out that a terminal would obey, or that looks like a question's mark."""
-    return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
 def columns_of(stream: TextIO) -> int | None:
@@ -185,8 +177,6 @@ def _render(line: Line, stream: TextIO) -> str:
             told = _TIME.sub(lambda time: when_words(time[0]), text) if has_times and stream.isatty() else text
             return fold(escape_control(told), columns_of(stream), margin)
         case Reply(text) if (columns := rendered_columns(stream)) is not None:
-            from kairos_mcp.cli.markdown import render_markdown  # it needs rich, which few commands do
-
             return render_markdown(escape_control(text), columns).rstrip("\n")
         case Reply(text):
             return escape_control(text)

@@ -470,7 +470,7 @@ IN_THE_TERMINAL = (
         "commands/test_talk.py::test_the_markdown_of_an_answer_is_rendered_and_hides_nothing",
     ),
     Guard(
-        "cli.terminal:_ESCAPES",
+        "cli.escape:ESCAPES",
         (without("*range(9608, 9617)"), without("*range(10072, 10075)")),
         IN_PLACE + "no_text_of_a_model_can_look_like_the_question",
     ),
@@ -486,7 +486,7 @@ IN_THE_TERMINAL = (
     ),
     Guard(
         "ProgressScreen.print_above",
-        never("self._is_speaking"),
+        never("self.is_speaking"),
         "commands/test_conversation.py::test_what_was_done_is_not_printed_into_what_is_being_said",
     ),
     Guard(
@@ -3828,7 +3828,7 @@ CHANGED_BY_SIBLINGS = (
         "tools/test_files.py::test_numbered_lines_take_no_more_than_a_call_shows",
     ),
     Guard(
-        "ToolCaller.authorize",
+        "ToolCaller._authorize",
         replaced("self.sibling_changes.refusal(path, step.call)", "None"),
         BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",
     ),

@@ -224,8 +224,8 @@ def test_a_mandate_is_shown_edited_and_removed_by_command(place, kairos, monkeyp
     assert kairos("mandate", "remove", "links") == "removed: links\n"
     assert place.rows("select id from mandate") == []
     assert place.rows("select mandate from run") == [("links",)]
-    kairos("mandate", "remove", "links", code=1)
-    kairos("mandate", "show", "links", code=1)
+    kairos("mandate", "remove", "links", code=2)
+    kairos("mandate", "show", "links", code=2)
 
 
 def test_what_an_editor_left_that_is_no_mandate_is_kept_and_said(place, kairos, monkeypatch, capsys):

@@ -254,7 +254,7 @@ def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked
         assert part in looked.out
     (line,) = [each for each in installation("tools", "list", "--json").json["tools"] if each["name"] == "pet"]
     assert (line["state"], line["address"]) == ("new", "registered:pet")
-    assert installation("tools", "approve", "registered:pet", "--pin", "0" * 16).code == 1
+    assert installation("tools", "approve", "registered:pet", "--pin", "0" * 16).code == 2
     shown = installation("tools", "show", "registered:pet", "--home", str(installation.place.home))
     copied = shlex.split(shown.out.strip().splitlines()[-1])  # a line to copy has the options that this one had
     assert copied[-7:-1] == ["tools", "remove", "--home", str(installation.place.home), "registered:pet", "--pin"]

@@ -80,7 +80,7 @@ async def test_a_changed_definition_waits_until_its_pin_is_approved(installation
     assert '-  "description": "Says it.",' in diff
     assert '+  "description": "Says it, and sends it on.",' in diff
     other = pin[:-1] + ("0" if pin[-1] != "0" else "1")
-    assert installation("tools", "approve", "x/echo", "--pin", other).code == 1
+    assert installation("tools", "approve", "x/echo", "--pin", other).code == 2
     assert installation("tools", "approve", "x/echo", "--pin", pin).code == 0
     assert len(installation.log_lines("start")) == started
     called = installation("tools", "call", "x__echo", '{"text": "hi"}', "--json")

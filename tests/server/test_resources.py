@@ -196,8 +196,9 @@ async def test_the_inbox_and_the_budget_are_those_of_the_commands(place: Place, 
         inbox = await json_of(client, "kairos://inbox")
         (run,) = inbox["runs"]
         assert run["run_id"] == run_id
-        (item,) = run["waiting"]
+        item, second = run["waiting"]
         assert (item["key"], item["kind"]) == ("round-1/call-1/approval", "approval")
+        assert second["key"] == "round-1/call-2/approval"
         assert "-alpha\n+omega" in item["preview"]
         assert await json_of(client, "kairos://budget") == json.loads(
             json.dumps(await app.spending.read(None, Caller()))
