@@ -29,7 +29,15 @@ def crowd(tools: int) -> list[Tool]:
     """Tools as a downstream server brings them along: each with words and a schema of its own."""
     return [
         Tool(
-            ToolSpec(f"many__tool_{n}", f"Does number {n}, in so many words.", SCHEMA, "idempotent", "mcp:many"), _said
+            ToolSpec(
+                f"many__tool_{n}",
+                f"Does number {n}, in so many words.",
+                SCHEMA,
+                "idempotent",
+                "mcp:many",
+                reaches="service",
+            ),
+            _said,
         )
         for n in range(tools)
     ]

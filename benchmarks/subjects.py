@@ -162,4 +162,4 @@ def _nothing(_arguments: object, _around: object) -> ToolResult:
     return ToolResult("nothing")
 
 
-NOOP = Tool(ToolSpec("noop", "Does nothing.", {"type": "object"}, effect="read"), _nothing)
+NOOP = Tool(ToolSpec("noop", "Does nothing.", {"type": "object"}, effect="read", reaches="inside"), _nothing)

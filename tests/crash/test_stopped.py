@@ -115,5 +115,5 @@ def test_who_does_not_live_can_not_be_released(place: Place) -> None:
     with StdioClient.start(place) as server:
         assert server.call("planner_run", goal="look")["status"] == "completed"
     gone = command(place, "status", "--release", "1")
-    assert gone.returncode == 1
+    assert gone.returncode == 2
     assert "1" in gone.stderr
