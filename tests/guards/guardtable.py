@@ -1414,7 +1414,7 @@ APPROVALS = (
     ),
     Guard(
         "RunFactory._make_resources",
-        without("hash_content=keyed_hash(lambda: self._content_key)"),
+        without("hash_content=hash_content"),
         ASKED + "the_hashes_that_a_model_sees_are_not_those_of_the_content_alone",
     ),
     Guard(
@@ -1967,7 +1967,9 @@ PROGRAMS = (
     ),
     Guard(
         "_Submission.run",
-        never("ctx.base_hashes and (digests := self._digests(found)) != dict(ctx.base_hashes)"),
+        replaced(
+            "(digests := self._digests(found)) != dict(ctx.base_hashes)", "(digests := self._digests(found)) is None"
+        ),
         STAGE + "what_changed_after_it_was_shown_is_not_applied",
     ),
     Guard(

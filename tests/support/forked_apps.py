@@ -106,13 +106,14 @@ async def host_app(root: Path, path: str) -> None:
     from kairos_mcp.app.app import App
     from kairos_mcp.core.errors import KairosError
     from kairos_mcp.settings.settings import GateRule
-    from support.app import Place
+    from support.app import UNWATCHED, Place
 
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(f"{os.getpid()}\n".encode())
     place = Place(root)
     gate = (GateRule("run_command", "allow"),)
-    settings = place.settings({"content": "done", "finish": "stop", "delay_s": 0.1}, gate=gate, commands="bare")
+    line = {"content": "done", "finish": "stop", "delay_s": 0.1}
+    settings = place.settings(line, gate=gate, commands="bare", flow=UNWATCHED)
     async with App.open(settings, via="mcp") as app:
         while asked := await reader.readline():
             given = json.loads(asked)
