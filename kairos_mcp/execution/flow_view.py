@@ -108,7 +108,7 @@ class JudgedCall(NamedTuple):
         return {"path": self.path, "tool": self.tool, "findings": findings}
 
 
-class _Asked(NamedTuple):
+class _CompletionRequest(NamedTuple):
     """When a completion was asked for: the id of its step, and milliseconds since 1970."""
 
     id: int
@@ -138,7 +138,7 @@ class FlowView:
     read_approved: Callable[[], Mapping[str, Sequence[Finding]]] = dict
     _opening: tuple[Row, ...] | None = None
     _seen: list[_Seen] = field(default_factory=list)
-    _asked: dict[str, _Asked] = field(default_factory=dict)
+    _asked: dict[str, _CompletionRequest] = field(default_factory=dict)
     _calls: dict[str, ToolCall] = field(default_factory=dict)
     _found: dict[str, ToolSpec] = field(default_factory=dict)
     _foreign_files: set[str] = field(default_factory=set)
@@ -195,7 +195,7 @@ class FlowView:
         for step in self.read_steps(self._last, self._unanswered):
             self._last = max(self._last, step.id)
             if step.kind != "call":
-                self._asked[step.path] = _Asked(step.id, step.at)
+                self._asked[step.path] = _CompletionRequest(step.id, step.at)
             elif (asked := step.asked) is not None:
                 self._calls[step.path] = asked
             if step.body is None or step.answered_at is None:

@@ -77,7 +77,7 @@ def test_the_help_has_each_command_once_and_cuts_no_summary() -> None:
 def test_each_example_is_taken_as_it_stands(words: str) -> None:
     parsed: Any = typer.main.get_command(build_app())
     name, *rest = shlex.split(words)
-    parsed.commands[name].make_context(name, rest)
+    assert parsed.commands[name].make_context(name, rest).args == []  # nothing was left over
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class _Plain:
             plain["items"] = self.of(schema.get("items"), depth + 1) or {"type": "string"}
         if kind == "object" and isinstance(parts := schema.get("properties"), dict):
             plain["properties"] = {name: self.of(part, depth + 1) for name, part in parts.items()}
-            required = [name for name in _listed(schema.get("required")) if name in parts]
+            required = [name for name in _list_or_empty(schema.get("required")) if name in parts]
             plain |= {"required": required} if required else {}
         return plain
 
@@ -54,7 +54,7 @@ class _Plain:
         if isinstance(where := schema.get("$ref"), str):
             return self._definitions.get(where, {})
         for name in ("anyOf", "oneOf", "allOf"):
-            several = [part for part in _listed(schema.get(name)) if isinstance(part, dict)]
+            several = [part for part in _list_or_empty(schema.get(name)) if isinstance(part, dict)]
             choices = [part for part in several if part.get("type") != "null"]
             if choices and "properties" not in schema:
                 return choices[0]
@@ -72,8 +72,8 @@ def _kind(schema: JsonObject) -> str | None:
 
 
 def _are_texts(values: Any) -> bool:
-    return bool(_listed(values)) and all(isinstance(value, str) and value for value in values)
+    return bool(_list_or_empty(values)) and all(isinstance(value, str) and value for value in values)
 
 
-def _listed(value: Any) -> list[Any]:
+def _list_or_empty(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -54,7 +54,7 @@ def find_refused(words: str, possible: Iterable[str]) -> str | None:
     return next((each.name for each in VARIATIONS if each.name in names and each.words.search(words)), None)
 
 
-def _named(name: str) -> re.Pattern[str]:
+def _whole_word(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z_]){name}(?![a-z_])")
 
 
@@ -62,7 +62,7 @@ def _without(*names: str) -> Change:
     return lambda body: {key: value for key, value in body.items() if key not in names}
 
 
-def _renamed(name: str, other: str) -> Change:
+def _rename_key(name: str, other: str) -> Change:
     def rename(body: JsonObject) -> JsonObject:
         return {other if key == name else key: value for key, value in body.items()}
 
@@ -138,13 +138,15 @@ def _with_plain_schema(tool: JsonObject) -> JsonObject:
 
 VARIATIONS: tuple[Variation, ...] = (
     Variation(
-        "max_completion_tokens", _named("max_completion_tokens"), _renamed("max_completion_tokens", "max_tokens")
+        "max_completion_tokens",
+        _whole_word("max_completion_tokens"),
+        _rename_key("max_completion_tokens", "max_tokens"),
     ),
-    Variation("max_tokens", _named("max_tokens"), _renamed("max_tokens", "max_completion_tokens")),
-    Variation("stream_options", _named("stream_options"), _without("stream_options")),
-    Variation("stream", _named("stream"), _without("stream", "stream_options"), _ALL),
-    Variation("temperature", _named("temperature"), _without("temperature"), _ALL),
-    Variation("tool_choice", _named("tool_choice"), _without("tool_choice")),
+    Variation("max_tokens", _whole_word("max_tokens"), _rename_key("max_tokens", "max_completion_tokens")),
+    Variation("stream_options", _whole_word("stream_options"), _without("stream_options")),
+    Variation("stream", _whole_word("stream"), _without("stream", "stream_options"), _ALL),
+    Variation("temperature", _whole_word("temperature"), _without("temperature"), _ALL),
+    Variation("tool_choice", _whole_word("tool_choice"), _without("tool_choice")),
     Variation("response_format", re.compile("response_?format|json_schema", re.I), _without("response_format")),
     Variation(
         "turns without reasoning_content",  # DeepSeek takes an empty one
