@@ -232,7 +232,9 @@ class Overview(Operations):
             if loaded.planner_input is None:  # a fork at a step of it has its tools anyway
                 return Conversation(run.id, run.workspace, run.outcome is not None, None)
         agent = loaded.spec.agent
-        offered = loaded.offered if agent is None else withhold_more_rounds(loaded.offered)  # its loop has it anyway
+        offered = loaded.offered_tools
+        if agent is not None:
+            offered = withhold_more_rounds(offered)  # its loop has it anyway
         registry = await self._factory.registry(run.workspace if self._factory.has_folder(run) else None)
         tools = tuple(spec.name for spec in offered if registry.find(spec.name) is not None)
         is_usual = agent is None and all(spec.effect == "read" for spec in offered)

@@ -240,10 +240,10 @@ class RunFactory:
         """Make the state of a run with the tools that are known by now; it reads no rows before it is bound to them."""
         resources, spec, models = self.resources(run.workspace), loaded.spec, self.models.make(run, loaded)
         tool_access = ToolAccess(
-            loaded.offered,
+            loaded.offered_tools,
             resources.registry,
             resources.gate,
-            loaded.searchable,
+            loaded.searchable_tools,
             spec.mandate,
             spec.search_scope,
             None if loaded.team is None else {each.name: each.tools for each in loaded.team.team_input.agents.values()},
@@ -289,7 +289,7 @@ class RunFactory:
         """Make the view that the calls of a run are judged by; it reads rows once one is judged."""
 
         def find_spec(name: str) -> ToolSpec | None:
-            return loaded.offered.find(name) or loaded.searchable.find(name)
+            return loaded.offered_tools.find(name) or loaded.searchable_tools.find(name)
 
         def read_opening() -> Sequence[Row]:
             with self._store.read_session() as session:
@@ -453,7 +453,7 @@ class RunFactory:
             registry, loaded = await self.registry(run.workspace), await self.specs.load(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if not spec.is_caller_tool]
+        granted = [spec.name for spec in (*loaded.offered_tools, *loaded.searchable_tools) if not spec.is_caller_tool]
         own = {*([SEARCH] if loaded.searches else []), *(STAGE_TOOLS if loaded.spec.staged else ())}
         return registry.can_resolve([name for name in granted if name not in own])
 

@@ -81,7 +81,7 @@ class Row:
         return forms.plain(self.found_by)
 
     @cached_property
-    def squashed(self) -> str:
+    def squashed_text(self) -> str:
         return forms.squash(self.plain)
 
     @cached_property
@@ -90,7 +90,7 @@ class Row:
 
     @cached_property
     def windows(self) -> frozenset[str]:
-        text = self.squashed
+        text = self.squashed_text
         return frozenset(text[at : at + WINDOW] for at in range(0, len(text) - WINDOW + 1, STRIDE))
 
     @cached_property
@@ -220,21 +220,21 @@ class _View:
         return frozenset(forms.words(self.said))
 
     @cached_property
-    def named(self) -> str:
+    def trusted_text(self) -> str:
         """What the person said, and what nobody else wrote."""
         return "\n".join(row.plain for row in self.rows if not row.is_foreign)
 
     @cached_property
-    def named_tokens(self) -> frozenset[str]:
+    def trusted_tokens(self) -> frozenset[str]:
         return frozenset().union(*(row.tokens for row in self.rows if not row.is_foreign))
 
     def names(self, value: str) -> bool:
         """Whether the person said a value, or nobody else wrote it."""
         bare = forms.strip_scheme(forms.plain(value))
         parts = [part for part in forms.tokens(bare) if len(part) > 2]
-        if not bare or forms.contains(self.named, bare):
+        if not bare or forms.contains(self.trusted_text, bare):
             return True
-        return bool(parts) and not forms.is_address(value) and all(part in self.named_tokens for part in parts)
+        return bool(parts) and not forms.is_address(value) and all(part in self.trusted_tokens for part in parts)
 
     def picks(self, value: str, server: str, *, by_words: bool) -> bool:
         """Whether an answer of the same server holds a plain value as one of its own, and no running text of others
@@ -296,7 +296,7 @@ class _Judgement:
                 (row for row in self.view.foreign if row.names(token) or forms.contains(row.plain, host)), None
             )
             if namer is not None or (
-                "://" in token and self.view.foreign and not forms.contains(self.view.named, host)
+                "://" in token and self.view.foreign and not forms.contains(self.view.trusted_text, host)
             ):
                 yield _finding("points", name, token, namer)
 
@@ -401,13 +401,13 @@ def _find_taken(private: Sequence[Row], values: Sequence[str], known: Sequence[R
     windows = {text[at : at + WINDOW] for text in texts for at in range(len(text) - WINDOW + 1)}
 
     def may_be_told(part: str) -> bool:
-        return any(part in row.squashed for row in known)
+        return any(part in row.squashed_text for row in known)
 
     for row in private:
         for token, bare in row.telling.items():
             if bare[:3] in heads and any(bare in text for text in texts) and not may_be_told(bare):
                 return token, row
-        for part in sorted(row.windows & windows, key=row.squashed.find):
+        for part in sorted(row.windows & windows, key=row.squashed_text.find):
             if not may_be_told(part):
                 return part, row
     return None

@@ -206,7 +206,7 @@ class CallTool:
     kind: Literal["tool_call"] = "tool_call"
 
     @property
-    def asked(self) -> AskedCall | None:
+    def stored_call(self) -> AskedCall | None:
         """What the row of the step stores of the call; None if a turn contains it."""
         return None if self.is_of_turn else AskedCall(self.call.name, self.call.arguments)
 

@@ -269,19 +269,19 @@ NO_TOOLS = ToolSet()
 class ToolAccess:
     """The tools that one run may use.
 
-    `offered`: what the model is shown. `searchable`: what its search may find, and is offered from then on. `mandate`:
-    the id of the run's mandate, for rules of the gate. `late_globs`: the search may also find tools that came after
-    the start and fit these globs. `agent_of`: the agent that a step's call is made for. `by_agent`: the tools of each
-    agent of a team, whose steps are offered those alone; `offered` then holds the tools of all. `workspace`: the run's
-    folder, in which a call may name files by absolute paths too. `flow`: what is done about what calls take along.
-    `has_material`: more than the person's words was in view of the run when it began.
-    `stage`: the tools of the run's stage, if it has one.
+    `offered_tools`: what the model is shown (in a team, those of all agents). `searchable_tools`: what its search may
+    find, and is offered from then on. `mandate`: the id of the run's mandate, for rules of the gate. `late_globs`: the
+    search may also find tools that came after the start and fit these globs. `agent_of`: the agent that a step's call
+    is made for. `by_agent`: the tools of each agent of a team, whose steps are offered those alone. `workspace`: the
+    run's folder, in which a call may name files by absolute paths too. `flow`: what is done about what calls take
+    along. `has_material`: more than the person's words was in view of the run when it began. `stage`: the tools of the
+    run's stage, if it has one.
     """
 
-    offered: ToolSet
+    offered_tools: ToolSet
     registry: ToolRegistry
     gate: Gate
-    searchable: ToolSet = field(default_factory=ToolSet)
+    searchable_tools: ToolSet = field(default_factory=ToolSet)
     mandate: str | None = None
     late_globs: tuple[str, ...] | None = None
     by_agent: Mapping[str, ToolSet] | None = None
@@ -298,18 +298,18 @@ class ToolAccess:
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def __post_init__(self) -> None:
-        self._initially_offered = self.offered
+        self._initially_offered = self.offered_tools
 
     def set_agent_lookup(self, agent_of: Callable[[str], str | None]) -> None:
         self.agent_of = agent_of
 
     def find_spec(self, name: str) -> ToolSpec | None:
         """The tool as a model was shown it; None if none of this name was offered to any agent."""
-        return self.offered.find(name)
+        return self.offered_tools.find(name)
 
     def offered_at(self, path: str) -> ToolSet:
         """The tools that the step which waits at this path may call."""
-        return self.offered if self.by_agent is None else self.by_agent.get(self.agent_of(path) or "", NO_TOOLS)
+        return self.offered_tools if self.by_agent is None else self.by_agent.get(self.agent_of(path) or "", NO_TOOLS)
 
     def find_offered(self, path: str, name: str) -> ToolSpec | None:
         """The tool that a call at this path names; None if it was not offered there."""
@@ -319,7 +319,9 @@ class ToolAccess:
         """The tool that performs a call. A tool that was removed still answers the calls begun before."""
         if self.stage is not None and (staged := self.stage.find(name)) is not None:
             return staged
-        return search_tool(self.searchable, self._late_tools) if self._is_search(name) else self.registry.find(name)
+        return (
+            search_tool(self.searchable_tools, self._late_tools) if self._is_search(name) else self.registry.find(name)
+        )
 
     def is_contained(self, spec: ToolSpec | None) -> bool:
         """Whether calls of this tool write nothing but the run's stage."""
@@ -397,7 +399,7 @@ class ToolAccess:
         """Offer from now on what a search found."""
         self._has_answers = True
         if self._is_search(name):
-            self.offered = add_discovered_tools(self.offered, [(name, answer)])
+            self.offered_tools = add_discovered_tools(self.offered_tools, [(name, answer)])
 
     def reset(self) -> None:
         """Forget all calls, before the record is read again."""
@@ -440,7 +442,7 @@ class ToolAccess:
 
     def _is_search(self, name: str) -> bool:
         """Whether this is the run's own tool search; where it has none, a caller's tool may have this name."""
-        return name == SEARCH and (bool(self.searchable) or self.late_globs is not None)
+        return name == SEARCH and (bool(self.searchable_tools) or self.late_globs is not None)
 
     def _late_tools(self) -> LateTools:
         """The tools that came after the start. Blocks for a moment while a source is still connecting."""
@@ -449,7 +451,7 @@ class ToolAccess:
         globs = self.late_globs or None
         self.registry.wait_ready(globs, named_s=DEFAULT_WAIT_S)
         coming = self.registry.starting_sources(globs)
-        initial = {spec.name for spec in (*self._initially_offered, *self.searchable)}
+        initial = {spec.name for spec in (*self._initially_offered, *self.searchable_tools)}
         return LateTools(
             ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in initial]),
             coming,

@@ -152,7 +152,7 @@ class FlowView:
         try:
             with self._lock:
                 rows = self.rows_before(path)
-                approved = frozenset[str]().union(*self._covered(rows))
+                approved = frozenset[str]().union(*self._list_approved_words(rows))
         except (KairosError, ValueError, RecursionError):  # a row that can't be read
             return (Finding("leaves", "", "what can't be told: its rows can't be read"),)
         return judge(call, rows, approved, wish=self.policy.wish)
@@ -179,7 +179,7 @@ class FlowView:
         if turn is not None:
             yield from (seen.row for seen in self._seen if seen.id < turn.id and seen.at <= turn.at)
 
-    def _covered(self, rows: Iterable[Row]) -> Iterator[frozenset[str]]:
+    def _list_approved_words(self, rows: Iterable[Row]) -> Iterator[frozenset[str]]:
         """Yield what the approvals of calls in view cover."""
         approved = self.read_approved()
         for row in rows:

@@ -122,7 +122,7 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
         elif (authorization := state.take_authorization(path, step)) is not None:
             asks = _rounds_request(state, path, step) if executor.asks_for_rounds(step) else None
             new = executor.plan_call(path, step, at, time_shares, authorization)
-            planned.append(new._replace(asked=step.asked, rounds_request=asks))
+            planned.append(new._replace(asked=step.stored_call, rounds_request=asks))
     return planned, len(planned) < len(without_row) or bool(passed_by)
 
 

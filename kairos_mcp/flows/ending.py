@@ -234,7 +234,7 @@ def deliver_answer(
     if planner_input.output_schema is None:
         return record.outcome(reason, turn.content)
     record.outputs += 1
-    name = _numbered("output", record.outputs)
+    name = _step_name("output", record.outputs)
     match (
         yield from decode_with_repairs(
             turn, conversation, predecessor, planner_input.output_schema, planner_input, name
@@ -286,7 +286,7 @@ def _request_summary(
     """Make the closing call: the model's last chance to sum up. Without a usable answer there is no summary."""
     record.closings += 1
     answer = yield from RequestCompletion(
-        _numbered("closing", record.closings),
+        _step_name("closing", record.closings),
         "closing",
         conversation.add(Message("user", prompt)),
         output_schema=planner_input.output_schema,
@@ -302,7 +302,7 @@ def _request_summary(
             return _outcome_with_output(planner_input, record, reason, summary)
 
 
-def _numbered(name: str, number: int) -> str:
+def _step_name(name: str, number: int) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 

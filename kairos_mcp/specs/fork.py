@@ -45,7 +45,7 @@ class ForkSource:
 
     loaded: LoadedSpec
     point: ForkPoint
-    offered: ToolSet
+    offered_tools: ToolSet
     mandate: Mandate | None
     workspace: str | None
     samples: bool = False
@@ -79,7 +79,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
     built = replace(
         spec,
         route=choice.route,
-        tools_text=builder.keep(encode(tuple(source.offered))),
+        tools_text=builder.keep(encode(tuple(source.offered_tools))),
         script_text=builder.keep(choice.script) if choice.script is not None else None,
         model=choice.model,
         temperature=request.temperature if request.temperature is not None else spec.temperature,

@@ -25,23 +25,23 @@ NO_TOOLS = ToolSet()
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A loaded spec: the tools offered, those its search may find (`searchable`), a script if there is one, and how
-    to build the flow anew."""
+    """A loaded spec: the tools offered, those that its search may find, a script if there is one, and how to build the
+    flow anew."""
 
     spec: Spec
-    offered: ToolSet
+    offered_tools: ToolSet
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
     planner_input: PlannerInput | None
     text_prompts: TextPrompts = NO_TEXT_PROMPTS
-    searchable: ToolSet = NO_TOOLS
+    searchable_tools: ToolSet = NO_TOOLS
     team: LoadedTeam | None = None
     forks: tuple[FrozenFork, ...] = ()
 
     @property
     def searches(self) -> bool:
         """Whether its model is offered a search for tools."""
-        return bool(self.searchable) or self.spec.search_scope is not None
+        return bool(self.searchable_tools) or self.spec.search_scope is not None
 
 
 @lru_cache(maxsize=16)
@@ -90,11 +90,11 @@ class SpecTexts:
         return self.read(content_hash) if content_hash is not None else ""
 
     @property
-    def offered(self) -> ToolSet:
+    def offered_tools(self) -> ToolSet:
         return _load_tools(self.read(self.spec.tools_text))
 
     @property
-    def searchable(self) -> ToolSet:
+    def searchable_tools(self) -> ToolSet:
         return _load_tools(self.read(self.spec.hidden_tools_text)) if self.spec.hidden_tools_text else NO_TOOLS
 
     @property
@@ -121,12 +121,12 @@ class SpecTexts:
         spec = self.spec
         return LoadedSpec(
             spec,
-            self.offered,
+            self.offered_tools,
             Script.parse(self.read(spec.script_text)) if spec.script_text else None,
             flow,
             planner_input,
             decode_once(TextPrompts, self.read(spec.dialect_text)) if spec.dialect_text else NO_TEXT_PROMPTS,
-            self.searchable,
+            self.searchable_tools,
             team,
             self.forks,
         )

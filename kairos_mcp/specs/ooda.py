@@ -225,7 +225,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
 
 
 def _load_context(texts: SpecTexts) -> CycleContext:
-    spec, text, tools, behind = texts.spec, texts.text, texts.offered, texts.searchable
+    spec, text, tools, behind = texts.spec, texts.text, texts.offered_tools, texts.searchable_tools
     return CycleContext(
         read_mandate(text(spec.mandate_text)),
         decode_once(PhasePrompts, text(spec.phase_prompts_text)),

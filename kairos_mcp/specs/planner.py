@@ -258,7 +258,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
         system=sys.intern(text(spec.system_text)),  # most runs have the same one, and keep it
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
         user=text(spec.user_text),
-        tools=texts.offered,
+        tools=texts.offered_tools,
         output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
         context_tokens=spec.context_tokens,
         max_tokens=spec.max_tokens,

@@ -209,7 +209,7 @@ def smaller_rounds(asked: Limits, allowed: Limits) -> int | None:
 
 
 def _load(texts: SpecTexts) -> LoadedSpec:
-    spec, text, tools = texts.spec, texts.text, texts.offered
+    spec, text, tools = texts.spec, texts.text, texts.offered_tools
     loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, texts.prompts)
     frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
     reports = () if spec.flow == PLAN.name else (REPORT_PLAN_PROBLEM.name,)

@@ -71,7 +71,7 @@ def fork_at_step(
     if found is None:
         raise BadArguments(f"from: that run has no step {truncate(path, 80)!r}.", _describe_steps(record))
     before = [row for row in record if row.id < found.id]
-    offered, runner = loaded.offered, Runner(loaded.flow())
+    offered, runner = loaded.offered_tools, Runner(loaded.flow())
     for row in before:
         step = runner.replay(row.path, row.digest, row.answer)
         if isinstance(step, CallTool):
@@ -171,7 +171,7 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
         if row.kind != "call" or not came_after:
             continue
         name = calls[row.path].name
-        spec = loaded.offered.find(name) or loaded.searchable.find(name)
+        spec = loaded.offered_tools.find(name) or loaded.searchable_tools.find(name)
         effect = spec.effect if spec is not None else "irreversible"
         match answers.get(row.path):
             case _ if effect == "read":

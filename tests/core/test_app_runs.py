@@ -727,7 +727,7 @@ async def test_the_spec_of_a_call_that_was_not_read_back_is_the_one_that_was_sto
         app._factory.specs.forget()
         stored = await app._factory.specs.load(run)
     assert built is not stored
-    assert (built.spec, built.offered.digest) == (stored.spec, stored.offered.digest)
+    assert (built.spec, built.offered_tools.digest) == (stored.spec, stored.offered_tools.digest)
 
 
 async def test_a_call_that_waits_is_shown_as_waiting_among_the_messages(place: Place) -> None:

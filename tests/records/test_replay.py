@@ -93,7 +93,7 @@ async def test_what_differs_in_a_request_is_named_where_the_messages_are_the_sam
 ) -> None:
     recorded = await recording(place)
     if field == "tools":
-        value = type(recorded.loaded.offered)(())
+        value = type(recorded.loaded.offered_tools)(())
     found = differs(recorded, only("round-2", lambda s: replace(s, **{field: value})))
     assert (found.path, found.certain, found.message) == ("round-2", True, None)
     assert found.text == f"{shown} differ"
