@@ -506,7 +506,6 @@ ONE_OWNER = (
         "_IS_PARKED",
         replaced_words("paused is null and outcome", "outcome"),
         JOINED + "nothing_is_written_where_another_process_has_changed_the_run[it was paused]",
-        quick=True,
     ),
     Guard(
         "_NO_OTHER_REQUEST",
@@ -565,7 +564,6 @@ ONE_OWNER = (
         "_release",
         never("decided.releases and condition is None and find_news(...)"),
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
-        quick=True,
     ),
     Guard(
         "release_run",
@@ -658,7 +656,6 @@ ONE_OWNER = (
         "RunWorker._perform_steps",
         without("if self._inbox_changed: ..."),
         OWNERS + "a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun",
-        quick=True,
     ),
     Guard(
         "RunWorker._step",
@@ -672,7 +669,6 @@ ONE_ANSWER = (
         "_read_migrations",
         sql_without(" primary key references step"),
         RECOVERY + "a_mark_takes_one_answer_whoever_brings_it",
-        quick=True,
     ),
     Guard(
         "_find_open_step",
@@ -710,7 +706,6 @@ ONE_ANSWER = (
         "ToolAccess.offered_at",
         always("self.by_agent is None"),
         TEAM_RUNS + "a_tool_that_its_agent_does_not_have_is_not_called_though_another_agent_has_it",
-        quick=True,
     ),
     Guard(
         "_run_tasks",
@@ -748,7 +743,6 @@ ONE_ANSWER = (
         "Ledger.open_branches",
         never("siblings and not is_enough"),
         WIDE_TEAMS + "sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer[16]",
-        quick=True,
     ),
     Guard(
         "raise_caps",
@@ -794,13 +788,11 @@ ONE_ANSWER = (
         "_watch_answer_needs",
         replaced("min(most, given.synthesis_conversation(found).size + SHORT_RESULT * unended)", "most"),
         WIDE_TEAMS + "sixteen_tasks_buy_nine_tenths_of_what_a_small_budget_can_buy_and_the_answer[16]",
-        quick=True,
     ),
     Guard(
         "_pause_at_rest",
         replaced("... - state.kept_waiting", "..."),
         OUTAGE_BESIDE + "a_branch_that_waits_for_what_another_leaves_keeps_no_run_from_its_pause",
-        quick=True,
     ),
     Guard(
         "_plan_new_steps",
@@ -937,7 +929,6 @@ SPENDING = (
         "_grant_tokens",
         replaced("_closings_to_keep(account, request)", "(None,)"),
         RESERVE + "after_a_round_a_closing_call_fits",
-        quick=True,
     ),
     Guard(
         "_reserve_in_nearest",
@@ -988,7 +979,6 @@ SPENDING = (
         "_AS_KNOWN",
         replaced_words("= ?", "is not ? + 0.5"),
         AT_ONCE + "an_account_that_somebody_else_has_written_is_read_again",
-        quick=True,
     ),
     Guard(
         "_OWNED",
@@ -1021,7 +1011,6 @@ SPENDING = (
         "QueuedJob.run",
         never("session.changed_rows() != before"),
         "core/test_writer.py::test_a_job_that_refuses_after_a_write_leaves_nothing_and_takes_no_other_with_it",
-        quick=True,
     ),
     Guard(
         "drain_inbox",
@@ -1217,7 +1206,6 @@ APPROVALS = (
         "Gate._may_remember",
         never("{'L0', 'L1'} & set(...) or touched.unresolved or touched.outside"),
         REMEMBERED + "what_is_always_asked_about_can_be_approved_and_not_remembered[instructions]",
-        quick=True,
     ),
     Guard(
         "Gate._may_remember",
@@ -1243,7 +1231,6 @@ APPROVALS = (
         "CompiledRule._fits_command",
         never("rule.verdict == 'allow'"),
         COMMAND_RULES + "a_program_is_allowed_by_a_safe_name_and_denied_by_any",
-        quick=True,
     ),
     Guard(
         "fits_pattern",
@@ -1684,7 +1671,6 @@ PROGRAMS = (
         "INSTRUCTION_FILES",
         (without("*SHELLS"), without("*GIT")),
         INSTRUCTIONS + "what_a_host_an_editor_a_shell_or_git_reads_by_itself_is_an_instruction[mise.toml]",
-        quick=True,
     ),
     Guard(
         "scrub_environment",
@@ -2041,7 +2027,6 @@ PROGRAMS = (
         "ServerWrites._end",
         always("not is_last or self._pause()"),
         PAUSED + "what_a_server_writes_after_its_answer_is_undone_and_nothing_follows",
-        quick=True,
     ),
     Guard(
         "ServerWrites._pause",
@@ -2188,7 +2173,6 @@ OUTSIDE = (
         "_operation_url",
         never("named.server is not None and origin != parse_url(named.server).origin"),
         NO_KEY_AWAY,
-        quick=True,
     ),
     Guard(
         "_mask_word",
@@ -2406,7 +2390,6 @@ OUTSIDE = (
         "quote_lines",
         replaced(r"'\n'.join(f'> {line}' if line else '>' for line in text.splitlines())", "text"),
         QUOTED + "no_text_of_a_model_makes_a_section_in_a_later_prompt",
-        quick=True,
     ),
     Guard(
         "build_phase_spec",
@@ -3147,7 +3130,6 @@ WORDS = (
         "_ActiveGather.may_begin",
         never("any(...)"),
         "flows/test_planner.py::test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier",
-        quick=True,
     ),
     Guard(
         "_plan_attempts",
@@ -3276,7 +3258,6 @@ SERVERS_OF_OTHERS = (
         "_ServerReader._read_pairs",
         never("is_reference(translated) or EMBEDDED_REFERENCE.search(translated)"),
         "downstream/test_config_import.py::test_no_text_of_another_program_s_file_becomes_a_reference_to_a_secret",
-        quick=True,
     ),
     Guard(
         "_may_start",
@@ -3340,7 +3321,6 @@ SERVERS_OF_OTHERS = (
         always("_is_named(source, unknown, asked)"),
         "downstream/test_offering.py::"
         "test_a_source_that_is_named_by_a_tool_or_a_glob_is_waited_for_longer[None-named0-waited0]",
-        quick=True,
     ),
     Guard("ToolAccess._late_tools", always("self.late_globs is None"), SLOW_SERVER),
     Guard(
@@ -3447,7 +3427,6 @@ OWN_MACHINE = (
         "Workspace.open_fd",
         never("self._private is not None"),
         STATE + "the_opener_knows_the_folder_by_its_identity[False]",
-        quick=True,
     ),
     Guard(
         "load_settings",
@@ -3468,7 +3447,6 @@ OWN_MACHINE = (
         "find_bubblewrap",
         replaced("part in folders", "part"),
         BUBBLEWRAP + "a_folder_that_programs_may_write_makes_no_sandbox_though_path_names_it",
-        quick=True,
     ),
     Guard(
         "Sandbox._list_mounts",
@@ -3641,7 +3619,6 @@ WHAT_IS_NEW = (
         "Predecessor.newest_of",
         replaced("within + found.name not in names", "within + found.name not in names and found.before"),
         ONLY_NEW + "what_a_person_let_go_on_elsewhere_is_shown_from_where_the_caller_was[2025-11-25]",
-        quick=True,
     ),
     Guard(
         "_new_part",
@@ -3843,7 +3820,6 @@ CHANGED_BY_SIBLINGS = (
         "ToolCaller._call_beside_others",
         replaced("async with self.sibling_changes.changing(path, step.call): ...", "if path: ..."),
         BESIDE + "of_two_that_change_a_file_at_once_one_is_told",
-        quick=True,
     ),
     Guard(
         "authorize",
@@ -3876,7 +3852,6 @@ MORE_ROUNDS = (
         "grant_rounds",
         without("len(earlier) >= MAX_GRANTS"),
         GRANTED + "a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room",
-        quick=True,
     ),
     Guard(
         "grant_rounds",
@@ -3998,7 +3973,6 @@ AS_TASKS = (
         "ask_through_task",
         never("not (is_mine or is_old or takes_over)"),
         TASKS + "two_clients_of_one_run_do_not_take_turns_at_asking",
-        quick=True,
     ),
     Guard(
         "ask_client", without("not looks"), TASKS + "a_client_that_looks_after_its_task_has_not_refused_what_that_asks"
@@ -4060,7 +4034,6 @@ LOGGED = (
         "LineFormatter._redact",
         replaced("self._redactor.redact_text(text).text", "text"),
         "server/test_log_lines.py::test_json_is_one_object_that_hides_keys",
-        quick=True,
     ),
 )
 
@@ -4197,7 +4170,6 @@ ON_THE_PAGE = (
         "Guard._find_refusal",
         never("given.get(b'origin', own_origin) != own_origin"),
         PAGE + "another_origin_is_refused_with_our_own_secret",
-        quick=True,
     ),
     Guard("Guard._find_refusal", never("not is_link"), PAGE + "a_request_that_another_page_made_is_refused"),
     Guard("Guard._find_refusal", without("b'origin' not in given"), PAGE + "an_act_lacks_nothing[Origin]"),
@@ -4215,7 +4187,6 @@ ON_THE_PAGE = (
         "Guard._find_refusal",
         replaced("given.get(SECRET, '')", "given.get(SECRET, given.get(b'cookie', '').rpartition('=')[2])"),
         PAGE + "whoever_is_sent_the_cookies_of_this_host_reads_and_approves_nothing",
-        quick=True,
     ),
     Guard(
         "Guard._find_refusal", never("_is_browser(given)"), PAGE + "a_browser_that_does_not_state_who_asks_is_foreign"
@@ -4249,7 +4220,6 @@ ON_THE_PAGE = (
         "HttpClient.addresses",
         never("url.port in ports and describe_non_public(address) is not None"),
         EGRESS + "no_request_goes_to_the_page_even_if_it_is_listed",
-        quick=True,
     ),
     Guard(
         "Approve.do", without("digest=self.digest"), ON_PAGE + "an_approval_is_of_what_was_shown_and_the_run_goes_on"
@@ -4768,7 +4738,7 @@ WHAT_LEAVES = (
         FLOW_RULES + "an_attack_is_asked_about[the same in base64]",
     ),
     Guard("covers", replaced("{call.sent}", "{call.tool}"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
-    Guard("tool_pin", without("tool.reaches"), LABELS + "labels_are_part_of_what_a_person_approves", quick=True),
+    Guard("tool_pin", without("tool.reaches"), LABELS + "labels_are_part_of_what_a_person_approves"),
     Guard(
         "classify_reach",
         never("by_glob is not None and annotations.get('openWorldHint') is True"),
