@@ -381,7 +381,7 @@ def _goes_through_clients(run: RunRow) -> bool:
 
 def _time_left(account: Account, step: RequestCompletion) -> int | None:
     """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
-    left = account.remaining_of("milliseconds")
+    left = account.remaining.milliseconds
     return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
 

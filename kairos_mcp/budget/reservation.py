@@ -44,11 +44,6 @@ class Account(NamedTuple):
             left[place] = most - used if most > used else 0
         return _remaining(left)
 
-    def remaining_of(self, unit: str) -> int | None:
-        """Return what is left of one unit."""
-        rest: int | None = getattr(self.remaining, unit)
-        return rest
-
     def settle(self, held: Units, spent: Units) -> Account:
         """Return the account after a step that held `held` has ended and cost `spent`."""
         return _account((self.id, self.caps, self.held.minus(held), self.spent.plus(spent), self.scope))
@@ -56,10 +51,6 @@ class Account(NamedTuple):
     def hold(self, held: Units) -> Account:
         """Return the account after a step has reserved `held`."""
         return _account((self.id, self.caps, self.held.plus(held), self.spent, self.scope))
-
-    def remaining_with_overtime(self, more_ms: int) -> int:
-        """Return the milliseconds left, with `more_ms` beyond the cap. All attempts share this overtime."""
-        return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds
 
     def refuse(self, unit: str) -> Refused:
         """Return the refusal of a step for which too little of this unit is left."""
@@ -419,7 +410,9 @@ def _grant_time(account: Account, remaining: Remaining, request: ReservationRequ
     if remaining.milliseconds is None:
         return request.timeout_ms
     if request.purpose == "closing":
-        spare = account.remaining_with_overtime(CLOSING_MS) // max(1, request.time_shares)
+        caps, used = account.caps, account.spent.milliseconds + account.held.milliseconds
+        # All attempts share this overtime.
+        spare = ((caps.milliseconds or 0) + CLOSING_MS - used) // max(1, request.time_shares)
         return min(request.timeout_ms, spare) if spare >= USEFUL_MS else account.refuse("milliseconds")
     share = remaining.milliseconds // max(1, request.time_shares)
     if share < USEFUL_MS:

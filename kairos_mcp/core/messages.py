@@ -151,10 +151,6 @@ class _SharedHistory:
         self.sizes.append(size)
         self.messages.append(message)
 
-    def copy_prefix(self, length: int) -> _SharedHistory:
-        """Copy the first `length` messages, so that another conversation can go on from there."""
-        return _SharedHistory(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
-
 
 class Conversation(Sequence[Message]):
     """Messages as a value: a length over a shared history that only grows, so that another turn costs one message.
@@ -173,10 +169,12 @@ class Conversation(Sequence[Message]):
 
     def add(self, *messages: Message) -> Conversation:
         """Return the conversation with these messages added; this one stays unchanged."""
-        history = self._history
-        return Conversation(
-            messages, history if len(history.messages) == self._length else history.copy_prefix(self._length)
-        )
+        history, length = self._history, self._length
+        if len(history.messages) != length:  # another conversation went on from here
+            history = _SharedHistory(
+                history.messages[:length], history.digests[: DIGEST_BYTES * length], history.sizes[:length]
+            )
+        return Conversation(messages, history)
 
     @property
     def digest(self) -> bytes:

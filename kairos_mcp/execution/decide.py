@@ -55,7 +55,9 @@ def decide(plan: CommitPlan, facts: Facts) -> Decided:
     started = [*attempts, *steps]
     paused, refusal = plan.pause, next((each.refusal for each in started if each.refusal is not None), None)
     if paused is None and refusal is not None:
-        paused = _pause_of_refusal(plan.charged.pause_when_used_up, refusal)
+        paused = plan.charged.pause_when_used_up
+        if paused is not None and refusal.scope != NO_DAY:
+            paused = Paused(USED_UP_REASONS[refusal.scope], paused.resume_at)
     unpriced = [each.sent for each in started if each.reservation is not None and each.sent.unpriced]
     notes += exceeded_cap_notes(ledger.exceeded_caps())
     notes += too_small_notes(_refused_completions(plan, attempts, steps, ledger))
@@ -204,10 +206,3 @@ def _refused_completions(
         if isinstance(started.answer, Refused):
             is_first = not ledger.nearest_account(new.path).spent.model_calls
             yield AskedCompletion(new.path, new.request, started.answer, is_first)
-
-
-def _pause_of_refusal(pause: Paused | None, refusal: Refused) -> Paused | None:
-    """Return how the run is paused where a shared account has nothing left; None where it is paused already."""
-    if pause is None or refusal.scope == NO_DAY:
-        return pause
-    return Paused(USED_UP_REASONS[refusal.scope], pause.resume_at)

@@ -156,7 +156,10 @@ class RunState:
                     self.pending[row.path] = restore_step(row, step)
         if calls_of_tasks:
             self.executor.tool_caller.restore_changes(calls_of_tasks)
-        self._restore_approvals(stored.approvals)
+        for path, approval in stored.approvals.items():
+            if (waiting := self.pending.get(path)) is not None:
+                waiting.awaits_approval = True
+                waiting.apply_approval(approval)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
             if finished.path in self.pending:  # else the commit that seemed to fail had been written
@@ -194,15 +197,11 @@ class RunState:
         self.runner.answer(path, answer)
         has_failed = isinstance(answer, Refused) or (isinstance(answer, ToolResult) and answer.is_error)
         if has_failed and step.was_decided:
-            self._withdraw_behind(path)
-
-    def _withdraw_behind(self, path: str) -> None:
-        """Answer the calls that a person was asked about together with this one, which was denied or failed: what was
-        shown of them rests on it."""
-        for later in self._steps_behind(path):
-            if (asked := self.pending.get(later)) is not None and asked.is_open:
-                asked.is_withdrawn = True
-                self.finish_step(later, StepResult(withdrawn_result(path), counts_of("call")), SERVER_ROUTE)
+            # A person was asked about these calls together with it, and what was shown of them rests on it.
+            for later in self._steps_behind(path):
+                if (asked := self.pending.get(later)) is not None and asked.is_open:
+                    asked.is_withdrawn = True
+                    self.finish_step(later, StepResult(withdrawn_result(path), counts_of("call")), SERVER_ROUTE)
 
     def _steps_behind(self, path: str) -> list[str]:
         turn, number = turn_of(path)
@@ -319,13 +318,6 @@ class RunState:
     def _authorize_at_once(self, path: str, call: CallTool) -> Authorization | None:
         access = self.executor.tool_access
         return access.authorize_at_once(path, call, access.find_offered(path, call.call.name))
-
-    def _restore_approvals(self, newest: Mapping[str, ApprovalRow]) -> None:
-        """Set which of the pending steps wait for a person's approval, and which have it."""
-        for path, row in newest.items():
-            if (step := self.pending.get(path)) is not None:
-                step.awaits_approval = True
-                step.apply_approval(row)
 
     def _apply_verdicts(self, newest: Mapping[str, ApprovalRow]) -> None:
         """Apply what people decided: let an approved call of this server's tools begin, answer a denied one, and ask
@@ -479,7 +471,8 @@ class RunState:
         """Apply what became of a further attempt."""
         step = self.pending[attempt.path]
         if started.answer is not None:
-            self.executor.return_line(self._line_taken(attempt) if started.reservation is None else None)
+            takes_line = started.reservation is None and attempt.sent.line != step.sent.line
+            self.executor.return_line(attempt.sent.line if takes_line else None)
             del self.pending[attempt.path]
             self._feed(attempt.path, step, started.answer)
         elif started.reservation is not None:
@@ -487,11 +480,6 @@ class RunState:
             if step.reservation is not None:
                 self.startable.append((attempt.path, step))
             self.failed.pop(attempt.path, None)
-
-    def _line_taken(self, attempt: NewAttempt) -> int | None:
-        """Return the script's line that an attempt takes; None where its step has it from an attempt before."""
-        before = self.pending[attempt.path].sent.line
-        return None if attempt.sent.line == before else attempt.sent.line
 
     def needs_attempt(self, step: PendingStep) -> bool:
         """Whether to begin a step again: its attempt ended without an answer; it is an open completion that the new

@@ -194,7 +194,7 @@ def ask_queued(session: Session, run: int, at: int) -> None:
     assert found is not None
     principal, workspace = found
     bindings = {"at": at, "principal": principal, "workspace": workspace, "places": MAX_PER_RUN}
-    for _ in range(MAX_PER_WORKSPACE - count_pending(session, run, at)):
+    for _ in range(MAX_PER_WORKSPACE - len(list_pending(session, run, at))):
         queued = session.row(_NEXT_QUEUED, bindings)
         if queued is None:
             return
@@ -275,11 +275,6 @@ def approved_findings(session: Session, run: int) -> dict[str, tuple[Finding, ..
 def list_pending(session: Session, run: int, at: int) -> list[tuple[str, str]]:
     """List the approvals that this run's principal is asked about in its workspace: (run id, key), oldest first."""
     return [(run_id, key) for run_id, key in session.rows(_LIST_PENDING, {"at": at, "run": run})]
-
-
-def count_pending(session: Session, run: int, at: int) -> int:
-    """Count the approvals that `list_pending` lists."""
-    return len(list_pending(session, run, at))
 
 
 # By the order of the rows, not by times: a clock may have been set back between them.

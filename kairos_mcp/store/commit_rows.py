@@ -177,7 +177,7 @@ def write_commit(
     if decided.paused is not None:
         session.rows("update run set paused = ?, resume_at = ? where n = ?", (*decided.paused, run))
     if plan.outcome is not None:
-        end_run(session, run, plan.outcome, at)
+        session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (plan.outcome, at, run))
         if plan.forgets:
             tool_intents.forget_calls(session, run)
         approvals.ask_queued(session, run, at)
@@ -290,8 +290,3 @@ def release_run(session: Session, plan: CommitPlan) -> bool:
         return False
     session.rows(_RELEASE, (plan.run,))
     return True
-
-
-def end_run(session: Session, run: int, outcome: str | None, at: int) -> None:
-    """Write the outcome of a run, which nobody owns from then on."""
-    session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (outcome, at, run))

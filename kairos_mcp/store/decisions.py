@@ -52,10 +52,11 @@ def record_responses(
 ) -> int | None:
     """Record answers of steps, decisions, and settlements by `actor` of calls of unknown outcome, all or none.
 
-    Takes the run over if no living server owns it, and returns the fence then. Raises what `check_decisions`,
+    Takes the run over if no living server owns it, and returns the fence then. The same decision
+    again is no error. Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered, and what
     `insert_submitted_answers` and `settlements.must_record` raise.
     """
-    new = check_decisions(session, run, decisions, at)
+    new = [decision for decision in decisions if _must_record(session, run, decision, at)]
     unsettled = [
         settlement
         for settlement in settlement_requests
@@ -66,14 +67,6 @@ def record_responses(
     for settlement in unsettled:
         insert_request(session, run.n, "settle", encode(settlement), actor, at)
     return take_run(session, run.n, owner, dead) if (new or unsettled) and fence is None else fence
-
-
-def check_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
-    """Return the decisions that are still to be recorded: the same one again is no error. Writes nothing.
-
-    Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
-    """
-    return [decision for decision in decisions if _must_record(session, run, decision, at)]
 
 
 def write_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> None:

@@ -307,7 +307,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
         with writing(place) as session:
             run = queries.run_by_id(session, run_id)
             with pytest.raises(NotWaiting):
-                decisions.check_decisions(session, run, [forged], NOW)
+                decisions.record_responses(session, run, (), [forged], "person", 1, NOW)
             assert decisions.only_open_decisions(session, run, [forged], NOW) == []
         assert verdicts(place) == UNDECIDED
 
@@ -417,7 +417,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
         with writing(place) as session:
             assert [decisions.has_overdue(session, each) for each in (late - 1, late)] == [False, True]
             assert [decisions.expire_overdue(session, late) for _ in range(2)] == [1, 0]
-            assert approvals.count_pending(session, 1, at) == 0
+            assert approvals.list_pending(session, 1, at) == []
         assert verdicts(place) == [("expired", "", "clock", None)]
         assert place.rows("select kind, via from inbox") == [("verdict", "clock")]
         assert place.rows("select paused from run") == [(LAPSED,)]

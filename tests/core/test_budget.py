@@ -164,7 +164,7 @@ def test_an_open_step_holds_its_counts_alone(account: Account, request: Reservat
     assume(isinstance(outcome, Reservation))
     assert outcome.held == request.counts
     for unit in TOKENS:
-        assert account.remaining_of(unit) != 0
+        assert getattr(account.remaining, unit) != 0
 
 
 @pytest.mark.parametrize("unit", TOKENS)
@@ -190,7 +190,7 @@ def test_the_last_model_call_is_kept_for_the_closing() -> None:
 @given(accounts)
 def test_what_is_left_is_never_below_zero(account: Account) -> None:
     for unit in Units._fields:
-        left = account.remaining_of(unit)
+        left = getattr(account.remaining, unit)
         assert left is None or left >= 0
 
 

@@ -458,7 +458,7 @@ def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None
 
 def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_below_nothing() -> None:
     account = Account(1, Limits(rounds=9, tool_calls=2), Units(rounds=3, tool_calls=2), Units(rounds=4, tool_calls=2))
-    assert [account.remaining_of(unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]
+    assert [getattr(account.remaining, unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]
 
 
 def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:

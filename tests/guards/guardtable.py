@@ -1080,7 +1080,7 @@ SPENDING = (
 APPROVALS = (
     Guard(
         "ask_queued",
-        replaced("... - count_pending(session, run, at)", "..."),
+        replaced("... - len(list_pending(session, run, at))", "..."),
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
     Guard(
@@ -3830,8 +3830,8 @@ CHANGED_BY_SIBLINGS = (
         "RunState.rebuild",
         replaced(
             "if calls_of_tasks:\n    self.executor.tool_caller.restore_changes(calls_of_tasks)\n"
-            "self._restore_approvals(...)",
-            "if calls_of_tasks:\n    self._restore_approvals(...)",
+            "for path, approval in stored.approvals.items(): ...",
+            "if calls_of_tasks:\n    for path, approval in stored.approvals.items(): ...",
         ),
         BESIDE + "another_process_tells_it_too_and_not_twice",
     ),

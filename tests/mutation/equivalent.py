@@ -174,9 +174,9 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ),
     (
         "budget/reservation.py",
-        "Account.remaining_with_overtime",
-        "return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds",
-        "return ((self.caps.milliseconds)) + more_ms - self.spent.milliseconds - self.held.milliseconds",
+        "_grant_time",
+        "spare = ((caps.milliseconds or 0) + CLOSING_MS - used) // max(1, request.time_shares)",
+        "spare = (((caps.milliseconds)) + CLOSING_MS - used) // max(1, request.time_shares)",
     ): "asked only where time is limited; the type checker has to be told",
     (
         "gate.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from itertools import count
 from typing import Any
@@ -40,6 +41,24 @@ class Weather:
 BUSY = refuses(529, Retry_After="0")
 
 
+def ends(storm: asyncio.Event) -> Reply:
+    """The last refusal before the provider counts as out of reach."""
+
+    async def refuse(heard: Heard) -> Response:
+        storm.set()
+        return await BUSY(heard)
+
+    return refuse
+
+
+def after(storm: asyncio.Event, reply: Reply) -> Reply:
+    async def wait(heard: Heard) -> Response:
+        await asyncio.wait_for(storm.wait(), 20)
+        return await reply(heard)
+
+    return wait
+
+
 def reads(n: int) -> Reply:
     """A call that no other one is like."""
     return talks(None, calls(("read_file", {"path": "a.txt", "start_line": 1, "end_line": n})), finish="tool_calls")
@@ -68,7 +87,11 @@ REQUEST: dict[str, Any] = {"tools": ("read_file", "edit_file"), "limits": Limits
 
 
 async def test_the_other_branch_ends_before_the_run_is_paused(place: Place, server: Standin) -> None:
-    weather = Weather(calm=[*map(reads, (1, 2, 3)), talks("It is calm.")], stormy=[BUSY] * 4 + [talks("It is over.")])
+    storm = asyncio.Event()
+    weather = Weather(
+        calm=[after(storm, reads(1)), reads(2), reads(3), talks("It is calm.")],
+        stormy=[BUSY] * 3 + [ends(storm), talks("It is over.")],
+    )
     async with open_team_app(at(place, server, weather), TEAM, now) as app:
         run_id = await start_run(app, **REQUEST)
         report = await app.runs.report(run_id, ME)

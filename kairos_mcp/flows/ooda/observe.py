@@ -99,7 +99,11 @@ def observe(context: CycleContext, name: str) -> Flow[Observation | PhaseFailure
     """
     observables = list(enumerate(context.mandate.observe, 1))
     skipped = {n: reason for n, observable in observables if (reason := _skip_reason(context, observable)) is not None}
-    steps = {n: _call_step(call_path(name, n), observable) for n, observable in observables if n not in skipped}
+    steps = {
+        n: CallTool(path := call_path(name, n), ToolCall(path, observable.tool, observable.arguments))
+        for n, observable in observables
+        if n not in skipped
+    }
     answers = yield from gather_calls(steps.values(), MAX_PARALLEL_READS)
     items: list[ToolObservation] = []
     for n, observable in observables:
@@ -126,10 +130,6 @@ def _skip_reason(context: CycleContext, observable: Observable) -> str | None:
     if spec is not None or context.runnable.find(observable.tool) is not None:
         return "It does more than read."
     return "There is no tool of this name that only reads."
-
-
-def _call_step(path: str, observable: Observable) -> CallTool:
-    return CallTool(path, ToolCall(path, observable.tool, observable.arguments))
 
 
 def _to_tool_observation(
