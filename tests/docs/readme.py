@@ -22,6 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from reference import commands_page, cures_table
+
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import KINDS, WAYS, Caller, table_cells
 from kairos_mcp.core.instruction_files import INSTRUCTION_FILES
@@ -42,6 +44,7 @@ ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 TOOLS_PAGE = DOCS / "tools.md"
+COMMANDS_PAGE = DOCS / "commands.md"
 EXAMPLES = ROOT / "examples"
 
 
@@ -302,6 +305,7 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: spans": (DOCS / "telemetry.md", spans_table),
     "table: attributes": (DOCS / "telemetry.md", attributes_table),
     "table: metrics": (DOCS / "telemetry.md", metrics_table),
+    "table: cures": (DOCS / "troubleshooting.md", cures_table),
     "run: demo": (DOCS / "install.md", demo_output),
     "run: caller": (DOCS / "calling.md", caller_output),
     "run: mandate": (DOCS / "mandates.md", mandate_output),
@@ -325,6 +329,7 @@ def _cell(text: str) -> str:
 
 def write() -> None:
     TOOLS_PAGE.write_text(tools_page())
+    COMMANDS_PAGE.write_text(commands_page())
     for name, (page, made) in PARTS.items():
         text = page.read_text()
         where = part_of(text, name)

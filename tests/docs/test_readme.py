@@ -3,18 +3,20 @@
 import ast
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from costs import OURS, ROWS, costs_page
 from costs import PAGE as PAGE_OF_COSTS
-from readme import DOCS, EXAMPLES, PARTS, README, TOOLS_PAGE, part_of, tools_page
+from readme import COMMANDS_PAGE, DOCS, EXAMPLES, PARTS, README, TOOLS_PAGE, part_of, tools_page
+from reference import commands_page
 from support.command_words import parse_words
 
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
-PAGES = (README, *sorted(DOCS.rglob("*.md")))
+PAGES = (README, *sorted(DOCS.rglob("*.md")), *sorted(EXAMPLES.rglob("*.md")))
 CHANGING = [
     (r"before [0-9a-f]{12}, after [0-9a-f]{12}", "hashes"),  # which the store's key makes
     (r"[\d,]+ tokens \(estimated\)", "N tokens (estimated)"),  # those of the hashes differ
@@ -65,8 +67,9 @@ def test_every_module_that_a_document_names_is_there() -> None:
             assert any((folder / name).exists() for folder in folders), f"{page.name}: {name}"
 
 
-def test_the_page_of_the_tools_is_what_is_made_today() -> None:
+def test_the_pages_of_tools_and_commands_are_what_is_made_today() -> None:
     assert TOOLS_PAGE.read_text() == tools_page()
+    assert COMMANDS_PAGE.read_text() == commands_page()
 
 
 def test_the_two_commands_stand_alone_in_their_blocks() -> None:
@@ -77,23 +80,40 @@ def test_the_two_commands_stand_alone_in_their_blocks() -> None:
         assert "\n" not in block[1]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
-def test_every_command_of_a_page_is_taken_as_it_stands(page: Path) -> None:
+def commands_of(page: Path) -> list[list[str]]:
+    """The words of each of our commands in a page's blocks, after `kairos-mcp`."""
     if page == DOCS / "terminal.md":
-        return  # made from a terminal, which has broken its lines
+        return []  # made from a terminal, which has broken its lines
     blocks = re.findall(r"^ *```(?:sh|console)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    for line in lines:
-        found = re.match(r" *(?:\$ )?(?:\w+=\S+ )*kairos-mcp ([^|>&]*)", line)
-        if found is not None and "<" not in found[1]:
-            parse_words(shlex.split(found[1], comments=True))
+    found = [re.match(r" *(?:\$ |[*/\d]+ +)*(?:\w+=\S+ )*(?:\S+/)?kairos-mcp (.*)", line) for line in lines]
+    return [words_of(match[1]) for match in found if match is not None]
+
+
+def words_of(line: str) -> list[str]:
+    """The words up to what a shell would take for itself."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&;")
+    lexer.whitespace_split = True
+    return list(takewhile(lambda word: word[0] not in "|>&;", lexer))
+
+
+COMMANDS = [(page, words) for page in PAGES for words in commands_of(page)]
+
+
+@pytest.mark.parametrize(
+    "page", sorted({page for page, _ in COMMANDS}), ids=lambda page: f"{page.parent.name}/{page.stem}"
+)
+def test_every_command_of_a_page_is_taken_as_it_stands(page: Path) -> None:
+    for words in (words for where, words in COMMANDS if where == page):
+        assert "help" not in parse_words(words)  # raises for words that the command refuses
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    """But to those that another page alone is about."""
+    """But to those that another page or the site's navigation alone is about."""
     linked = set(re.findall(r"\]\(docs/([a-z/-]+\.md)\)", README.read_text()))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    elsewhere = {"costs.md", "decisions.md", "instructions.md", "terminal.md", "walkthroughs.md"}
+    elsewhere = {name for name in pages if name.startswith(("how-to/", "concepts/"))}
+    elsewhere |= {"costs.md", "decisions.md", "development.md", "instructions.md", "terminal.md", "walkthroughs.md"}
     assert linked | elsewhere == pages
     assert README.read_text().count("\n") <= 150
 
