@@ -1,7 +1,7 @@
 """A run as somebody watches it: its report and its steps, from a mark on, and the wait until there is news.
 
 The steps of the runs that were watched last are kept in memory, so that a look reads what is new. Nothing depends on
-it: where they are not there any more, a look gives the whole run.
+it: when a step changed stands in its row, so any server says the same.
 """
 
 from __future__ import annotations

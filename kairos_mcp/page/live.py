@@ -153,7 +153,7 @@ class Live:
             return frames
         run = self._runs.setdefault(run.run_id, run)
         run.viewers.add(viewer)
-        # What the viewer lacks that had come to `after`; everything for None, and for what is no longer known.
+        # What the viewer lacks that had come to `after`; everything for None.
         changed = [step for _, step in run.steps.since(after)]
         return [*frames, make_frame("run", run.head), make_frame("steps", changed, run.steps.seq)]
 

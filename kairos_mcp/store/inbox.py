@@ -40,7 +40,10 @@ from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
 ControlName = Literal["pause", "resume", "cancel", "extend", "reroute", "verdict", "settle"]
-_INSERT_ANSWER = "insert into answer(step, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ANSWER = (
+    "insert into answer(step, at, body, spent, cached, exactness, by_route, seq)"
+    " values (?, ?, ?, ?, ?, ?, ?, (select seq + 1 from run where n = (select run from step where id = ?)))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,4 +390,4 @@ def _is_from_person(session: Session, run: RunRow, request: ControlRequest) -> b
 def insert_answer(session: Session, step_id: int, result: StepResult, by_route: str, at: int) -> None:
     """Insert the answer of a step. A second one fails on the primary key."""
     figures = encode_units(result.spent), result.cached, result.exactness
-    session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route))
+    session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route, step_id))

@@ -94,7 +94,7 @@ class StepRow(NamedTuple):
     """A step of the record: its row, with its answer.
 
     The encoded columns are decoded by the properties, since replaying a run needs few of them. `attempts` counts those
-    after the first; the properties take the newest one into account.
+    after the first; the properties take the newest one into account. `seq`: the run's at its newest change.
     """
 
     id: int
@@ -113,6 +113,7 @@ class StepRow(NamedTuple):
     shared_text: str | None
     asked_text: str | None
     attempts: int
+    seq: int
     newest: NewestAttempt | None = None
 
     @property
@@ -281,7 +282,8 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
 
 _STEPS = """
     select step.id, path, kind, digest, step.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
-        exactness, by_route, shared, asked, (select count(*) from attempt where attempt.step = step.id)
+        exactness, by_route, shared, asked, (select count(*) from attempt where attempt.step = step.id),
+        coalesce(answer.seq, step.seq)
     from step left join answer on answer.step = step.id where run = ?
 """
 _RECORD = f"{_STEPS} order by step.id"

@@ -24,7 +24,7 @@ ARGUMENTS_CHARS = 12_000  # of all arguments of a call
 
 
 class ShownSteps:
-    """The steps of one run by path, each as it is shown, and at which `seq` of the run it was seen to change.
+    """The steps of one run by path, each as it is shown, and at which `seq` of the run it changed last.
 
     `run`: its row as it was at the newest look.
 
@@ -35,7 +35,6 @@ class ShownSteps:
 
     def __init__(self, run: RunRow) -> None:
         self.seq = -1
-        self.first_seq = -1
         self.run = run
         self._steps: dict[str, JsonObject] = {}
         self._changed: dict[str, int] = {}
@@ -55,28 +54,24 @@ class ShownSteps:
         rows = queries.read_steps_since(session, run.n, self._last, self._unanswered)
         decided = report_queries.list_decisions(session, run.n) if rows else {}
         for row in rows:
-            self._keep(row, self._show(row, decided.get(row.path, ())), run.seq)
+            self._keep(row, self._show(row, decided.get(row.path, ())))
         self.seq = run.seq
-        if self.first_seq < 0:
-            self.first_seq = run.seq
 
-    def _keep(self, row: StepRow, step: JsonObject, seq: int) -> None:
+    def _keep(self, row: StepRow, step: JsonObject) -> None:
         self._last = max(self._last, row.id)
         if row.body is None:
             self._unanswered.add(row.id)
         else:
             self._unanswered.discard(row.id)
             self._calls.pop(row.path, None)
-        if self._steps.get(row.path) != step:
-            self._steps[row.path], self._changed[row.path], self._numbers[row.path] = step, seq, row.id
+        self._steps[row.path], self._changed[row.path], self._numbers[row.path] = step, row.seq, row.id
 
     def since(self, seq: int | None = None, after: int = 0) -> list[tuple[int, JsonObject]]:
         """Return the steps that changed after the run's `seq`, in the order in which they came, each with its number.
 
-        All of them for None, and for a number from before the first look or from ahead of the run. `after`: only those
-        with a greater number.
+        All of them for None, and for a number from ahead of the run. `after`: only those with a greater number.
         """
-        known = -1 if seq is None or not self.first_seq <= seq <= self.seq else seq
+        known = -1 if seq is None or seq > self.seq else seq
         return [
             (number, self._steps[path])
             for path, number in self._numbers.items()

@@ -303,5 +303,6 @@ def test_rebuilt_from_its_rows_it_refuses_what_it_refused(happened: list[Any], s
             None,
             None,
             0,
+            0,
         )
         rows.append((row, CallTool(path, made)))

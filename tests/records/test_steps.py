@@ -99,8 +99,9 @@ class Replayed:
     def go_on(self, session: SqliteSession, events: Sequence[tuple[tuple[int, int], Event]]) -> None:
         for _, (table, key) in events:
             name = "id" if table == "step" else "step"
-            (row,) = self._rows(table, f"where {name} = ?", *key)
-            session.rows(f"insert into {table} values ({', '.join('?' * len(row))})", row)
+            ((*row, _),) = self._rows(table, f"where {name} = ?", *key)
+            values = ", ".join("?" * len(row))
+            session.rows(f"insert into {table} values ({values}, (select seq + 1 from run where n = 1))", row)
 
 
 @pytest.fixture(scope="module", params=["planner", "team"])
@@ -131,7 +132,7 @@ def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed_run: Rep
     assert len(known) == sum(event[0] == "step" for _, event in events)
     for looked_at, then in states:
         assert laid_over(then, steps_of(shown, looked_at)) == known
-        assert laid_over(then, steps_of(whole, looked_at)) == known  # of a server that was started since
+        assert steps_of(whole, looked_at) == steps_of(shown, looked_at)  # of a server that was started since
     assert steps_of(shown, seq) == []
     session.close()
 
@@ -177,7 +178,9 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
         assert "-alpha" in waiting["preview"]
         assert "+omega" in waiting["preview"]
 
-        await app.answers.decide(run_id, waiting["key"], "approve", "be careful", PERSON)
+        await app.answers.decide(run_id, waiting["key"], "approve", "be careful", PERSON, drive=False)
+        (decided,) = (await app.records.frame(run_id, StepsQuery(frame["seq"]), ME))["steps"]
+        assert (decided["state"], decided["decided"][0]["said"]) == ("open", "approve")
         await rests(app, run_id)
         changed = await app.records.frame(run_id, StepsQuery(frame["seq"], max_chars=100_000), ME)
         assert [step["path"] for step in changed["steps"]] == ["round-2/call-1", "round-3"]
@@ -188,6 +191,10 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
         assert (len(last["text"]), last["chars"]) == (TEXT_CHARS + 1, len(long))
         assert changed["run"]["status"] == "completed"
         assert changed["run"]["waiting"] == []
+    async with App.open(place.settings(), via="mcp") as other:  # which has never looked at it
+        again = await other.records.frame(run_id, StepsQuery(frame["seq"], max_chars=100_000), ME)
+        assert again["steps"] == changed["steps"]
+        assert (await other.records.frame(run_id, StepsQuery(changed["seq"]), ME))["steps"] == []
 
 
 async def test_steps_of_cycles_name_their_tools(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ create table step(
     at integer not null,
     held text,                                    -- the amounts that it has reserved; null: it waits outside
     sent text,                                    -- how the request left: route, model, dialect, bounds
-    shared text                                   -- the day and the mandate that it is charged to
+    shared text,                                  -- the day and the mandate that it is charged to
+    seq integer not null default 0                -- the run's, when it came or was last tried again or decided about
 );
 create unique index step_path on step(run, path);
 create index step_run on step(run);
@@ -121,7 +122,8 @@ create table answer(
     spent text not null,
     cached integer not null default 0,
     exactness text,
-    by_route text not null
+    by_route text not null,
+    seq integer not null default 0                -- the run's, when it came
 );
 
 -- A further attempt at a step.
@@ -343,12 +345,14 @@ end;
 
 -- Each write raises `run.seq`. News are a call of unknown outcome, a settlement, an approval asked or decided, a pause,
 -- the end. That a step waits outside is known only once its commit is written, so the commit itself says that.
+-- Whatever changes how a step is shown writes the new `run.seq` to it.
 create trigger step_insert_seq after insert on step begin
     update run set seq = seq + 1 where n = new.run;
 end;
 create trigger attempt_insert_seq after insert on attempt begin
     update run set seq = seq + 1, news_seq = iif(new.ended = 'unknown' and new.waits_outside = 1, seq + 1, news_seq)
         where n = (select run from step where id = new.step);
+    update step set seq = (select seq from run where n = step.run) where id = new.step;
 end;
 create trigger answer_insert_seq after insert on answer begin
     delete from waiting where run = (select run from step where id = new.step) and step = new.step;
@@ -375,11 +379,13 @@ end;
 create trigger approval_insert_seq after insert on approval begin
     update run set seq = seq + 1, news_seq = iif(new.verdict is null and not new.unasked, seq + 1, news_seq)
         where n = new.run;
+    update step set seq = (select seq from run where n = new.run) where id = new.step;
 end;
 create trigger approval_update_seq after update on approval begin
     update run set seq = seq + 1, news_seq = iif(new.verdict is not old.verdict or new.unasked is not old.unasked,
             seq + 1, news_seq)
         where n = new.run;
+    update step set seq = (select seq from run where n = new.run) where id = new.step;
 end;
 create trigger run_update_seq after update of owner, fence, route, paused, resume_at, outcome on run begin
     update run set seq = seq + 1, news_seq = iif(new.paused is not old.paused and new.paused is not null
