@@ -190,7 +190,7 @@ def build_planner_spec(
         *offer.notes,
         *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
         *((f"not staged: {stage.problem}",) if stage.is_wanted and stage.problem and not is_staged else ()),
-        *registry.notes(globs),
+        *registry.opening_notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes)
 

@@ -132,7 +132,14 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
     )
-    all_notes = (*choice.notes, *small_notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
+    all_notes = (
+        *choice.notes,
+        *small_notes,
+        *cut,
+        *notes,
+        *model_notes,
+        *sources.registry.opening_notes(request.tools),
+    )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from kairos_mcp.core.builtin_tools import HOST_TOOLS, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
-from kairos_mcp.core.text import nearest_names, truncate
+from kairos_mcp.core.text import count_of, nearest_names, truncate
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
 
@@ -40,6 +40,9 @@ class StartingSource(Protocol):
 
     def may_match(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could match a tool of it; None stands for all tools that only read."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences on what was left out, cut, trusted at first use, or is missing."""
 
     def wait_ready(self, deadline: float) -> None:
         """Find out what tools there are. Blocks until `deadline` (`time.monotonic()`) at most, and never raises.
@@ -253,8 +256,21 @@ class ToolRegistry:
 
     def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """Return the notes of the sources that the globs may match, and notes on names already in use."""
-        found_notes = [note for source in self._sources if source.may_match(globs) for note in source.notes()]
+        found_notes = [note for part in self._parts() if part.may_match(globs) for note in part.notes()]
         return (*found_notes, *(self._current_tools().shadowed if globs != () else ()))
+
+    def opening_notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the notes for the beginning of a run: where it named no tools, only that there are some, since they
+        would be read by a model that asked for no server. registry_search shows them."""
+        if globs is not None:
+            return self.notes(globs)
+        count = len(self.notes(None))
+        return (f"tools: registry_search has {count_of(count, 'note')} on servers and names in use.",) if count else ()
+
+    def _parts(self) -> Iterable[ToolSource | StartingSource]:
+        """Return the sources, and the servers of those that hold several."""
+        parts: list[ToolSource | StartingSource] = [*self._sources, *self._starting()]
+        return dict.fromkeys(parts)
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
         """Return the tools that a loop may use: those that match the globs; for None, all that only read and are not
@@ -324,7 +340,7 @@ class ToolRegistry:
         reason = next((reason for source in self._sources if (reason := source.why_withheld(name))), None)
         if reason is not None:
             return UnknownTool(reason, "Go on without it.")
-        if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
+        if found_notes := [note for part in self._parts() if part.may_match((name,)) for note in part.notes()]:
             why = " ".join(found_notes[:2])  # which says how to go on
             return UnknownTool(f"No tool matches {_quote_name(name)}. {why}", "registry_search lists what there is.")
         if ours := [tool for tool in _OF_HOSTS.get(name.casefold(), ()) if tool in self._tools]:

@@ -107,7 +107,7 @@ class RegisteredSource:
         return [server for _, server in tuple(self._servers.values())]
 
     def notes(self) -> tuple[str, ...]:
-        return (*self._problems, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
+        return self._problems  # its servers have notes of their own
 
     def _add_registration(self, row: DefinitionRow) -> None:
         """Add what a row registers. Raises ConfigError for a row that another version wrote or somebody changed."""
