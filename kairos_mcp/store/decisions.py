@@ -14,6 +14,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMis
 from kairos_mcp.store import approvals, rules, settlements
 from kairos_mcp.store.approvals import LAPSED, ApprovalRow, DialogView, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_request, insert_submitted_answers
+from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.rows import Session, encode
 from kairos_mcp.store.rules import RuleRequest
@@ -152,12 +153,14 @@ def expire_overdue(session: Session, at: int) -> int:
     many expired.
 
     The step stays open, and a person is asked about it again when the run is resumed. Other branches of the run go on
-    meanwhile; whoever owns it pauses it once none of them moves or waits.
+    meanwhile; whoever owns it pauses it once none of them moves or waits. Where a call was approved that is open still,
+    a server has to see whether it stands behind one that expired.
     """
     overdue = list(_list_overdue(session, at))
     for n, key in overdue:
         _set_verdict(session, n, key, "expired", Actor("", "clock", ""), at)
         session.rows(_PAUSE_IF_ALL_LAPSED, (LAPSED, n))
+        session.rows(_LOOK_AT_APPROVED, (ANY_SERVER, n))
     return len(overdue)
 
 
@@ -165,6 +168,11 @@ _PAUSE_IF_ALL_LAPSED = """
     update run set paused = ?, resume_at = null where n = ? and owner is null and not exists (
         select 1 from waiting where waiting.run = run.n and coalesce((select verdict from approval
             where approval.step = waiting.step order by approval.n desc limit 1), '') <> 'expired')
+"""
+_LOOK_AT_APPROVED = """
+    update run set owner = ? where n = ? and owner is null and paused is null and exists (
+        select 1 from waiting join approval on approval.step = waiting.step
+        where waiting.run = run.n and verdict = 'approve')
 """
 
 

@@ -13,6 +13,7 @@ from support.reviewers import APPROVE, DENY, Person, accepts, connect_person
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import NotWaiting
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store.approvals import LAPSED
 
 KEYS = [f"round-1/call-{n}/approval" for n in (1, 2, 3)]
 CHECK = "assert open('a.txt').read() == 'gamma\\n'\nprint('checked')\n"
@@ -192,6 +193,7 @@ async def test_those_that_lapse_are_asked_about_again_as_they_were(place, settin
         async with asyncio.timeout(20):
             while (await app.runs.report(run_id, ME)).status != "paused":
                 await app.runs.wait([run_id], until="done", wait_s=0.1, caller=ME)
+        assert place.rows("select paused from run") == [(LAPSED,)]
         await app.control.request(run_id, "resume", ME)
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == [f"{key}-2" for key in KEYS if key not in approved_before]

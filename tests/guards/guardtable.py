@@ -54,6 +54,7 @@ BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
 TOGETHER = "approvals/test_asked_together.py::test_"
+STEPS = "records/test_steps.py::test_"
 READ_ONLY = "server/test_read_only.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
@@ -1130,6 +1131,26 @@ APPROVALS = (
         "expire_overdue",
         replaced("_PAUSE_IF_ALL_LAPSED", "'update run set paused = ?, resume_at = null where n = ?'"),
         TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
+    ),
+    Guard(
+        "expire_overdue",
+        without("session.rows(_LOOK_AT_APPROVED, (ANY_SERVER, n))"),
+        TOGETHER + "those_that_lapse_are_asked_about_again_as_they_were[approved_before1]",
+    ),
+    Guard(
+        "_INSERT_STEP",
+        replaced_words("(select seq + 1 from run", "(select 0 * seq from run"),
+        STEPS + "steps_say_what_was_asked_for_and_what_came_of_it",
+    ),
+    Guard(
+        "_INSERT_ANSWER",
+        replaced_words("(select seq + 1 from run", "(select 0 * seq from run"),
+        STEPS + "steps_say_what_was_asked_for_and_what_came_of_it",
+    ),
+    Guard(
+        "_read_migrations",
+        sql_without(" update step set seq = (select seq from run where n = new.run) where id = new.step;"),
+        STEPS + "steps_say_what_was_asked_for_and_what_came_of_it",
     ),
     Guard(
         "_IS_RENEWABLE",
