@@ -21,6 +21,7 @@ from kairos_mcp.history.format import (
     ExportedAccount,
     ExportedAnswer,
     ExportedAttempt,
+    ExportedDecision,
     ExportedMessage,
     ExportedNote,
     ExportedOutcome,
@@ -85,6 +86,10 @@ def export_lines(
         attempts.setdefault(attempt.step_id, []).append(attempt)
     for row in record:
         yield from _export_step(row, attempts.get(row.id, ()), export_redactor)
+    for path, decisions in report_queries.list_decisions(session, run.n).items():
+        for each in decisions:
+            note = None if each.note is None else export_redactor.text(each.note, export_redactor.places.beside, "note")
+            yield ExportedDecision(path, **each._replace(note=note)._asdict())
     yield from _export_messages(planner_input, record, export_redactor)
     for note in report_queries.list_notes(session, run.n):
         yield ExportedNote(export_redactor.text(note, export_redactor.places.beside, "note"))

@@ -4,6 +4,7 @@
     run      the flow, its version, the frozen spec, who asked, when
     text     a text that the spec or a result refers to, by its hash
     step     what was asked, with its digest; `attempt`: a further try of it; `answer`: what it was answered
+    decision what a person or a rule decided about a step, and how much of it a dialog had shown
     message  a turn of the conversation, told from the rows; with the task that it belongs to
     note     what was cut, defaulted or done otherwise than asked
     account  what the run might use, holds and has used
@@ -118,6 +119,22 @@ class ExportedAnswer:
 
 
 @_export_line
+class ExportedDecision:
+    """As in `DecisionRow`: `kind` is approval or settlement, `note` the comment with it."""
+
+    path: str
+    kind: str
+    said: str
+    by: str
+    through: str
+    client: str
+    at: int
+    note: str | None
+    shown: str | None
+    line: Literal["decision"] = "decision"
+
+
+@_export_line
 class ExportedMessage:
     """`path`: the step that brought it. `task` and `parent`: the task whose step that is, `depth` how deep it lies."""
 
@@ -176,6 +193,7 @@ Line = Annotated[
     | ExportedStep
     | ExportedAttempt
     | ExportedAnswer
+    | ExportedDecision
     | ExportedMessage
     | ExportedNote
     | ExportedAccount
