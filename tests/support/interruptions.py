@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.tool import ToolMemory
@@ -20,6 +20,37 @@ WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, at
 
 def struck(act: Callable[[], Any], blows: dict[int, Callable[[], None]]) -> tuple[Any, int]:
     """What the act gives when each blow falls before its line (from 1), and how many lines there were."""
+
+    def strike(line: int) -> None:
+        if line in blows:
+            blows[line]()
+
+    return _watched(act, strike)
+
+
+def telling_lines(
+    act: Callable[[], Any], folder: Path, blows: Mapping[int, Callable[[], None]] = MappingProxyType({})
+) -> list[int]:
+    """The lines before which a crash leaves something else in a folder than before the line above.
+
+    Before any other line it leaves the same, and what is left is all that a later process finds.
+    """
+    found: list[int] = []
+    left: object = None
+
+    def look(line: int) -> None:
+        nonlocal left
+        if line in blows:
+            blows[line]()
+        if (now := _everything_in(folder)) != left:
+            found.append(line)
+            left = now
+
+    _watched(act, look)
+    return found
+
+
+def _watched(act: Callable[[], Any], before_line: Callable[[int], None]) -> tuple[Any, int]:
     lines = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
@@ -28,8 +59,7 @@ def struck(act: Callable[[], Any], blows: dict[int, Callable[[], None]]) -> tupl
             return None
         if event == "line":
             lines += 1
-            if lines in blows:
-                blows[lines]()
+            before_line(lines)
         return trace
 
     before = sys.gettrace()
@@ -38,6 +68,16 @@ def struck(act: Callable[[], Any], blows: dict[int, Callable[[], None]]) -> tupl
         return act(), lines
     finally:
         sys.settrace(before)
+
+
+def _everything_in(folder: Path) -> dict[Path, tuple[int, int, str | bytes | None]]:
+    """Every path below a folder: its mode, how many names it has, and what it holds or leads to."""
+    found = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        held = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[path] = (status.st_mode, status.st_nlink, held)
+    return found
 
 
 def kill() -> None:
