@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from typing import TextIO
 
-from kairos_mcp.cli.markdown import render_markdown
+from kairos_mcp.cli.markdown import COLOURS, render_markdown
 from kairos_mcp.cli.terminal import rendered_columns
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_UNSURE = frozenset(("Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn", "Sk", "So"))  # marks, joiners, emoji
 
 
 class SpokenMarkdown:
@@ -49,14 +50,28 @@ class SpokenMarkdown:
     def _end_paragraph(self) -> None:
         lines, self._lines, self._fence = self._lines, [], None
         columns = rendered_columns(self._stream)
-        if columns is None or not any(map(str.strip, lines)):
+        if (
+            columns is None
+            or not any(map(str.strip, lines))
+            or not all(_has_known_width(line, columns) for line in lines)
+        ):
             return
         from rich.cells import cell_len
 
+        height = sum(max(1, -(-cell_len(line.expandtabs()) // columns)) for line in lines)
+        if height >= os.get_terminal_size(self._stream.fileno()).lines:
+            return
         text = "\n".join(lines)
         rendered = render_markdown(text, columns)
-        height = sum(max(1, -(-cell_len(line.expandtabs()) // columns)) for line in lines)
-        is_plain = _COLOURS.sub("", rendered).split() == text.split() and not _COLOURS.search(rendered)
-        if not is_plain and height < os.get_terminal_size(self._stream.fileno()).lines:
+        is_plain = COLOURS.sub("", rendered).split() == text.split() and not COLOURS.search(rendered)
+        if not is_plain:
             after = "" if lines[-1].strip() else "\n"
             self._stream.write(f"\x1b[{height}A\r\x1b[J{rendered.rstrip()}\n{after}")
+
+
+def _has_known_width(line: str, columns: int) -> bool:
+    """Whether every terminal gives a line the same room. If one gave it less than was counted, what was printed before
+    it would be erased: tabs end at the right edge, and emoji join."""
+    if "\t" in line and len(line.expandtabs()) > columns:
+        return False
+    return line.isascii() or not any(unicodedata.category(each) in _UNSURE for each in line)
