@@ -82,6 +82,7 @@ HIDDEN_WRITES = "tools/test_hidden_writes.py::test_"
 REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 STAGE = "tools/test_stage.py::test_"
+RENDERED = "commands/test_rendered_markdown.py::test_"
 STAGED = "approvals/test_staged_runs.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
@@ -469,6 +470,26 @@ IN_THE_TERMINAL = (
         "render_markdown",
         replaced("{'html': False}", "{'html': True}"),
         "commands/test_talk.py::test_the_markdown_of_an_answer_is_rendered_and_hides_nothing",
+    ),
+    Guard(
+        "render_markdown",
+        replaced("text if ... else rendered", "rendered"),
+        RENDERED + "what_would_not_be_shown_leaves_the_text_as_it_was_written",
+    ),
+    Guard(
+        "render_markdown",
+        never("len(text) > MAX_CHARS or text.count('\\n') > MAX_LINES"),
+        RENDERED + "a_long_text_is_shown_as_it_was_written",
+    ),
+    Guard(
+        "_has_known_width",
+        never("'\\t' in line and len(line.expandtabs()) > columns"),
+        RENDERED + "what_may_be_narrower_than_it_counts_erases_nothing_before_it",
+    ),
+    Guard(
+        "_has_known_width",
+        replaced("line.isascii() or ...", "True"),
+        RENDERED + "what_may_be_narrower_than_it_counts_erases_nothing_before_it",
     ),
     Guard(
         "cli.escape:ESCAPES",
@@ -2013,6 +2034,36 @@ PROGRAMS = (
         "_watch_size",
         never("sum_bytes(folder, began + 10 * QUOTA_POLL_S) > most_bytes"),
         STAGE + "a_stage_that_holds_too_much_ends_its_program",
+    ),
+    Guard(
+        "sum_bytes",
+        never("depth > MAX_DEPTH"),
+        STAGE + "folders_however_deep_stop_neither_the_next_calls_nor_the_limit",
+    ),
+    Guard(
+        "sum_bytes",
+        replaced("max(ENTRY_BYTES, ...)", "..."),
+        STAGE + "empty_files_count_too",
+    ),
+    Guard(
+        "is_deep",
+        replaced("path.count('/') >= MAX_DEPTH", "False"),
+        STAGE + "folders_however_deep_stop_neither_the_next_calls_nor_the_limit",
+    ),
+    Guard(
+        "_stays_inside",
+        without("*further"),
+        STAGE + "a_link_may_go_up_only_where_it_begins",
+    ),
+    Guard(
+        "EditRules.check_rename",
+        never("not mask(to, content).covers(mask(path, content))"),
+        STAGE + "no_new_name_shows_a_value_that_the_old_one_hides",
+    ),
+    Guard(
+        "StageNotes.list_causes",
+        without("*others"),
+        STAGE + "behind_what_a_program_wrote_are_all_calls_before_it",
     ),
     Guard(
         "Application.complete",

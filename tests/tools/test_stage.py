@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from support.staged import Staged, staged_in, tree
+from support.staged import MOST_BYTES, Staged, staged_in, tree
 
 from kairos_mcp.core.errors import KairosError, NoChange, StaleFile
 from kairos_mcp.tools.commands.run_command import CommandSettings
 from kairos_mcp.tools.stage.mounts import Mounts
 from kairos_mcp.tools.stage.probe import find_stage_problem
+from kairos_mcp.tools.stage.stage import ENTRY_BYTES, discard_folder, sum_bytes
 
 pytestmark = pytest.mark.sandbox
 
@@ -229,6 +231,70 @@ def test_files_are_deleted_and_moved_in_the_stage(stage):
     assert (stage.workspace / "old.py").exists()
     stage.submit()
     assert set(tree(stage.workspace)) == {".env", "a.py", "d/y.py", "e/f/x.py"}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "to"),
+    [("users.csv", "user,password\nanna,hunter2\n", "users.txt"), ("secrets/db_password", "hunter2\n", "word.txt")],
+)
+def test_no_new_name_shows_a_value_that_the_old_one_hides(stage, path, content, to):
+    stage.write({path: content})
+    assert stage.call("move_file", path=path, to=to).code == "bad_arguments"
+    assert not stage.call("move_file", path=path, to=f"moved/{path}").is_error
+    assert "hunter2" not in stage.call("read_file", path=f"moved/{path}").content
+
+
+def test_a_link_may_go_up_only_where_it_begins(stage):
+    shell(stage, "ln -s .. d/up; ln -s d/up/../outside around; ln -s ./../a.py d/a")
+    assert set(stage.preview("submit_changes").base_hashes) == {"d/up", "d/a"}
+
+
+def test_folders_however_deep_stop_neither_the_next_calls_nor_the_limit(stage):
+    shell(stage, "python3 -c \"import os\nfor i in range(1500): os.mkdir('n'); os.chdir('n')\"")
+    assert sum_bytes(stage.upper, time.monotonic() + 60) > MOST_BYTES
+    assert not edit(stage, "a.py", "line 3\n", "LINE 3\n").is_error
+    shown = stage.preview("submit_changes")
+    assert "too deep" in shown.text
+    assert not stage.call_approved("submit_changes", shown).is_error
+    discard_folder(stage.upper.parent)
+    assert not stage.upper.parent.exists()
+
+
+def test_empty_files_count_too(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text("")
+    assert sum_bytes(tmp_path, time.monotonic() + 60) == 3 * ENTRY_BYTES
+
+
+def test_a_folder_that_the_stage_replaced_may_come_to_hold_an_env_file(stage):
+    shell(stage, "rm -r d; echo file > d")
+    stage.write({"d/.env": "TOKEN=hunter2\n"})
+    from dataclasses import replace
+
+    ctx = replace(stage.context(), is_hidden=lambda path: path.endswith(".env"))
+    assert "file" in stage.tool("run_command").run({"argv": ["cat", "d"]}, ctx).content
+
+
+def test_behind_what_a_program_wrote_are_all_calls_before_it(stage):
+    def implied(**arguments):
+        return [(each.tool, each.arguments) for each in stage.preview("submit_changes", **arguments).implies]
+
+    edit(stage, "a.py", "line 3\n", "LINE 3\n")
+    shell(stage, "cat a.py")
+    shell(stage, "cp a.py made.py")
+    edit(stage, "d/x.py", "x", "X")
+    told = [("run_command", {"argv": ["sh", "-c", text]}) for text in ("cp a.py made.py", "cat a.py")]
+    assert implied(paths=["d/x.py"]) == [("edit_file", {"path": "d/x.py"})]
+    expected = sorted([*told, ("edit_file", {"path": "a.py"})], key=str)
+    assert sorted(implied(paths=["made.py"]), key=str) == expected
+    assert sorted(implied(paths=["made.py"], drop=["a.py"]), key=str) == expected
+    stage.submit(paths=["d/y.py", "made.py"], drop=["a.py"])
+    shell(stage, "cp old.py more.py")
+    assert ("edit_file", {"path": "a.py"}) in implied(paths=["more.py"]), "what was dropped was there when it ran"
+    edit(stage, "a.py", "line 5\n", "LINE 5\n")
+    stage.submit()
+    shell(stage, "echo last > last.py")
+    assert {tool for tool, _ in implied()} == {"run_command"}, "what was applied is the workspace's"
 
 
 def test_a_call_that_its_server_did_not_survive_is_answered_without_a_person(stage):

@@ -128,6 +128,14 @@ class EditRules:
         notes = after.notes if before is None else (*after.notes, *self._note_names(path))
         return FileChange(path, before, content, hashes, 1, notes)
 
+    def check_rename(self, path: str, to: str) -> None:
+        """Raise BadArguments if the new name would show a value of the file that is not shown under the old one."""
+        content = self.read_content(path) or b""
+        mask = self.redactor.mask_file
+        if not mask(to, content).covers(mask(path, content)):
+            message = f"Under this name, a value of {shorten_path(path)} that is not shown now would be shown."
+            raise BadArguments(message, "Keep the end of its name; nothing was changed.")
+
     def format_diffs(self, changes: Sequence[FileChange], *, hashes_last: bool = False) -> str:
         """Return the diffs of all changes; `hashes_last`: as a person who has to decide is shown them."""
         mask = self.redactor.mask_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import dropwhile
 from typing import Literal
 
-from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.errors import KairosError, TooLarge
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Scopes, plain_path_or_none
@@ -15,7 +15,7 @@ from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.stage.blobs import BLOB_BYTES
-from kairos_mcp.tools.stage.layers import ABSENT, State, is_folder, read_state
+from kairos_mcp.tools.stage.layers import ABSENT, State, is_deep, is_folder, read_state
 from kairos_mcp.tools.stage.merge import merge_lines
 from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes, folders_above
 
@@ -62,15 +62,16 @@ class Conflict:
 
 @dataclass(slots=True)
 class StagedChanges:
-    """What a stage holds: the changes, the calls that made them by path, what can't be merged, and what stays.
+    """What a stage holds: the changes, the calls behind each (`StageNotes.list_causes`), what can't be merged, and what
+    stays.
 
     `ignored`: paths, of whole folders one, that git ignores; `own`: those that no run may write; `strange`: links out
-    of the workspace, pipes, names that can't be told from others, files that are too large; `left`: what the call
+    of the workspace, pipes, names that can't be told from others, what is too large or too deep; `left`: what the call
     leaves in the stage.
     """
 
     changes: list[Change] = field(default_factory=list)
-    calls: dict[str, list[MadeCall]] = field(default_factory=dict)
+    causes: dict[str, list[tuple[MadeCall, str]]] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
@@ -87,7 +88,7 @@ class StagedChanges:
         counts = (
             (self.ignored, "ignored by git"),
             (self.own, "that no run may write (.git, and the server's own)"),
-            (self.strange, "that are no files inside the workspace, or over 16 MiB"),
+            (self.strange, "that are no files inside the workspace, over 16 MiB, or too deep"),
             (self.left, "that were not named"),
         )
         return "; ".join(f"{count_of(len(paths), 'path')} {what}" for paths, what in counts if paths)
@@ -101,12 +102,12 @@ def collect_changes(
     `named`: the files, or folders, to submit; None: all. Raises TooLarge.
     """
     notes, found = stage.read_notes(ctx), StagedChanges()
-    forced = [path for path in notes.calls if any(call.tool != RUN_COMMAND.name for call in notes.calls[path])]
+    forced = [path for path in notes.calls if not all(call.is_command for call in notes.calls[path])]
     forced += [path for path in named or () if path not in (*forced, ".")]
     with stage.open_upper() as upper:
         for touched in stage.list_touched(forced):
             path = touched.path
-            if plain_path_or_none(path) != path:
+            if plain_path_or_none(path) != path or is_deep(path):
                 found.strange.append(path)
             elif scopes.scope_of(path) == "L0":
                 found.own.append(path)
@@ -117,7 +118,7 @@ def collect_changes(
                     found.left.append(path)
             else:
                 _add_change(stage, upper, notes, path, found)
-                found.calls[path] = notes.calls.get(path, [])
+                found.causes[path] = notes.list_causes(path)
             if len(found.changes) > MAX_FILES:
                 raise TooLarge(f"Over {MAX_FILES:,} files are changed.", "Submit some of them: name `paths`.")
     if sum(change.after.size for change in found.changes) > MAX_BYTES:
@@ -171,9 +172,11 @@ def _is_strange(path: str, state: State) -> bool:
 
 
 def _stays_inside(path: str, target: str) -> bool:
-    """Whether a link leads to a path in the workspace, by its text."""
+    """Whether a link leads to a path in the workspace, by its text. It may go up only where it begins: what is above
+    another link is not known."""
     joined = os.path.normpath(os.path.join(os.path.dirname(path), target))
-    return not target.startswith("/") and joined != ".." and not joined.startswith("../")
+    further = dropwhile(lambda part: part in (".", ".."), target.split("/"))
+    return not target.startswith("/") and ".." not in (*further, joined.partition("/")[0])
 
 
 def _merge(stage: Stage, base: State, after: State, now: State) -> State | None:

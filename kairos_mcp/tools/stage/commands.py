@@ -27,6 +27,7 @@ from kairos_mcp.tools.commands.sandbox import Sandbox, build_search_path, scrub_
 from kairos_mcp.tools.commands.toolchains import toolchain_variables
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.stage.layers import MAX_DEPTH
 from kairos_mcp.tools.stage.stage import Stage, sum_bytes
 
 QUOTA_POLL_S = 0.5
@@ -45,8 +46,10 @@ class StagedCommands(CommandRunner):
         with _watch_size(self._stage.upper, self._most_bytes, ctx.stop) as watched:
             result = super().run(arguments, replace(ctx, stop=watched))
         if watched.is_exceeded:
-            full = f"The stage holds more than {self._most_bytes >> 20:,} MiB; the program was killed."
-            return error_result(CommandDenied(full, "Remove what is not needed, or submit what is done."))
+            full = f"The stage holds more than {self._most_bytes >> 20:,} MiB, or folders over {MAX_DEPTH} deep."
+            return error_result(
+                CommandDenied(f"{full} The program was killed.", "Remove what is not needed, or submit what is done.")
+            )
         return result
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
@@ -103,7 +106,10 @@ class StagedCommands(CommandRunner):
 
 
 def _is_there(view: Workspace, path: str) -> bool:
-    folder = view.open_fd(path.rpartition("/")[0] or ".", FOLDER)
+    try:
+        folder = view.open_fd(path.rpartition("/")[0] or ".", FOLDER)
+    except OSError:  # the stage has no such folder
+        return False
     try:
         os.stat(path.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
     except OSError:

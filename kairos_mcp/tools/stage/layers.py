@@ -21,6 +21,7 @@ from kairos_mcp.tools.files.workspace import Workspace
 
 _OPAQUE = "user.overlay.opaque"
 _CHUNK_BYTES = 1 << 20
+MAX_DEPTH = 200  # of folders within each other; what lies deeper stays in the stage
 _NOT_THERE = (errno.ELOOP, errno.EMLINK, errno.ENXIO)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
@@ -89,6 +90,11 @@ def is_removal(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
+def is_deep(path: str) -> bool:
+    """Whether so many folders lie above a path that nobody looks into it."""
+    return path.count("/") >= MAX_DEPTH
+
+
 def is_folder(root: Workspace, path: str) -> bool:
     """Whether a folder stands at this path, and no link."""
     try:
@@ -99,8 +105,8 @@ def is_folder(root: Workspace, path: str) -> bool:
 
 
 def list_touched(upper: Workspace, real: Workspace, is_ignored: IsIgnored) -> Iterator[TouchedPath]:
-    """Yield every path that a layer decides about, by name. Of an ignored folder nothing but itself is
-    yielded."""
+    """Yield every path that a layer decides about, by name. Of an ignored folder, and one at MAX_DEPTH, nothing but
+    itself is yielded."""
     yield from _list_folder(upper, real, is_ignored, ".")
 
 
@@ -114,7 +120,7 @@ def _list_folder(upper: Workspace, real: Workspace, is_ignored: IsIgnored, folde
         for name, status in entries:
             path, changed = join_path(folder, name), status.st_ctime_ns
             is_dir = stat.S_ISDIR(status.st_mode)
-            if is_ignored(path, is_dir):
+            if is_ignored(path, is_dir) or (is_dir and is_deep(path)):
                 yield TouchedPath(path, changed, is_ignored=True)
                 continue
             if not is_dir:
@@ -145,7 +151,7 @@ def _list_below(real: Workspace, path: str, changed: int, is_ignored: IsIgnored)
         os.close(descriptor)
     for name, is_dir in entries:
         inner = join_path(path, name)
-        if is_ignored(inner, is_dir):
+        if is_ignored(inner, is_dir) or (is_dir and is_deep(inner)):
             yield TouchedPath(inner, changed, is_ignored=True)
         elif is_dir:
             yield from _list_below(real, inner, changed, is_ignored)

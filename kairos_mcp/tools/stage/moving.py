@@ -47,6 +47,7 @@ def moving_tools(rules: EditRules) -> list[Tool]:
 
     def move_file(arguments: JsonObject, _ctx: ToolContext) -> ToolResult:
         path, to = rules.find_writable(arguments["path"]), rules.find_writable(arguments["to"])
+        rules.check_rename(path, to)
         with _open_folder(workspace, path) as old, _open_folder(workspace, to, make_missing=True) as new:
             _check_file(old, path)
             try:

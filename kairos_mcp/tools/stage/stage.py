@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
+import secrets
 import stat
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,7 +20,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.errors import Busy, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.tool import ToolContext
@@ -30,12 +33,13 @@ from kairos_mcp.tools.files.staging import is_leftover
 from kairos_mcp.tools.files.walk import IGNORE_FILE, IgnoreRules
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.stage.blobs import Blobs
-from kairos_mcp.tools.stage.layers import State, TouchedPath, is_removal, list_touched
+from kairos_mcp.tools.stage.layers import MAX_DEPTH, State, TouchedPath, is_removal, list_touched
 from kairos_mcp.tools.stage.mounts import Mounts
 
 # Written by programs in every project, and rarely named in a .gitignore.
 CACHE_FOLDERS = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules", ".venv"))
 FOREIGN_CLOCK_NS = 2_000_000_000  # by which the clock of a file system on another machine may differ from ours
+ENTRY_BYTES = 4096  # that an entry of a stage counts at least, so that the number of its files is bounded too
 MAX_NOTED = 20_000  # paths of one call whose bases are kept; of more, those beyond count as unclear
 OWN_CLOCK = LOCAL | {"tmpfs", "overlay"}
 _CHANGE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
@@ -52,6 +56,10 @@ class MadeCall:
     tool: str
     arguments: JsonObject
 
+    @property
+    def is_command(self) -> bool:
+        return self.tool == RUN_COMMAND.name
+
 
 @dataclass(frozen=True, slots=True)
 class Base:
@@ -64,11 +72,16 @@ class Base:
 
 @dataclass(slots=True)
 class StageNotes:
-    """What the rows say of the paths of a stage: their bases, and the calls that changed them."""
+    """What the rows say of the paths of a stage: their bases, and the calls that changed them.
+
+    `history`: every call that wrote, in order, with what it changed that was not applied since. A command stands in it
+    whatever it changed: it may have written where nobody looks, in what git ignores.
+    """
 
     count: int = 0
     bases: dict[str, Base] = field(default_factory=dict)
     calls: dict[str, list[MadeCall]] = field(default_factory=lambda: defaultdict(list))
+    history: list[tuple[MadeCall, set[str]]] = field(default_factory=list)
 
     @staticmethod
     def read(inherited: Sequence[str], own: Sequence[str]) -> StageNotes:
@@ -76,16 +89,32 @@ class StageNotes:
         notes = StageNotes(len(own))
         for text in (*inherited, *own):
             note = json.loads(text)
-            for path in note.get("applied", ()):
+            for _, changed in notes.history:
+                changed.difference_update(note.get("applied", ()))
+            for path in (*note.get("applied", ()), *note.get("dropped", ())):
                 notes.bases.pop(path, None)
                 notes.calls.pop(path, None)
             for path, base in note.get("bases", {}).items():
                 notes.bases[path] = Base(State(**base["state"]), base["unclear"])
-            for path in note.get("paths", ()):
-                call = MadeCall(note["tool"], note["arguments"])
+            if "tool" not in note:
+                continue
+            call = MadeCall(note["tool"], note["arguments"])
+            notes.history.append((call, set(note["paths"])))
+            for path in note["paths"]:
                 if call not in notes.calls[path]:
                     notes.calls[path].append(call)
         return notes
+
+    def list_causes(self, path: str) -> list[tuple[MadeCall, str]]:
+        """Return the calls that may have told what a path holds, each with a file that it wrote: those that changed it;
+        if a program did, all before it too, since it may have read, or been, what they wrote."""
+        own = [(call, path) for call in self.calls.get(path, ())]
+        programs = [at for at, (call, changed) in enumerate(self.history) if call.is_command and path in changed]
+        if not programs:
+            return own
+        before = self.history[: programs[-1]]
+        others = [(call, each) for call, changed in before for each in ([""] if call.is_command else sorted(changed))]
+        return [*own, *others]
 
     def keep(self, ctx: ToolContext, note: JsonObject) -> None:
         """Add a note to the rows."""
@@ -168,11 +197,13 @@ class Stage:
         own = [path for path in dict.fromkeys(forced) if path not in there and has_entry(self.upper, path)]
         return [*found, *(TouchedPath(path, 0) for path in own)]
 
-    def forget(self, ctx: ToolContext, paths: Collection[str], unapplied: Collection[str]) -> None:
+    def forget(
+        self, ctx: ToolContext, why: Literal["applied", "dropped"], paths: Collection[str], unapplied: Collection[str]
+    ) -> None:
         """Take paths out of the layer: the workspace holds what it held, or holds what is wanted. `unapplied`: the
         other paths that the layer decides about, which stay."""
         notes = self.read_notes(ctx)
-        notes.keep(ctx, {"applied": sorted(paths)})
+        notes.keep(ctx, {why: sorted(paths)})
         kept = {above for path in unapplied for above in (path, *folders_above(path))}
         for path in sorted(paths, key=len, reverse=True):
             for each in (path, *folders_above(path)):
@@ -279,6 +310,7 @@ class Stage:
         changed = [each.path for each in touched if each.changed_ns >= since or each.path in named]
         if bases or changed:
             (self.folder / _UNAPPLIED).touch()
+        if bases or changed or call.is_command:
             notes.keep(
                 ctx,
                 {"tool": call.tool, "arguments": call.arguments, "bases": bases, "paths": changed[:MAX_NOTED]},
@@ -336,14 +368,28 @@ def holds_unapplied(folder: Path) -> bool:
 
 
 def discard_folder(folder: Path) -> None:
-    """Remove a stage's folder. The kernel leaves a folder in it that nobody may open, and programs may leave others."""
-    for top, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(top, name)
-            if not os.path.islink(path):
-                with suppress(OSError):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a stage's folder. The kernel leaves a folder in it that nobody may open, and programs may leave others,
+    however deep: so each is moved to the top before it is emptied."""
+    found, emptied = [folder], list[Path]()
+    while found:
+        emptied.append(top := found.pop())
+        with suppress(OSError):
+            os.chmod(top, 0o700)
+            with os.scandir(top) as scan:
+                entries = list(scan)
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry)
+                elif top == folder:
+                    found.append(Path(entry))
+                else:
+                    os.chmod(entry, 0o700)  # its `..` changes
+                    raised = folder / f"{secrets.token_hex(8)}.gone"
+                    os.rename(entry, raised)
+                    found.append(raised)
+    for each in reversed(emptied):
+        with suppress(OSError):
+            os.rmdir(each)
 
 
 class _Ignores:
@@ -403,12 +449,16 @@ def _try_lock(descriptor: int, how: int) -> bool:
 
 
 def sum_bytes(folder: Path, deadline: float) -> int:
-    """Return the room that a folder's files take, as far as they are found until `deadline` (`time.monotonic()`)."""
-    total = 0
-    for top, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(top, name)).st_blocks * 512
-        if time.monotonic() >= deadline:
-            break
+    """Return the room that is taken in a folder, as far as it is found until `deadline` (`time.monotonic()`). Each
+    entry counts, an empty one too; what lies deeper than MAX_DEPTH counts as more than any room."""
+    total, found = 0, [(0, folder)]
+    while found and time.monotonic() < deadline:
+        depth, top = found.pop()
+        if depth > MAX_DEPTH:
+            return sys.maxsize
+        with suppress(OSError), os.scandir(top) as scan:
+            for entry in scan:
+                total += max(ENTRY_BYTES, entry.stat(follow_symlinks=False).st_blocks * 512)
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((depth + 1, Path(entry)))
     return total

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.core.builtin_tools import BUILTIN, RUN_COMMAND
+from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError, NoChange, StaleFile, Timeout
 from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
@@ -131,7 +131,7 @@ class _Submission:
                     self._application(intent, ctx, _deadline_check(ctx)).complete()
                 except UnclearState as unclear:
                     raise StaleFile(str(unclear), "Read these files before anything else.") from None
-            self.stage.forget(ctx, paths, found.unapplied)
+            self.stage.forget(ctx, "applied", paths, found.unapplied)
             wait_for_next_change_time()  # else the next call could not tell these changes from those of others
             if not found.left:
                 self.stage.mark_applied()
@@ -153,7 +153,7 @@ class _Submission:
                     return ProbeResult("done", error_result(reverted))
                 rest = self._collect({}, ctx, (), paths)
                 unapplied = [*rest.unapplied, *(change.path for change in rest.changes)]
-                self.stage.forget(ctx, paths, [path for path in unapplied if path not in paths])
+                self.stage.forget(ctx, "applied", paths, [path for path in unapplied if path not in paths])
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         return ProbeResult("done", self._result(intent.changes, "", was_asked=bool(ctx.base_hashes)))
@@ -173,7 +173,9 @@ class _Submission:
         found = collect_changes(self.stage, self.rules.scopes, ctx, [])
         held = [*found.left, *found.strange]
         gone = [path for path in held if any(path == one or path.startswith(f"{one}/") for one in dropped)]
-        self.stage.forget(ctx, gone, [*found.ignored, *found.own, *(path for path in held if path not in gone)])
+        self.stage.forget(
+            ctx, "dropped", gone, [*found.ignored, *found.own, *(path for path in held if path not in gone)]
+        )
 
     def _digests(self, found: StagedChanges) -> dict[str, str | None]:
         """Return, by path, what names both its states: a path that is not quite as it was shown has another one."""
@@ -189,12 +191,12 @@ class _Submission:
         return adds_hidden_characters(before, after)
 
     def _implied(self, found: StagedChanges) -> tuple[ImpliedCall, ...] | None:
-        """Return the calls that made these changes: if a rule lets each of them change the workspace unasked, no person
+        """Return the calls behind these changes: if a rule lets each of them change the workspace unasked, no person
         is asked here. None: one of the changes is always asked about."""
         implied: list[ImpliedCall] = []
         for change in found.changes:
-            calls = found.calls.get(change.path, [])
-            is_of_program = any(call.tool == RUN_COMMAND.name for call in calls)
+            causes = found.causes.get(change.path, [])
+            is_of_program = any(call.is_command for call, _ in causes)
             is_always_asked = (
                 self.rules.scopes.scope_of(change.path) == "L1"
                 or change.changes_mode
@@ -202,11 +204,11 @@ class _Submission:
                 or (change.after == ABSENT and is_of_program)
                 or self._brings_hidden(change)
             )
-            if is_always_asked or not calls:
+            if is_always_asked or not causes:
                 return None
-            for call in calls:
-                arguments = call.arguments if call.tool == RUN_COMMAND.name else {"path": change.path}
-                implied.append(ImpliedCall(call.tool, arguments, change.path))
+            for call, path in causes:
+                arguments = call.arguments if call.is_command else {"path": path}
+                implied.append(ImpliedCall(call.tool, arguments, path))
         return tuple({canonical_json([each.tool, each.arguments]): each for each in implied}.values())
 
     def _describe(self, arguments: JsonObject, found: StagedChanges) -> str:
