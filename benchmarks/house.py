@@ -26,9 +26,11 @@ def measure(root: Path) -> dict[str, int]:
     sources = {file: file.read_text(encoding="utf-8") for file in sorted((root / "kairos_mcp").rglob("*.py"))}
     trees = {file: ast.parse(source) for file, source in sources.items()}
     names = Counter(name for tree in trees.values() for name in _list_names(tree))
-    calls = Counter(name for tree in trees.values() for name in _list_calls(tree))
-    functions = [(node, name) for tree in trees.values() for node, name in _list_functions(tree)]
-    once = [node for node, name in functions if names[name] == 1]
+    called = {file: Counter(_list_calls(tree)) for file, tree in trees.items()}
+    calls = sum(called.values(), Counter[str]())
+    functions = [(node, name, called[file]) for file, tree in trees.items() for node, name in _list_functions(tree)]
+    once = [(node, name in here) for node, name, here in functions if names[name] == 1]
+    short = [is_called_here for node, is_called_here in once if _body_lines(node) <= FEW_LINES]
     records = [node for tree in trees.values() for node in ast.walk(tree) if _is_record(node)]
     return {
         "lines of the package": sum(len(source.splitlines()) for source in sources.values()),
@@ -38,7 +40,8 @@ def measure(root: Path) -> dict[str, int]:
         "modules": len(sources),
         "functions": len(functions),
         "functions with one reference": len(once),
-        f"of these with a body of at most {FEW_LINES} lines": sum(_body_lines(node) <= FEW_LINES for node in once),
+        f"of these with a body of at most {FEW_LINES} lines": len(short),
+        "of these called, and that in their own module": sum(short),
         "classes that only hold fields": len(records),
         "of these made in at most one place": sum(calls[node.name] <= 1 for node in records),
         "lines that compare a flow's name, outside its register": _count_lines(trees, compares_flow, REGISTERS["flow"]),

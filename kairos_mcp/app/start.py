@@ -311,13 +311,10 @@ def _read_summaries(session: Session, request: PlannerRequest, caller: Caller) -
     while later.continues is not None and len(summaries) < MAX_EARLIER_SUMMARIES:
         run = read_run(session, later.continues, caller)
         if later.from_round is None:
-            summaries.append(_summary(session, run))
+            if run.outcome is None:
+                summary = transcript.summarize_run(queries.read_record(session, run.n))
+            else:
+                summary = decode(Outcome, run.outcome).text
+            summaries.append(summary)
         later = decode(Spec, run.spec)
     return tuple(reversed(summaries))
-
-
-def _summary(session: Session, run: RunRow) -> str:
-    if run.outcome is None:
-        return transcript.summarize_run(queries.read_record(session, run.n))
-    outcome: Outcome = decode(Outcome, run.outcome)
-    return outcome.text

@@ -51,10 +51,6 @@ class Resources:
     approval_ms: int = 72 * 3_600_000
     has_sandbox: bool = True
 
-    @property
-    def approval_context(self) -> ApprovalContext:
-        return ApprovalContext(self.workspace, self.redactor, self.approval_ms, self.has_sandbox)
-
 
 ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
 
@@ -117,11 +113,8 @@ class ToolCaller:
         ctx = ToolContext(
             *(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory), drafts=dict(drafts)
         )
-        call, gate, approval = (
-            self.tool_access.gate_call(path, step),
-            self.resources.gate,
-            self.resources.approval_context,
-        )
+        call, made = self.tool_access.gate_call(path, step), self.resources
+        approval = ApprovalContext(made.workspace, made.redactor, made.approval_ms, made.has_sandbox)
         try:
             stale = self.sibling_changes.refusal(path, step.call)
             flow = self.flow_view if spec is not None and self.tool_access.judges_flow(spec) else None
@@ -129,7 +122,7 @@ class ToolCaller:
                 authorize, is_contained=self.tool_access.is_contained(spec), find_spec=self.tool_access.find_spec
             )
             found = await self.resources.workers.call(
-                PREVIEW_TIMEOUT_S, judge, gate, call, tool, ctx, approval, stale, flow
+                PREVIEW_TIMEOUT_S, judge, made.gate, call, tool, ctx, approval, stale, flow
             )
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))

@@ -20,7 +20,7 @@ from kairos_mcp.core.steps import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import WaitingRow
 from kairos_mcp.store.rows import Row, Session, decode, decode_texts, encode
-from kairos_mcp.store.rules import CallShape, decode_shape, encode_shape
+from kairos_mcp.store.rules import CallShape, decode_shape
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
 MAX_PER_RUN = 4  # approvals that wait for a person at a time
@@ -154,7 +154,12 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
         " private_preview, flow, unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
             *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
-            *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
+            *(
+                json.dumps(dict(request.base_hashes)),
+                at,
+                at + request.valid_for_ms,
+                encode(request.shape) if request.shape else None,
+            ),
             *(request.private_preview, encode(request.flow) if request.flow else None),
         ),
     )

@@ -217,7 +217,10 @@ def _ask_row(found: Row) -> AskRow:
 def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk, asked_before: Sequence[AskRow]) -> AskRow:
     """Insert an ask. A path that was asked before gets a new key, `path#2`, so that no answer counts for two asks."""
     used_keys = [key for ask in asked_before for key in ask.keys]
-    keys = {_unused_key(path, used_keys): path for path in new_ask.paths}
+    keys: dict[str, str] = {}
+    for path in new_ask.paths:
+        times = sum(key == path or key.startswith(f"{path}#") for key in used_keys)
+        keys[f"{path}#{times + 1}" if times else path] = path
     session.rows(
         "insert into client_question(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
         (new_ask.nonce, run.n, json.dumps(keys), *new_ask.client, new_ask.at),
@@ -239,11 +242,6 @@ def _find_unanswered(session: Session, run: RunRow, new_ask: NewAsk, asked_befor
     rerouted = session.row("select coalesce(max(taken), 0) from inbox where run = ? and kind = 'reroute'", (run.n,))
     assert rerouted is not None
     return unanswered[-1] if unanswered[-1].at > rerouted[0] else None
-
-
-def _unused_key(path: str, used: Sequence[str]) -> str:
-    times = sum(key == path or key.startswith(f"{path}#") for key in used)
-    return path if times == 0 else f"{path}#{times + 1}"
 
 
 OLD_MS = 600_000  # after which a push counts for nothing: its end may not have been written

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 
 from kairos_mcp.budget.ledger import RUN
-from kairos_mcp.budget.more_rounds import LoopRecord
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, Sent, enclosing_paths
+from kairos_mcp.core.steps import Sent, enclosing_paths
 from kairos_mcp.store import approvals, client_completions, queries, rows, tool_intents
 from kairos_mcp.store.account_changes import Condition, SharedAccounts, write_accounts
 from kairos_mcp.store.accounts import SELECT_ACCOUNT, account_from_row, encode_shared, read_branches_at
@@ -61,11 +60,15 @@ def read_facts(session: Session, plan: CommitPlan) -> Facts:
         lambda session: queries.answer_bodies_at(session, plan.run, again),
     )
     dropped = _read_dropped(session, plan.run, plan.dropped_steps)
+    loops = None
+    if plan.rounds_requests:
+        answered = {each.step_id: (each.result.answer, each.by_route) for each in plan.answers}
+        loops = read_loops(session, plan.run, answered)
     facts = Facts(
         {RUN: account, **above},
         arrived={path: decode_answer(body) for path, body in arrived.items()},
         dropped=dropped,
-        loops=_read_loops(session, plan),
+        loops=loops,
     )
     if plan.needs_shared or any(requests for _, requests in dropped.values()):
         return add_shared(session, plan, facts)
@@ -108,14 +111,6 @@ def _read_dropped(
     steps = [step for step in found if step is not None and step.body is None]
     requests = read_each(session, lambda session, step: client_completions.requests_of_step(session, step.id), steps)
     return {step.path: (step, asked) for step, asked in zip(steps, requests, strict=True)}
-
-
-def _read_loops(session: Session, plan: CommitPlan) -> LoopRecord | None:
-    """Read what the run's loops have done, where one of them may be granted more rounds."""
-    if not plan.rounds_requests:
-        return None
-    new: dict[int, tuple[Answer, str]] = {each.step_id: (each.result.answer, each.by_route) for each in plan.answers}
-    return read_loops(session, plan.run, new)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -107,11 +107,10 @@ def is_stopped(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] in ("T", "t")
 
 
-def remove_dead_locks(home: Path, keep: Iterable[str] = ()) -> None:
+def remove_dead_locks(home: Path) -> None:
     """Remove the lock files of servers that have ended."""
-    kept = set(keep)
     for path in (home / LOCK_FOLDER).glob("*"):
-        if path.name not in kept and not is_alive(home, path.name):
+        if not is_alive(home, path.name):
             path.unlink(missing_ok=True)
 
 

@@ -7,6 +7,7 @@ that nothing that may have been spent is spent again. What they hold in shared a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.budget.reservation import shared_part
@@ -74,7 +75,9 @@ def _end_steps(
 ) -> Iterator[AnsweredStep | DroppedStep]:
     """Answer the unanswered steps that were begun, and drop the open ones: first those that can be read, then the
     others, which hold what is left."""
-    unreadable, left = [], _read_held(session, run)
+    unreadable, left = [], NOTHING
+    with suppress(Unreadable):  # it is gone
+        left = read_account(session, run.account).held
     for step in read_record(session, run.n):
         if step.body is not None:
             continue
@@ -112,13 +115,6 @@ def _end_step(
     spent = held._replace(milliseconds=0)
     result = StepResult(answer_for(step.kind), spent, exactness=exactness)
     return AnsweredStep(step.id, step.path, result, held, SERVER_ROUTE, shared)
-
-
-def _read_held(session: Session, run: RunRow) -> Units:
-    try:
-        return read_account(session, run.account).held
-    except Unreadable:
-        return NOTHING  # it is gone
 
 
 def _settle_accounts(session: Session, run: RunRow, ended: Sequence[AnsweredStep | DroppedStep]) -> None:

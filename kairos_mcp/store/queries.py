@@ -467,10 +467,9 @@ def with_run_id(run: RunRow, error: Unreadable) -> Unreadable:
     if error.run_id is not None:
         return error
     what = f"{error.message[:1].lower()}{error.message[1:]}"
-    return Unreadable(f"Run {run.id} can't be read: {what}", _unreadable_hint(run), run_id=run.id)
-
-
-def _unreadable_hint(run: RunRow) -> str:
+    state = "It has ended, and others are not touched."
     if run.outcome is None:
-        return f"It spends nothing more: cancel it (`kairos-mcp cancel {run.id}`). `kairos-mcp doctor` names the row."
-    return "It has ended, and others are not touched. `kairos-mcp doctor` names the row."
+        state = f"It spends nothing more: cancel it (`kairos-mcp cancel {run.id}`)."
+    return Unreadable(
+        f"Run {run.id} can't be read: {what}", f"{state} `kairos-mcp doctor` names the row.", run_id=run.id
+    )

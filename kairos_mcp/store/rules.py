@@ -137,10 +137,6 @@ class RuleRow:
         return self.covered.describe(self.tool)
 
 
-def encode_shape(shape: CallShape | None) -> str | None:
-    return None if shape is None else encode(shape)
-
-
 def decode_shape(text: str | None) -> CallShape | None:
     if text is None:
         return None

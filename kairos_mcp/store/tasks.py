@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kairos_mcp.core.already_read import AlreadyRead
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Row, Session
+from kairos_mcp.store.rows import Session
 
 TaskEnding = Literal["completed", "failed", "cancelled"]
 
@@ -67,13 +67,11 @@ def create_task(session: Session, run: RunRow, client: str, read: AlreadyRead, a
 def find_task(session: Session, run: RunRow, number: int) -> TaskRow | None:
     """Return the task of a run with this number, or None."""
     found = session.row(f"{_SELECT} and n = ?", (run.n, number))
-    return None if found is None else _task_row(found)
-
-
-def _task_row(found: Row) -> TaskRow:
-    number, run, n, client, read, attached, skipped, on_page, *rest = found
+    if found is None:
+        return None
+    row_id, run_number, n, client, read, attached, skipped, on_page, *rest = found
     keys = tuple(json.loads(skipped)), tuple(json.loads(on_page))
-    return TaskRow(number, run, n, client, AlreadyRead(**json.loads(read)), bool(attached), *keys, *rest)
+    return TaskRow(row_id, run_number, n, client, AlreadyRead(**json.loads(read)), bool(attached), *keys, *rest)
 
 
 def mark_fetched(session: Session, task: TaskRow, at: int) -> None:
