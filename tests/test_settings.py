@@ -8,7 +8,7 @@ import pytest
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.schema import find_line, read_settings_file
 from kairos_mcp.settings.settings import (
@@ -33,7 +33,7 @@ def test_nothing_given_means_the_defaults_and_makes_nothing(tmp_path: Path) -> N
     settings = settings_of(tmp_path / "home")
     assert settings == Settings(
         home=tmp_path / "home",
-        config_dirs=(packaged_config(), tmp_path / "home" / "config"),
+        config_dirs=(packaged_folder("config"), tmp_path / "home" / "config"),
         origins=settings.origins,
     )
     assert settings.limits == Limits(rounds=100)

@@ -26,7 +26,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.routes import SCRIPTED
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Story(NamedTuple):
     @property
     def turns(self) -> list[JsonObject]:
         """What the script says, line by line."""
-        lines = (packaged_config() / self.script).read_text(encoding="utf-8").splitlines()
+        lines = (packaged_folder("config") / self.script).read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
     @property

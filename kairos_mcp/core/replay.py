@@ -6,7 +6,7 @@ So a run is resumed by building its flow again and feeding it the recorded answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -52,7 +52,7 @@ class _ActiveGather:
     def take_startable(self) -> str | None:
         """Return the next branch whose dependencies have ended, or None."""
         for name in self.unstarted:
-            if self.outcomes.keys() >= set(self._dependencies(name)):
+            if self.outcomes.keys() >= set(self.gather.depends_on.get(name, ())):
                 self.unstarted.remove(name)
                 return name
         return None
@@ -65,9 +65,6 @@ class _ActiveGather:
         before = [each for each in takewhile(name.__ne__, self.gather.branches) if alone and each not in self.outcomes]
         return len(self.begun) < self.gather.max_parallel and not any(each in alone or name in alone for each in before)
 
-    def _dependencies(self, name: str) -> tuple[str, ...]:
-        return self.gather.depends_on.get(name, ())
-
     def branch_share(self, name: str, limits: Limits) -> BranchShare:
         """Return this branch's share of the limits, given the branches open now."""
         gather, prefix = self.gather, self.waiting_flow.prefix
@@ -76,9 +73,6 @@ class _ActiveGather:
         if self.reserved is None:
             self.reserved = gather.reserved() if callable(gather.reserved) else gather.reserved
         return BranchShare(limits, unended, self.reserved, gather.max_parallel, gather.keeps_share, siblings)
-
-    def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
-        return {before: self.outcomes[before] for before in self._dependencies(name)}
 
 
 class Runner:
@@ -220,11 +214,13 @@ class Runner:
                 case CallTool() as step:
                     self._add_waiting(prefix + name, step, None, gathering)
                 case Branch(flow=flow, agent=agent, about=about):
-                    started = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
+                    if callable(flow):
+                        before = gathering.gather.depends_on.get(name, ())
+                        flow = flow({each: gathering.outcomes[each] for each in before})
                     around = gathering.waiting_flow
                     self._send(
                         _ActiveFlow(
-                            started, f"{prefix}{name}/", gathering, name, agent or around.agent, about or around.about
+                            flow, f"{prefix}{name}/", gathering, name, agent or around.agent, about or around.about
                         ),
                         None,
                     )

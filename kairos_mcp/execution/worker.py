@@ -36,8 +36,8 @@ from kairos_mcp.store.commit_rows import release_run
 from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.store.rows import Session, read_together
-from kairos_mcp.store.settlements import decode_settlement
+from kairos_mcp.store.rows import Session, decode, read_together
+from kairos_mcp.store.settlements import SettlementRequest
 
 T = TypeVar("T")
 
@@ -323,7 +323,7 @@ class RunWorker:
             if drained.resumes:
                 self.state.resume_pauses(drained.resumes)
             self.state.apply_settlements(
-                (request.id, decode_settlement(request), request.via) for request in drained.settlements
+                (request.id, decode(SettlementRequest, request.body), request.via) for request in drained.settlements
             )
             awaited = self.state.what_is_awaited()
             arrivals = await self.store.read(lambda session: read_arrivals(session, awaited))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.settings import Settings
@@ -32,23 +33,16 @@ def absolute_path(text: str, parent: Path | None = None) -> Path:
         raise ConfigError(f"The path {text!r} can't be resolved: {error}.", "Give an absolute path.") from error
 
 
-def packaged_config() -> Path:
-    """Return our own `config/`: inside the package in a wheel, beside it in a checkout."""
+def packaged_folder(name: Literal["config", "skills"]) -> Path:
+    """Return our own folder of this name: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parent.parent
-    inside = package / "_config"
-    return inside if inside.is_dir() else package.parent / "config"
-
-
-def packaged_skills() -> Path:
-    """Return our own `skills/`: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / "_skills"
-    return inside if inside.is_dir() else package.parent / "skills"
+    inside = package / f"_{name}"
+    return inside if inside.is_dir() else package.parent / name
 
 
 def skill_folders(settings: Settings) -> tuple[Path, ...]:
     """Return the folders of skills for clients: ours, and those of `run_skill_folders`; a later one wins."""
-    return (packaged_skills(), *run_skill_folders(settings))
+    return (packaged_folder("skills"), *run_skill_folders(settings))
 
 
 def run_skill_folders(settings: Settings) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import limits_from_json
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
-from kairos_mcp.settings.folders import absolute_path, packaged_config
+from kairos_mcp.settings.folders import absolute_path, packaged_folder
 from kairos_mcp.settings.settings import (
     CAP_NAMES,
     DEFAULT_CAPS,
@@ -67,7 +67,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
                 raise ConfigError(f"The workspace {folder} is inside the state folder {home}.", "Name another folder.")
     return Settings(
         home=home,
-        config_dirs=(packaged_config(), home / "config"),
+        config_dirs=(packaged_folder("config"), home / "config"),
         limits=DEFAULT_CAPS._replace(**limits_from_json(caps["limits"])),
         day=DEFAULT_DAY._replace(**limits_from_json(caps["day"])),
         config_file=file,

@@ -22,7 +22,10 @@ def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
         _said("goal", spec.goal),
         *(() if spec.arguments is None else (_said("arguments", canonical_json(spec.arguments)),)),
         *map(partial(_said, "mandate"), read.text(spec.mandate_text)),
-        *(_user_rows(spec, read) if spec.opens_with is not None else ()),
+        *map(
+            partial(_material, "context", "the context", is_trusted=spec.opens_with == "files"),
+            read.text(spec.user_text if spec.opens_with is not None else None),
+        ),
         *_history_rows(spec, read),
         *_team_rows(spec, read),
         *map(partial(_material, "given", "the phase before"), read.text(spec.given_text)),
@@ -44,11 +47,6 @@ class _Texts:
     def text(self, content_hash: str | None) -> tuple[str, ...]:
         """Return the text, or nothing where the spec has none."""
         return () if content_hash is None else (self._text_of(content_hash),)
-
-
-def _user_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
-    for text in read.text(spec.user_text):
-        yield _material("context", "the context", text, is_trusted=spec.opens_with == "files")
 
 
 def _history_rows(spec: Spec, read: _Texts) -> Iterator[Row]:

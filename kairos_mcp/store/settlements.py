@@ -14,7 +14,7 @@ from hashlib import sha256
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
+from kairos_mcp.store.queries import RunRow, WaitingRow, open_steps, run_by_number
 from kairos_mcp.store.rows import Session, decode
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
@@ -106,9 +106,3 @@ def _newest_settlement(session: Session, run: int, path: str) -> tuple[Settlemen
         if request.path == path:
             return request, taken is not None
     return None, False
-
-
-def decode_settlement(request: ControlRequest) -> SettlementRequest:
-    """Return the settlement in a control request of this kind. Raises Unreadable."""
-    settlement: SettlementRequest = decode(SettlementRequest, request.body)
-    return settlement

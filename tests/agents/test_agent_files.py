@@ -21,7 +21,7 @@ from kairos_mcp.settings.agents import (
     AgentFiles,
     load_agents,
 )
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.agent_files import check_tools, select_agent_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -66,7 +66,7 @@ def test_ours_can_all_be_used_and_only_the_planner_has_no_tools(place: Place, re
     assert (list(files.agents), files.disabled) == (list(OURS), ())
     assert [name for name, agent in files.agents.items() if agent.tools == ()] == ["planner"]
     assert {agent.max_rounds for agent in files.agents.values()} == {10}
-    assert sorted(file.stem for file in (packaged_config() / "agents").iterdir()) == sorted(OURS)
+    assert sorted(file.stem for file in (packaged_folder("config") / "agents").iterdir()) == sorted(OURS)
 
 
 def test_ours_have_the_tools_that_their_work_needs_and_no_others(place: Place, registry: ToolRegistry) -> None:

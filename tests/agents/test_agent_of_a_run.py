@@ -13,7 +13,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.settings import GateRule, Settings
 
 MORE = "request_more_rounds"
@@ -47,7 +47,7 @@ def edits(path: str) -> dict[str, Any]:
 async def test_the_model_is_given_the_agent_s_prompt_and_its_tools(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         item = await item_of(app, await start_run(app, agent="code_analyzer", route="caller"))
-    text = (packaged_config() / "agents" / "code_analyzer.md").read_text()
+    text = (packaged_folder("config") / "agents" / "code_analyzer.md").read_text()
     assert item["system"] == text.split("---\n", 2)[2].strip()
     assert {tool["name"] for tool in item["tools"]} == {
         *("list_files", "file_tree", "read_file", "search_files", "read_result", "read_skill", "request_more_rounds")

@@ -34,7 +34,7 @@ from kairos_mcp.server.resources import KINDS as RESOURCE_KINDS
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import flat_schema
 from kairos_mcp.settings.explained import list_sections
-from kairos_mcp.settings.folders import packaged_skills
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.telemetry import names
@@ -95,7 +95,7 @@ def _type_of(schema: JsonObject) -> str:
 def loop_table() -> str:
     """The tools inside a loop, as a model is offered them."""
     with tempfile.TemporaryDirectory() as folder:
-        tools = builtin_tools(Path(folder), read_bytes=1, skill_folders=SkillFolders([packaged_skills()]))
+        tools = builtin_tools(Path(folder), read_bytes=1, skill_folders=SkillFolders([packaged_folder("skills")]))
         specs = [tool.spec for tool in tools if not tool.internal]
     rows = []
     for spec in specs:

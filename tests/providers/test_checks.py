@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.cli.doctor_checks import check_environment
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.settings import Settings
 
 
@@ -26,7 +26,11 @@ def test_key_and_price_are_told_but_never_the_key(
     tmp_path: Path, model: str | None, base_url: str | None, environ: dict[str, str], states: list[str]
 ) -> None:
     settings = Settings(
-        tmp_path, (packaged_config(), tmp_path / "config"), model=model, base_url=base_url, origins={"route": "default"}
+        tmp_path,
+        (packaged_folder("config"), tmp_path / "config"),
+        model=model,
+        base_url=base_url,
+        origins={"route": "default"},
     )
     findings = [each for each in check_environment(settings, environ) if each.matter == "provider"]
     assert [each.state for each in findings] == states

@@ -21,7 +21,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import MandateRef, PhaseRequest, PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.settings.folders import packaged_skills
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
@@ -60,8 +60,8 @@ def read(place: WorkspaceTools, name: str, **more: str) -> tuple[str, str | None
 
 
 def test_ours_are_named_with_what_they_are_for() -> None:
-    said = skill_tools(packaged_skills()).tool("read_skill").spec.description
-    assert names(packaged_skills()) == OURS
+    said = skill_tools(packaged_folder("skills")).tool("read_skill").spec.description
+    assert names(packaged_folder("skills")) == OURS
     assert all(f"- {name}: " in said for name in OURS)
 
 
@@ -231,7 +231,7 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
 
 
 def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
-    spec = skill_tools(packaged_skills()).tool("read_skill").spec
+    spec = skill_tools(packaged_folder("skills")).tool("read_skill").spec
     wanted = GatedCall(spec, {"name": "tidy", "path": "secrets/key.md"})
     assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).judge(wanted).decision == "allow"
     assert Gate([GateRule("read_skill", "deny")]).judge(wanted).decision == "deny"

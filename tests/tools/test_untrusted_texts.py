@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
-from kairos_mcp.settings.folders import packaged_config
+from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.tools.results import shorten
 
 PLAIN = [
@@ -83,7 +83,7 @@ def test_the_note_counts() -> None:
 
 
 def test_our_own_lines_are_not_to_be_imitated() -> None:
-    outside = (packaged_config() / "prompts" / "outside.md").read_text(encoding="utf-8").strip()
+    outside = (packaged_folder("config") / "prompts" / "outside.md").read_text(encoding="utf-8").strip()
     line = outside.replace("$tool", "read_file").replace("$call", "round-1/call-1")
     long, _ = shorten(ToolResult("x" * 9_000), 1_000, "round-1/call-1")
     cut = next(each for each in long.content.splitlines() if each.startswith("["))

@@ -18,7 +18,7 @@ from kairos_mcp.flows.ooda.decision import (
     EditPlan,
     decision_json,
     decision_schema,
-    parse_written_decision,
+    parse_action,
 )
 from kairos_mcp.flows.ooda.decision_checks import find_problems
 from kairos_mcp.flows.ooda.excerpts import FileExcerpts, describe_tool
@@ -52,7 +52,7 @@ def decide(
         return files
 
     def parse(given: JsonObject) -> Decision:
-        decision = parse_written_decision(given, context.mandate.allowed_actions)
+        decision = parse_action(given, context.mandate.allowed_actions, {})
         if problems := [*find_problems(context, decision), *excerpts.find_problems(decision)]:
             raise Undecodable("; ".join(problems))
         match decision:

@@ -171,11 +171,6 @@ def decision_schema(allowed: Sequence[Action]) -> JsonObject:
     return object_schema(("action",), **properties, risk=_RISK)
 
 
-def parse_written_decision(given: JsonObject, allowed: Sequence[Action]) -> Decision:
-    """Parse a decision that a model wrote, without its base. Raises Undecodable with all that is wrong."""
-    return _parse_action(given, allowed, {})
-
-
 def parse_decision(given: JsonObject) -> Decision:
     """Parse what `decision_json` returned, with its base. Raises Undecodable, also for an edit without a base."""
     match given:
@@ -183,14 +178,16 @@ def parse_decision(given: JsonObject) -> Decision:
             if problems := compile_schema(_BASE).problems(base):
                 raise Undecodable(f"base: {'; '.join(problems)}")
             rest = {name: value for name, value in given.items() if name != "base"}
-            return _parse_action(rest, ACTIONS, base)
+            return parse_action(rest, ACTIONS, base)
         case {"action": "code_edit" | "edit_plan"}:
             raise Undecodable("the decision has no base: ooda_decide adds the hashes of what was read")
         case _:
-            return _parse_action(given, ACTIONS, {})
+            return parse_action(given, ACTIONS, {})
 
 
-def _parse_action(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decision:
+def parse_action(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decision:
+    """Parse a decision as a model writes it. Raises Undecodable with all that is wrong. `base`: of an edit, which no
+    model writes."""
     action: Action | None = next((name for name in allowed if name == given.get("action")), None)
     if action is None:
         raise Undecodable(f"at /action: must be one of {', '.join(allowed)}")

@@ -39,19 +39,17 @@ def find_problems(context: CycleContext, decision: Decision) -> list[str]:
 
 def assess_risk(context: CycleContext, decision: Decision) -> Risk:
     """Return the risk of the decision by a fixed table; the risk that the model declared counts only if higher."""
-    return raise_risk(_table_risk(context, decision), decision.risk or "low")
-
-
-def _table_risk(context: CycleContext, decision: Decision) -> Risk:
+    risk: Risk
     match decision:
         case Noop():
-            return "low"
+            risk = "low"
         case RunTool(tool=tool):
             spec = context.runnable.find(tool)
-            return table_risk(spec.effect if spec is not None else None, (), edits_several=False)
+            risk = table_risk(spec.effect if spec is not None else None, (), edits_several=False)
         case CodeEdit() | EditPlan() | CreateFile():
             scopes = [context.scopes.scope_of(path) for path in target_paths(decision)]
-            return table_risk("checked", scopes, edits_several=isinstance(decision, EditPlan))
+            risk = table_risk("checked", scopes, edits_several=isinstance(decision, EditPlan))
+    return raise_risk(risk, decision.risk or "low")
 
 
 def _new_texts(decision: Decision) -> Iterator[str]:
