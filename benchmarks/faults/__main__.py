@@ -1,0 +1,69 @@
+"""`python -m benchmarks.faults [SYSTEM ...]`: Kairos, its peers and the controls, killed in the middle of one job."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from loopfaults.__main__ import control_subject
+from loopfaults.cases import DEFAULT_GROUPS, make_cases
+from loopfaults.controls import CONTROLS
+from loopfaults.report import make_report, make_table, read_rows
+from loopfaults.sweep import Subject, sweep
+
+from benchmarks.faults.systems import PEER_SYSTEMS, make_subject
+from tests.foreign.environs import Missing
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def make_subjects(names: list[str]) -> list[Subject]:
+    """Make the systems; one whose environment can't be made is left out, and said."""
+    subjects = []
+    for name in names:
+        try:
+            subjects.append(make_subject(name))
+        except (Missing, RuntimeError) as reason:
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+    return subjects + [control_subject(name) for name in CONTROLS]
+
+
+def main() -> None:
+    known = ("kairos", "kairos_work", *PEER_SYSTEMS)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument(
+        "systems", nargs="*", default=["kairos"], help=f"of {', '.join(known)}; the controls always are"
+    )
+    parser.add_argument("--groups", default=",".join(DEFAULT_GROUPS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--base", type=Path, help="where the systems keep their state; for the group disk a small disk")
+    parser.add_argument("--out", type=Path, default=Path("faults.jsonl"), help="one line a case; what is there is kept")
+    parser.add_argument("--report", type=Path, default=Path("faults.json"))
+    given = parser.parse_args()
+    if unknown := [name for name in given.systems if name not in known]:
+        parser.error(f"no such system: {', '.join(unknown)}")
+    base = given.base or Path(tempfile.mkdtemp(prefix="kairos-faults-"))
+    for seed in given.seeds:
+        cases = make_cases(given.groups.split(","), seed)
+        asyncio.run(sweep(make_subjects(given.systems), cases, seed, base, given.out))
+    report = make_report(read_rows(given.out))
+    report |= {"seeds": given.seeds, "machine": platform.platform(), "commit": find_commit()}
+    given.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(make_table(report))
+    if not report["is_valid"]:
+        sys.exit(f"This report is void: these controls were not caught: {', '.join(report['escaped'])}.")
+
+
+def find_commit() -> str:
+    named = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return named.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
