@@ -123,12 +123,14 @@ class Answers(Operations):
         *,
         digest: str | None = None,
         rule: RuleRequest | None = None,
+        files: Sequence[str] | None = None,
         drive: bool = True,
     ) -> ApprovalRow:
         """Record a person's decision about the approval under this key, and return that approval.
 
         `digest`: of what the person was shown. None: the whole key says what they mean, since nothing else can wait
-        under it. `rule`: with an approval, allow such calls from now on (`ApprovalRow.shape` says which). Raises
+        under it. `rule`: with an approval, allow such calls from now on (`ApprovalRow.shape` says which). `files`:
+        approve these alone, of changes that can be approved by file. Raises
         UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered; for a rule that
         can't be made BadArguments, and nothing is decided then.
         """
@@ -137,7 +139,8 @@ class Answers(Operations):
         redacted = (await redact_aside(self._factory.redactor.redact_text, feedback)).text if feedback else None
         if rule is not None and verdict != "approve":
             raise BadArguments("A denial is not remembered.", "`gate` in the settings denies calls by rules.")
-        decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted, rule)
+        chosen = None if files is None else tuple(dict.fromkeys(files))
+        decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted, rule, files=chosen)
         await self._submit_responses(run, [], [decision], caller, drive=drive)
         return found
 

@@ -30,6 +30,7 @@ async def plan_cycles(context: AppContext, request: CyclesRequest, caller: Calle
     mandate, workspace = await saved.find_named(request.mandate, caller)
     mandate = with_id(mandate)
     sources = await _read_sources(context, mandate, workspace, caller)
+    sources = replace(sources, stage=await context.factory.choose_stage(None, workspace))
     built = ooda.build_cycles_spec(request, sources)
     if request.mandate.mandate is not None:  # only now: nothing is saved where nothing can start
         await saved.save_parsed(mandate, workspace, caller)

@@ -33,11 +33,10 @@ from kairos_mcp.specs.kind import StartSources
 from kairos_mcp.specs.kinds import BUILT
 from kairos_mcp.specs.ooda import CYCLES
 from kairos_mcp.specs.planner import PLANNER
+from kairos_mcp.specs.stage import NO_STAGE
 from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.rows import encode
-
-_NO_STAGE = "not staged: teams and mandates have no stage yet."
 
 
 async def plan_start(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
@@ -46,8 +45,6 @@ async def plan_start(context: AppContext, request: RunRequest, caller: Caller) -
     request, secrets = await redact_aside(redact_values.redact_request, request, context.factory.redactor)
     plan = await _PLANNED_BY.get(type(request), _plan_by_record)(context, request, caller)
     built = note_redactions(plan.built, secrets)
-    if context.settings.stage is not False and isinstance(request, TeamRequest | CyclesRequest):
-        built = replace(built, notes=(*built.notes, _NO_STAGE))
     return replace(plan, built=built)
 
 
@@ -109,7 +106,9 @@ async def _plan_planner(context: AppContext, request: PlannerRequest, caller: Ca
         files=files,
         goal_lines=lines,
         agent=agent,
-        stage=await factory.choose_stage(request, workspace),
+        stage=await factory.choose_stage(
+            request.stage, workspace, None if request.from_round is not None else request.continues
+        ),
     )
     built = await note_idle_rules(context, built, registry, [tool.name for tool in request.caller_tools])
     return NewRunPlan(built, workspace, start_digest, request.key)
@@ -135,7 +134,8 @@ async def _build_team(context: AppContext, request: TeamRequest, workspace: str 
         tree = (await read_file_names(context, workspace)).text
         principal = caller.principal
         records = await context.store.read(lambda session: read_records(session, principal, workspace or ""))
-    sources = TeamSources(context.settings, registry, files, caller.samples, records, tree)
+    stage = NO_STAGE if request.plans_only else await factory.choose_stage(request.stage, workspace)
+    sources = TeamSources(context.settings, registry, files, caller.samples, records, tree, stage)
     return build_team_spec(request, sources)
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from kairos_mcp import __version__
 from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
-from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS
+from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS, SUBMIT_CHANGES
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.flow import Finding, Row
-from kairos_mcp.core.messages import SEARCH, ToolSpec, canonical_json
+from kairos_mcp.core.messages import SEARCH, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
@@ -32,12 +32,12 @@ from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.settings.folders import run_skill_folders, skill_folders
 from kairos_mcp.settings.secret_refs import read_secret
-from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.settings import Settings, StageMode
 from kairos_mcp.specs import build
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec, LoadedTeam
 from kairos_mcp.specs.opening_rows import has_material, opening_rows
-from kairos_mcp.specs.planner import NO_STAGE, StageChoice
+from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store import mandates, queries, rules, tool_intents
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
@@ -244,7 +244,7 @@ class RunFactory:
             loaded.searchable_tools,
             spec.mandate,
             spec.search_scope,
-            None if loaded.team is None else {each.name: each.tools for each in loaded.team.team_input.agents.values()},
+            None if loaded.team is None else _tools_by_agent(loaded.team, loaded),
             workspace=run.workspace,
             flow=self._flow_policy,
             has_material=has_material(spec),
@@ -312,11 +312,13 @@ class RunFactory:
             self._stages = Stages(self.settings, self._store)
         return self._stages
 
-    async def choose_stage(self, request: PlannerRequest, workspace: str | None) -> StageChoice:
-        """Say whether the run that a request starts is to work in a stage."""
-        if request.stage is False or (request.stage is None and self.settings.stage is False):
-            return NO_STAGE
-        return await self.stages.choose(request.stage, workspace, request.continues if not request.from_round else None)
+    async def choose_stage(
+        self, asked: StageMode | None, workspace: str | None, continues: str | None = None
+    ) -> StageChoice:
+        """Say whether a run is to work in a stage. `asked`: by its start; None: what the settings say. `continues`: the
+        run whose stage it takes over."""
+        mode = self.settings.stage if asked is None else asked
+        return NO_STAGE if mode is False else await self.stages.choose(mode, workspace, continues)
 
     def _make_stage(self, run: RunRow, spec: Spec) -> StagedTools:
         assert run.workspace is not None, "as a run has that works in a stage"
@@ -469,3 +471,11 @@ def _remove_leftovers(workspace: Workspace, scopes: Scopes) -> None:
         remove_leftovers(root, ProtectionRules.from_scopes(scopes).names)
     finally:
         os.close(root)
+
+
+def _tools_by_agent(team: LoadedTeam, loaded: LoadedSpec) -> dict[str, ToolSet]:
+    """Return the tools of each agent of a team, and those of its own steps by an empty name: what its stage holds is
+    submitted by no task."""
+    tools = {each.name: each.tools for each in team.team_input.agents.values()}
+    submit = loaded.offered.find(SUBMIT_CHANGES.name)
+    return tools if submit is None else {"": ToolSet([submit]), **tools}

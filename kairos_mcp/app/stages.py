@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.planner import NO_STAGE, StageChoice
+from kairos_mcp.settings.settings import Settings, StageMode
+from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store import queries
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
@@ -45,10 +45,9 @@ class Stages:
         self._mounts = Mounts()
         self._usable: set[str] = set()  # workspaces; a problem is looked for again, since a person may mend it
 
-    async def choose(self, asked: object, workspace: str | None, continues: str | None) -> StageChoice:
-        """Say whether a run is to work in a stage. `asked`: by its start, None for what the settings say; `continues`:
-        the run whose stage it takes over, if something is left in it."""
-        mode = self._settings.stage if asked is None else asked
+    async def choose(self, mode: StageMode, workspace: str | None, continues: str | None) -> StageChoice:
+        """Say whether a run is to work in a stage. `continues`: the run whose stage it takes over, if something is left
+        in it."""
         if mode is False or workspace is None:
             return NO_STAGE
         await self._sweep()

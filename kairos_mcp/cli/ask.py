@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, columns_of, d
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.paths import printable_name
 
 if TYPE_CHECKING:
     from kairos_mcp.cli.keyboard import Keyboard
@@ -25,6 +26,7 @@ class Choice(NamedTuple):
     """What may be typed for an approval.
 
     `asks_why`: the model is told the reason, if one is given. `always`: such calls are allowed from then on.
+    `asks_files`: only some of the files are approved.
     """
 
     letter: str
@@ -32,6 +34,7 @@ class Choice(NamedTuple):
     verdict: Verdict | None
     asks_why: bool = False
     always: RuleScope | None = None
+    asks_files: bool = False
 
 
 _JOINED = "\0"  # stands for a space at which no line ends
@@ -40,6 +43,7 @@ CHOICES = (
     Choice("y", "yes", "approve"),
     Choice("r", "always for this run", "approve", always="run"),
     Choice("p", "always for this project", "approve", always="project"),
+    Choice("f", "some files", "approve", asks_files=True),
     Choice("n", "no", "deny"),
     Choice("w", "no and why", "deny", asks_why=True),
     Choice("l", "later", None),
@@ -48,11 +52,13 @@ CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class TypedDecision:
-    """What a person typed about an approval. `rule`: what is to be remembered."""
+    """What a person typed about an approval. `rule`: what is to be remembered. `files`: those that alone are
+    approved."""
 
     verdict: Verdict
     feedback: str | None = None
     rule: RuleRequest | None = None
+    files: list[str] | None = None
 
 
 def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:
@@ -95,7 +101,12 @@ async def ask_about_approval(
     for line in approval_lines(report, item):
         print_note(QuestionLine(line))
     scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
-    choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
+    files = item.get("files", ())
+    choices = [
+        choice
+        for choice in CHOICES
+        if (choice.always is None or choice.always in scopes) and (files or not choice.asks_files)
+    ]
     words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
     columns = columns_of(sys.stderr)
     question = fold(words, columns and columns - len(MARK)).replace(_JOINED, " ") + "? "
@@ -105,12 +116,14 @@ async def ask_about_approval(
             continue
         if chosen.verdict is None:
             return None
-        reason, rule = None, None
+        reason, rule, approved = None, None, None
         if chosen.asks_why and (reason := await _ask_why(keyboard)) is None:
             continue  # Ctrl-C takes the choice back
         if shape is not None and chosen.always and (rule := await _ask_for_rule(keyboard, shape, chosen)) is None:
             continue
-        return TypedDecision(chosen.verdict, reason or None, rule)
+        if chosen.asks_files and (approved := await _ask_files(keyboard, files)) is None:
+            continue
+        return TypedDecision(chosen.verdict, reason or None, rule, approved)
     return None
 
 
@@ -137,6 +150,20 @@ async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) ->
             print_note(str(error))
         else:
             rule = wider
+
+
+async def _ask_files(keyboard: Keyboard, files: Sequence[str]) -> list[str] | None:
+    """Ask which of these files are approved, by number or path; None where that is taken back."""
+    for number, path in enumerate(files, 1):
+        print_note(f"{number:>4}  {printable_name(path)}")
+    while typed := await keyboard.ask("Which, by number or path, separated by spaces? ", fresh=True):
+        by_word = {**{str(number): path for number, path in enumerate(files, 1)}, **{path: path for path in files}}
+        words = typed.replace(",", " ").split()
+        if unknown := [word for word in words if word not in by_word]:
+            print_note(f"{unknown[0]} is none of them.")
+        else:
+            return list(dict.fromkeys(by_word[word] for word in words))
+    return None
 
 
 async def _ask_why(keyboard: Keyboard) -> str | None:

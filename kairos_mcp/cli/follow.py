@@ -262,7 +262,9 @@ class Follower:
         if decision is None:
             return False
         verdict, why, rule = decision.verdict, decision.feedback, decision.rule
-        await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, rule=rule, drive=False)
+        await answers.decide(
+            *(run_id, key, verdict, why, self._caller), digest=digest, rule=rule, files=decision.files, drive=False
+        )
         made = None if rule is None else await self._app.answers.find_rule_made_with(run_id, key, self._caller)
         if made is not None:
             remove = f"`kairos-mcp {' '.join(removal_arguments(made, self._app.settings))}`"

@@ -76,6 +76,10 @@ Pattern = Annotated[
         "further ones.",
     ),
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="PATH", help="Of a stage's changes, approve this file alone; may be repeated."),
+]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Continue the run in this process.")]
 Principal = Annotated[
     str | None,

@@ -20,7 +20,19 @@ from kairos_mcp.cli.ask import approval_lines, ask_about_settlement, settlement_
 from kairos_mcp.cli.exit_codes import COMPLETED, WAITING
 from kairos_mcp.cli.follow import follow_and_print
 from kairos_mcp.cli.keyboard import confirm, is_person_there, run_on_keyboard
-from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key, Pattern, Principal, Run, StateFlags
+from kairos_mcp.cli.options import (
+    AllFlags,
+    Always,
+    AsJson,
+    Digest,
+    Drive,
+    Files,
+    Key,
+    Pattern,
+    Principal,
+    Run,
+    StateFlags,
+)
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
@@ -91,6 +103,7 @@ def approve(
     *,
     always: Always = None,
     pattern: Pattern = None,
+    file: Files = None,
     digest: Digest = None,
     drive: Drive = True,
     principal: Principal = None,
@@ -99,7 +112,8 @@ def approve(
 ) -> int:
     """Approve what a run asks permission for, and go on with it. `show` prints what that is.
 
-    Without KEY it shows all that waits for permission and asks once.
+    Without KEY it shows all that waits for permission and asks once. With --file, of the changes of a stage, only
+    those files are applied; the others stay in the stage.
 
     With --always, also allow such calls from now on: exactly the same call, edits of the same file, or commands that
     match a pattern. `rules` lists and removes these approvals.
@@ -114,6 +128,7 @@ def approve(
         as_json=as_json,
         always=always,
         pattern=pattern,
+        files=file or None,
     )
 
 
@@ -187,6 +202,7 @@ def _decide(
     as_json: bool,
     always: RuleScope | None = None,
     pattern: str | None = None,
+    files: Sequence[str] | None = None,
 ) -> int:
     """Decide about the waiting approval under the key; with `drive`, go on with the run here if no server does."""
     from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
@@ -198,7 +214,7 @@ def _decide(
     was_shown = not _is_certain(target, key, digest)
     if was_shown:
         report, items = _find_items(target, ("approval",), key)
-        if digest is not None or always is not None:
+        if digest is not None or always is not None or files is not None:
             _require_one(target, items)
         pins = [_pin(item, digest, as_json=as_json) for item in items]
         lines = chain.from_iterable(approval_lines(report, item) for item in items)
@@ -225,7 +241,11 @@ def _decide(
         for pinned in reversed(pins):  # so that no call begins, and fails, before all of them are decided
             decided += [
                 await app.answers.decide(
-                    run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, rule=rule, drive=drive
+                    *(run_id, pinned.key, decision, feedback, caller),
+                    digest=pinned.digest,
+                    rule=rule,
+                    files=files,
+                    drive=drive,
                 )
             ]
         for approval in reversed(decided) if not as_json else ():

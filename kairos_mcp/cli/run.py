@@ -114,7 +114,6 @@ def run(
             '`kairos-mcp run --continue RUN --from round-3 "GOAL"`',
         ),
         (is_team and (interactive or continues is not None), "A team has no single conversation.", "Leave out -i."),
-        (is_team and bool(stage), "A team has no stage.", "Leave out --stage."),
         (is_team and agent is not None, "--agent is for a single run.", "--agents says who may be given a task."),
         (plan is not None and plan_only, "--plan carries out a plan, --plan-only makes one.", "Leave out one of them."),
         (
@@ -144,6 +143,7 @@ def run(
             workspace=str(current_workspace(settings)),
             key=key,
             plans_only=plan_only,
+            stage=stage,
         )
         return _run_team(settings, team_request, flags, as_json=as_json)
     continued = None

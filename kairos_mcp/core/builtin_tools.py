@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSpec
 
+MAX_SUBMITTED_FILES = 2_000  # in one question
+
 Needs = Literal["nothing", "workspace", "commands", "web", "skills", "many_tools", "team", "mandate", "stage"]
 """What a tool can't exist without: `commands` is a workspace whose settings allow programs, `web` the setting that
 switches http_fetch on, `many_tools` a run that has more tools than it is shown, `stage` a run that works in a stage."""

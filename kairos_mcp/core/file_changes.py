@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kairos_mcp.core.messages import ToolResult
 
@@ -16,16 +16,17 @@ class ChangedFile(NamedTuple):
     after: str
 
 
-def changed_files(result: ToolResult) -> tuple[ChangedFile, ...]:
-    """Return the files that a call changed by its result; none for a call that failed or only planned changes.
+def changed_files(result: ToolResult, key: Literal["files", "staged"] = "files") -> tuple[ChangedFile, ...]:
+    """Return the files that a call changed by its result, or those of its run's stage (`staged`); none for a call that
+    failed or only planned changes.
 
     Any tool may give such data. So what follows from it must do no harm where it is made up.
     """
-    if result.is_error or not isinstance(result.data, dict) or not isinstance(result.data.get("files"), list):
+    if result.is_error or not isinstance(result.data, dict) or not isinstance(result.data.get(key), list):
         return ()
     return tuple(
         ChangedFile(path, before, after)
-        for file in result.data["files"]
+        for file in result.data[key]
         if isinstance(file, dict) and "bytes" in file  # a plan's files have none
         if isinstance(path := file.get("path"), str) and isinstance(after := file.get("after"), str)
         if isinstance(before := file.get("before"), str | None)

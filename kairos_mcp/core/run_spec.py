@@ -68,7 +68,7 @@ class TeamRequest(RunRequest):
     """The arguments of team_run and planner_plan (`plans_only`), checked in shape.
 
     `plan`: one to be carried out, in place of the planner's. `agents`: names of those that tasks may be given to; None:
-    all. `tools`: globs that narrow the tools of each agent.
+    all. `tools`: globs that narrow the tools of each agent. `stage`: None for what the settings say.
     """
 
     goal: str
@@ -82,6 +82,7 @@ class TeamRequest(RunRequest):
     route: RouteName = AUTO
     limits: Limits = UNLIMITED
     plans_only: bool = False
+    stage: Literal["auto"] | bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

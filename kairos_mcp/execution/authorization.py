@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
-from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
+from kairos_mcp.core.errors import BadArguments, Denied, KairosError, StaleFile, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import (
     SEARCH,
@@ -25,7 +25,7 @@ from kairos_mcp.core.messages import (
     add_discovered_tools,
     canonical_json,
 )
-from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
@@ -92,20 +92,20 @@ def authorize(
     stale: ToolResult | None = None,
     flow: FlowView | None = None,
     *,
-    is_contained: bool = False,
+    stage: StagedTools | None = None,
     find_spec: Callable[[str], ToolSpec | None] = lambda _name: None,
 ) -> Authorization:
     """Decide whether the call may be made, with a look at the files that it touches.
 
     `tool` is None for one of the caller's. `stale`: the answer where no rule denies the call, because others have
-    changed its files unseen. `flow`: what is in view of the call; None where nothing leaves with it. `is_contained`: it
-    writes nothing but the run's stage. `find_spec`: of the run's tools. Never raises; blocks while files are read.
+    changed its files unseen. `flow`: what is in view of the call; None where nothing leaves with it. `stage`: of the
+    run. `find_spec`: of the run's tools. Never raises; blocks while files are read.
     """
-    judge = gate.judge_contained if is_contained else gate.judge
+    judge = gate.judge_contained if stage is not None and stage.contains(call.tool) else gate.judge
     spec, call = call.tool, gate.with_touched_paths(call)
     if spec is None or (first := judge(call)).decision == "deny":
         return gate_denial(call, "there is no tool of this name" if spec is None else first.reason)
-    if stale is not None:
+    if (stale := stale or _refuse_unseen(stage, call, ctx)) is not None:
         return stale
     preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
@@ -152,6 +152,21 @@ def authorize(
                 flow=found,
                 covered_by=_shapes_of(uncovered or (), approval),
             )
+
+
+def sees_workspace(spec: ToolSpec) -> bool:
+    """Whether a tool sees the workspace as it is, also in a run that works in a stage."""
+    return spec.source != "builtin"
+
+
+def _refuse_unseen(stage: StagedTools | None, call: GatedCall, ctx: ToolContext) -> ToolResult | None:
+    """Return the answer of a call that names what the workspace does not hold yet; None for any other."""
+    spec, paths = call.tool, () if call.touched is None else call.touched.inside
+    if stage is None or spec is None or not sees_workspace(spec) or not (changed := stage.find_changed(paths, ctx)):
+        return None
+    names = ", ".join(map(shorten_path, changed[:LISTED_PATHS]))
+    what = f"{names}: changed in this run's stage alone, and {spec.name} sees the workspace as it is."
+    return error_result(StaleFile(what, "Call it once these changes have been submitted and applied."))
 
 
 def _list_uncovered(
@@ -359,10 +374,10 @@ class ToolAccess:
             return _ALLOWED
         if self.judges_flow(spec) and self._may_take_along(spec):
             return None
+        if self.stage is not None and (self.is_contained(spec) or sees_workspace(spec)):
+            return None
         if self._is_always_allowed(spec):
             return _ALLOWED
-        if self.is_contained(spec):
-            return None
         is_secret = self._secret_file_test(spec)
         if is_secret is not None and not any(map(is_secret, read_named_paths(spec, step.call.arguments))):
             return _ALLOWED

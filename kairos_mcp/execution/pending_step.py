@@ -114,7 +114,7 @@ class PendingStep:
             # One that was begun since is another matter: nobody may know how it ended.
             self.may_begin_again = self.is_open and self.sent.route == SERVER_ROUTE and not self.needs_settlement
         else:
-            self.approved_base = row.base_hashes
+            self.approved_base = row.approved_base
 
     def with_comment(self, result: StepResult) -> StepResult:
         """Add to a call's result what the person who approved it said."""

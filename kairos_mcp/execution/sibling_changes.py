@@ -101,7 +101,7 @@ class SiblingChanges:
         if answer.is_error:
             self._told |= {(task, change): turn for change in data.get(CHANGED_BY, ())}
             return
-        changed = changed_files(answer)
+        changed = (*changed_files(answer), *changed_files(answer, "staged"))
         for file in changed:
             self._changes[file.path].append(_Change(path, self._tick(), _diff_of(file.path, answer)))
         files = [file.path for file in changed]

@@ -118,9 +118,7 @@ class ToolCaller:
         try:
             stale = self.sibling_changes.refusal(path, step.call)
             flow = self.flow_view if spec is not None and self.tool_access.judges_flow(spec) else None
-            judge = partial(
-                authorize, is_contained=self.tool_access.is_contained(spec), find_spec=self.tool_access.find_spec
-            )
+            judge = partial(authorize, stage=self.tool_access.stage, find_spec=self.tool_access.find_spec)
             found = await self.resources.workers.call(
                 PREVIEW_TIMEOUT_S, judge, made.gate, call, tool, ctx, approval, stale, flow
             )

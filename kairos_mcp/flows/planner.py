@@ -36,13 +36,15 @@ from kairos_mcp.flows.tool_calls import (
 )
 
 VERSION = 1
+KEPT = " A run that `continues` this one takes the stage over."
 
 
-def planner(planner_input: PlannerInput) -> Flow[Outcome]:
-    """Run the whole loop, and submit at its end what a stage holds."""
-    stage = StageRecord()
+def planner(planner_input: PlannerInput, stage: StageRecord | None = None) -> Flow[Outcome]:
+    """Run the whole loop, and submit at its end what a stage holds. `stage`: of several loops, for which others
+    submit."""
+    stage = stage or StageRecord()
     outcome = yield from _loop(planner_input, stage)
-    return (yield from submit_rest(stage, outcome))[0] if planner_input.submits else outcome
+    return (yield from submit_rest(stage, outcome, KEPT))[0] if planner_input.submits else outcome
 
 
 def _loop(planner_input: PlannerInput, stage: StageRecord) -> Flow[Outcome]:
@@ -91,7 +93,7 @@ def _loop(planner_input: PlannerInput, stage: StageRecord) -> Flow[Outcome]:
         if kind == "final":
             ended = yield from deliver_answer(planner_input, conversation, predecessor, record, turn)
             if isinstance(ended, Outcome) and planner_input.submits:
-                outcome, words = yield from submit_rest(stage, ended)
+                outcome, words = yield from submit_rest(stage, ended, KEPT)
                 ended = (
                     conversation.add(*turn_messages(prompts, turn.content), Message("user", words))
                     if words

@@ -2,7 +2,7 @@
 
 Each task is a branch `task-N`, by its position in the plan; each try at it is a branch `task-N/try-M` of one agent, a
 planner loop with that agent's tools and rounds. What failed is tried once by another agent, then replaced once by the
-planner. Steps beside those of the loops: `plan`, `replan-1` with their repairs, and `synthesis`.
+planner. Steps beside those of the loops: `plan`, `replan-1` with their repairs, `synthesis`, and in a stage `submit-1`.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
@@ -25,6 +25,7 @@ from kairos_mcp.flows.plan import ask_planner, make_plan
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import quote_model_text, render_prompt
 from kairos_mcp.flows.structured_answer import PhaseFailure
+from kairos_mcp.flows.submit import StageRecord, submit_rest
 from kairos_mcp.flows.team_input import TeamInput
 
 VERSION = 1
@@ -146,6 +147,7 @@ class TeamState:
 
     tasks: list[TaskState] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    stage: StageRecord = field(default_factory=StageRecord)
 
     def add(self, planned: Sequence[PlannedTask]) -> list[TaskState]:
         """Add the tasks of a plan; they may depend on each other and on those that are there."""
@@ -164,7 +166,7 @@ def team(given: TeamInput, state: TeamState) -> Flow[Outcome]:
     if isinstance(made, PhaseFailure):
         return make_outcome(made.stop_reason, record=f"There is no plan, so nothing was begun. {made.reason}")
     state.notes += made.notes
-    yield from _run_tasks(given, state.add(made.plan.tasks))
+    yield from _run_tasks(given, state, state.add(made.plan.tasks))
     replaced = yield from _replace_failed(given, state)
     remaining = [task for task in state.tasks if task not in replaced]
     answer: str | None
@@ -179,7 +181,8 @@ def team(given: TeamInput, state: TeamState) -> Flow[Outcome]:
         )
     output = {"answer": done if answer is None else answer, "tasks": [task.as_output() for task in state.tasks]}
     record = done if answer is None else None
-    return make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes), record=record)
+    outcome = make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes), record=record)
+    return (yield from submit_rest(state.stage, outcome))[0] if given.submits else outcome
 
 
 def _stop_reason(tasks: Sequence[TaskState]) -> StopName:
@@ -193,11 +196,14 @@ def _stop_reason(tasks: Sequence[TaskState]) -> StopName:
 # -- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
+def _run_tasks(given: TeamInput, state: TeamState, tasks: Sequence[TaskState]) -> Flow[None]:
     """Run tasks as soon as those that they depend on have ended."""
     here = {task.task.id: task.path for task in tasks}
     yield from Gather(
-        {task.path: Branch(partial(_run_task, given, task), UNLIMITED, about=task.task.description) for task in tasks},
+        {
+            task.path: Branch(partial(_run_task, given, state, task), UNLIMITED, about=task.task.description)
+            for task in tasks
+        },
         {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
         given.max_parallel,
         _watch_answer_needs(given, tasks) if len(tasks) > 1 else UNLIMITED,
@@ -220,13 +226,18 @@ def _watch_answer_needs(given: TeamInput, tasks: Sequence[TaskState]) -> Callabl
         read = min(most, given.synthesis_conversation(found).size + SHORT_RESULT * unended) + ANSWER_MARGIN
         total = read + SHORT_ANSWER
         return Limits(
-            rounds=0, tool_calls=0, model_calls=1, input_tokens=read, output_tokens=SHORT_ANSWER, total_tokens=total
+            rounds=0,
+            tool_calls=int(given.submits),
+            model_calls=1,
+            input_tokens=read,
+            output_tokens=SHORT_ANSWER,
+            total_tokens=total,
         )
 
     return find_needs
 
 
-def _run_task(given: TeamInput, task: TaskState, _ended: Mapping[str, Any]) -> Flow[None]:
+def _run_task(given: TeamInput, state: TeamState, task: TaskState, _ended: Mapping[str, Any]) -> Flow[None]:
     """Run the task's loop, by another agent once more where the first one's failed.
 
     It begins once the tasks before it have ended: its prompt is made of what they found.
@@ -241,7 +252,7 @@ def _run_task(given: TeamInput, task: TaskState, _ended: Mapping[str, Any]) -> F
         assert agent is not None, "a plan that was parsed names the agent of each task"
         attempt = TaskTry(agent)
         task.tries.append(attempt)
-        loop = planner(given.task_loop(agent, task.task.description, results, earlier))
+        loop = planner(given.task_loop(agent, task.task.description, results, earlier), state.stage)
         limits = Limits(rounds=given.agents[agent].max_rounds)
         name = f"try-{number}"
         yield from Gather({name: Branch(_watch(loop, attempt, f"{task.path}/{name}"), limits, agent)})
@@ -315,7 +326,7 @@ def _replace_failed(given: TeamInput, state: TeamState) -> Generator[Any, Any, l
             state.notes.append(
                 f"{count_of(len(failed), 'task')} failed or could not begin; the planner put others in their place."
             )
-            yield from _run_tasks(given, state.add(made.tasks))
+            yield from _run_tasks(given, state, state.add(made.tasks))
             return failed
         case PhaseFailure(reason=reason):
             state.notes.append(f"The planner gave no tasks in place of those that failed: {reason}")

@@ -61,7 +61,8 @@ class TeamInput:
     `agents`: those that may be given a task, by name, in the order in which they are chosen. `planner`: the planner's
     system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
     that was given, so that none is asked for. `lists_names`: the schema lists the names that a plan may hold, for small
-    models, which write those of files where tools are asked for. `max_tasks`: of one plan.
+    models, which write those of files where tools are asked for. `max_tasks`: of one plan. `submits`: the tasks
+    work in one stage, which the team submits at its end.
     `loop`: what the loops of all agents have in common; its system prompt, goal and tools are replaced.
     """
 
@@ -77,6 +78,7 @@ class TeamInput:
     plan: Plan | None = None
     lists_names: bool = False
     max_tasks: int = MAX_TASKS
+    submits: bool = False
 
     @property
     def agent_tools(self) -> AgentTools:

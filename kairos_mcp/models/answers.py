@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kairos_mcp.core.builtin_tools import MAX_SUBMITTED_FILES
 from kairos_mcp.core.decision_rights import Actor, Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import Undecodable, find_unfit_value, first_problem, parse_strict_json
@@ -76,6 +77,7 @@ class _DecisionModel(_AnswerModel):
     decision: Verdict
     digest: _Digest
     feedback: Annotated[str, Field(max_length=MAX_FEEDBACK_CHARS)] | None = None
+    files: Annotated[list[str], Field(min_length=1, max_length=MAX_SUBMITTED_FILES)] | None = None
 
 
 class _SettlementModel(_AnswerModel):
@@ -143,12 +145,13 @@ def parse_settlement(value: object, path: str) -> SettlementRequest:
 
 
 def parse_approval_decision(value: object, key: str, who: Actor) -> Decision:
-    """Parse a decision `{decision: approve | deny, digest, feedback?}` about the approval under this key.
+    """Parse a decision `{decision: approve | deny, digest, feedback?, files?}` about the approval under this key.
 
     Raises BadArguments.
     """
     answer = _parse_answer(_DecisionModel, value, "approval")
-    return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
+    files = None if answer.files is None else tuple(dict.fromkeys(answer.files))
+    return Decision(key, answer.decision, answer.digest, who, answer.feedback or None, files=files)
 
 
 def _parse_answer(shape: type[_AnyAnswerModel], value: object, kind: str) -> _AnyAnswerModel:

@@ -37,6 +37,7 @@ class Screen(NamedTuple):
 
 
 UNKNOWN = Screen()
+_REMARKS = ("! ", "[", "touches ", "in the stage stay: ", "the model says:", "> ")
 MEASURED = (  # the name, from this version on, before that one
     ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
     ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8)),  # a link fails the whole call
@@ -169,7 +170,7 @@ def read_diffs(text: str) -> tuple[list[FileDiff], list[str]] | None:
             if changed is None:
                 return None
             diffs[-1].lines.extend(changed)
-        elif line.startswith(("! ", "[", "touches ")):
+        elif line.startswith(_REMARKS):
             remarks.append(line)
         elif line and not re.fullmatch(r"before (no file|[0-9a-f]+), after [0-9a-f]*", line):
             return None

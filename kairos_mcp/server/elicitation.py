@@ -13,7 +13,7 @@ import mcp_types as wire
 
 from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.runs import RunPurpose
-from kairos_mcp.core.builtin_tools import RUN_COMMAND
+from kairos_mcp.core.builtin_tools import RUN_COMMAND, SUBMIT_CHANGES
 from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.server import dialog_layout
@@ -49,6 +49,9 @@ def make_dialog(
     about = dialog_layout.cut_to_width(about, ABOUT_LINES * screen.width)
     place = purpose.commands, name, choices, unseen, purpose.page_link
     text = _without_usual_reads(question.preview) if question.tool == RUN_COMMAND.name else question.preview
+    if question.tool == SUBMIT_CHANGES.name:
+        counts, _, text = text.partition("\n")
+        heading = heading if dialog_layout.read_diffs(text) else f"{question.tool}: {counts}"
     laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, text, about, *place), screen)
     if laid_out.link is not None:
         asks = wire.ElicitRequestURLParams(

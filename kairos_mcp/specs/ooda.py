@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kairos_mcp.core.builtin_tools import EDIT_TOOLS, names_where
+from kairos_mcp.core.builtin_tools import EDIT_TOOLS, SUBMIT_CHANGES, names_where
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
@@ -47,11 +47,13 @@ from kairos_mcp.specs.build import (
 )
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks, decode_once
+from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode, unreadable
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
+_EDIT_ACTIONS = frozenset(("code_edit", "edit_plan", "create_file"))
 UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 
@@ -60,7 +62,8 @@ class CycleSettings:
     """What a spec is built from beside the request.
 
     `mandate`: the one that the request names. `registry`: the tools of the workspace. `samples`: whether the caller's
-    client offers its model. `output`: that of the mandate's newest run.
+    client offers its model. `output`: that of the mandate's newest run. `stage`:
+    whether cycles are to work in one.
     """
 
     mandate: Mandate
@@ -69,6 +72,7 @@ class CycleSettings:
     workspace: str | None
     samples: bool = False
     output: JsonObject | None = None
+    stage: StageChoice = NO_STAGE
 
 
 class PhaseInput(NamedTuple):
@@ -145,6 +149,11 @@ def _build_ooda_spec(
     offer = offer_tools(_each_once(reads, may if may_run_tools else ()), tuple(coming))
     search = [offer.search] if offer.search is not None else []
     called = [tool.spec for name in _OODA_STEPS if (tool := registry.find(name)) is not None]
+    acts = [spec for spec in called if spec.name in EDIT_TOOLS and _EDIT_ACTIONS & {*mandate.allowed_actions}]
+    is_staged = sources.stage.is_taken((*acts, *(may if may_run_tools else ())))
+    if is_staged:
+        called += [spec for spec in sources.stage.tools if spec.name == SUBMIT_CHANGES.name]
+    notes += sources.stage.notes(is_staged=is_staged)
     if coming and may_run_tools:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
@@ -170,6 +179,7 @@ def _build_ooda_spec(
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
         search_scope=() if offer.finds_late_tools else None,
+        staged=is_staged or None,
     )
     return choice, spec, [*notes, *offer.notes]
 
@@ -237,6 +247,7 @@ def _load_context(texts: SpecTexts) -> CycleContext:
         frozenset(each.name for each in behind),
         tools.find(SEARCH) if behind or spec.search_scope is not None else None,
         spec.search_scope is not None,
+        bool(spec.staged),
     )
 
 

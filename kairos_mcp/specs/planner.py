@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
-from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, SEARCH_FILES
+from kairos_mcp.core.builtin_tools import SEARCH_FILES
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Message, ToolSet, ToolSpec
+from kairos_mcp.core.messages import Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES, ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
@@ -41,6 +40,7 @@ from kairos_mcp.specs.short_prompts import (
     add_goal_lines,
     select_few_tools,
 )
+from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
@@ -48,27 +48,6 @@ from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offe
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 
 
-@dataclass(frozen=True, slots=True)
-class StageChoice:
-    """Whether a run is to work in a stage, and why there can be none, if so. `tools`: those that only such runs have.
-    `is_required`: rather than without one, it is not started. `taken_over`: the stage of the run that it continues."""
-
-    is_wanted: bool = False
-    is_required: bool = False
-    problem: str | None = None
-    tools: tuple[ToolSpec, ...] = ()
-    taken_over: str | None = None
-
-    def is_taken(self, offered: Iterable[ToolSpec]) -> bool:
-        """Whether a run with these tools works in a stage: one that may change files. Raises BadArguments."""
-        if not self.is_wanted or not any(spec.name in CONTAINED_TOOLS and spec.source == "builtin" for spec in offered):
-            return False
-        if self.problem is not None and self.is_required:
-            raise BadArguments(f"There can be no stage here: {self.problem}.", "Leave stage out, or make it auto.")
-        return self.problem is None
-
-
-NO_STAGE = StageChoice()
 NO_FILE_NAMES = FileNames()
 NO_GOAL_LINES = GoalLines()
 
@@ -189,7 +168,7 @@ def build_planner_spec(
         *_ignored_options_note(request, choice.route),
         *offer.notes,
         *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
-        *((f"not staged: {stage.problem}",) if stage.is_wanted and stage.problem and not is_staged else ()),
+        *stage.notes(is_staged=is_staged),
         *registry.opening_notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes)

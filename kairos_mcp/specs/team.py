@@ -37,6 +37,7 @@ from kairos_mcp.specs.build import (
 )
 from kairos_mcp.specs.kind import FlowKind
 from kairos_mcp.specs.load import NO_TOOLS, LoadedSpec, LoadedTeam, SpecTexts
+from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_more_rounds
@@ -53,7 +54,7 @@ class TeamSources:
     """What the spec of a team is built from beside the request.
 
     `files`: the agents that can be used here, and those that can't. `records`: what they did before. `tree`: the
-    names of the workspace's files.
+    names of the workspace's files. `stage`: whether its tasks are to work in one.
     """
 
     settings: Settings
@@ -62,6 +63,7 @@ class TeamSources:
     samples: bool = False
     records: Sequence[AgentRecord] = ()
     tree: str = ""
+    stage: StageChoice = NO_STAGE
 
 
 def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
@@ -78,6 +80,9 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     grants_rounds = request.limits.rounds is None
     tools = {agent.name: _agent_tools(agent, request, sources.registry) for agent in members}
     members = [agent for agent in members if tools[agent.name]]
+    is_staged = sources.stage.is_taken(spec for own in tools.values() for spec in own)
+    if is_staged:
+        tools = {name: sources.stage.add_for_task(own) for name, own in tools.items()}
     if grants_rounds:
         tools = {name: offer_more_rounds(own) for name, own in tools.items()}
     if not members:
@@ -100,6 +105,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         for agent in members
     )
     offered = {spec.name: spec for agent in members for spec in (*tools[agent.name], PLAN_PROBLEM_SPEC)}
+    offered |= {spec.name: spec for spec in sources.stage.tools if is_staged}
     frozen = FrozenTeam(
         agents,
         planner.prompt,
@@ -131,13 +137,10 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         grants_rounds=grants_rounds or None,
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
+        staged=is_staged or None,
     )
     all_notes = (
-        *choice.notes,
-        *small_notes,
-        *cut,
-        *notes,
-        *model_notes,
+        *(*choice.notes, *small_notes, *cut, *notes, *model_notes, *sources.stage.notes(is_staged=is_staged)),
         *sources.registry.opening_notes(request.tools),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes)
@@ -244,6 +247,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
         None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
         bool(frozen.lists_names),
         frozen.max_tasks or EARLIER_MAX_TASKS,
+        submits=bool(spec.staged),
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
     loaded = LoadedTeam(team_input, models, spec.flow == PLAN.name, texts.forks)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple
 
+from kairos_mcp.core.builtin_tools import SUBMIT_CHANGES
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.flow import Finding
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -92,7 +93,7 @@ class ApprovalRow:
     `verdict`: None while it waits; `withdrawn` where a call before it in its turn was denied or failed. `unasked`: too
     many others wait, so nobody has been asked yet. `shape`: as in `ApprovalRequest`. `is_renewable`: it expired, and
     somebody has resumed the run since: it is to be asked again. `private_preview`: what a person is shown in place of
-    `preview`, on the terminal, in the inbox and on the page.
+    `preview`, on the terminal, in the inbox and on the page. `files`: those that alone were approved; None: all.
     """
 
     step_id: int
@@ -114,6 +115,18 @@ class ApprovalRow:
     shape: CallShape | None = None
     private_preview: str | None = None
     is_renewable: bool = False
+    files: tuple[str, ...] | None = None
+
+    @property
+    def divisible_files(self) -> tuple[str, ...]:
+        """The files of which some may be approved alone; none where all or nothing is."""
+        several = self.tool == SUBMIT_CHANGES.name and len(self.base_hashes) > 1
+        return tuple(self.base_hashes) if several else ()
+
+    @property
+    def approved_base(self) -> BaseHashes:
+        """The hashes of the files that the approval holds for."""
+        return self.base_hashes if self.files is None else {path: self.base_hashes[path] for path in self.files}
 
     @property
     def person_preview(self) -> str:
@@ -290,7 +303,7 @@ _IS_RENEWABLE = """
 """
 _COLUMNS = f"""
     approval.step, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,
-    through, client, feedback, unasked, shape, private_preview, {_IS_RENEWABLE}
+    through, client, feedback, unasked, shape, private_preview, {_IS_RENEWABLE}, files
 """
 _UNANSWERED = f"""
     select {_COLUMNS} from approval join step on step.id = approval.step left join answer on answer.step = step.id
@@ -311,7 +324,10 @@ def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
 
 
 def _approval_row(found: Row) -> ApprovalRow:
-    columns = (*found[:7], decode_texts(found[7]), *found[8:-3], decode_shape(found[-3]), found[-2], bool(found[-1]))
+    *columns, shape, private_preview, is_renewable, files = found
+    chosen = None if files is None else decode(tuple[str, ...], files)
+    columns[7] = decode_texts(columns[7])
+    columns += [decode_shape(shape), private_preview, bool(is_renewable), chosen]
     return ApprovalRow(*columns)
 
 

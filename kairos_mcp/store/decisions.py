@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.decision_rights import Actor, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.store import approvals, rules, settlements
 from kairos_mcp.store.approvals import LAPSED, ApprovalRow, DialogView, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_request, insert_submitted_answers
@@ -27,7 +28,8 @@ NO_ACTOR = Actor("", "", "")
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What somebody decided about the approval with this key. `digest`: of what they were shown. `rule`: what they want
-    to be remembered of an approval. `shown`: how much of it a dialog showed; None where all of it can be seen."""
+    to be remembered of an approval. `shown`: how much of it a dialog showed; None where all of it can be seen. `files`:
+    those that alone are approved, of a question that can be divided; None: all."""
 
     key: str
     verdict: Verdict
@@ -36,6 +38,7 @@ class Decision:
     feedback: str | None = None
     rule: RuleRequest | None = None
     shown: DialogView | None = None
+    files: tuple[str, ...] | None = None
 
 
 def record_responses(
@@ -74,7 +77,8 @@ def write_decisions(session: Session, run: RunRow, decisions: Sequence[Decision]
     """Write decisions that were checked in this transaction."""
     for decision in decisions:
         _set_verdict(
-            session, run.n, decision.key, decision.verdict, decision.actor, at, decision.feedback, decision.shown
+            *(session, run.n, decision.key, decision.verdict, decision.actor, at),
+            *(decision.feedback, decision.shown, decision.files),
         )
         found = find_by_key(session, run.n, decision.key) if decision.rule is not None else None
         if decision.rule is not None and found is not None and found.shape is not None:
@@ -106,7 +110,7 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
         )
     if found.verdict == "withdrawn" or (found.unasked and found.verdict is None):  # nobody was shown the latter
         raise _not_waiting_error(run, decision.key)
-    if found.verdict == decision.verdict:
+    if found.verdict == decision.verdict and found.files == decision.files:
         if decision.rule is not None and rules.find_made_with(session, run, decision.key) is None:
             late = f"{decision.key!r} was approved before; a rule is made with the approval itself."
             raise AlreadyAnswered(late, "Make it with the next approval of such a call.", run_id=run.id)
@@ -122,7 +126,19 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
         raise _not_waiting_error(run, decision.key)
     if decision.rule is not None:
         _check_rule(run, found, decision.rule)
+    if decision.files is not None:
+        _check_files(run, found, decision)
     return True
+
+
+def _check_files(run: RunRow, approval: ApprovalRow, decision: Decision) -> None:
+    """Raise BadArguments if these files can't be approved alone."""
+    if decision.verdict != "approve" or not approval.divisible_files:
+        raise BadArguments("This is approved as a whole.", "Leave the files out, or deny it.", run_id=run.id)
+    unknown = [path for path in decision.files or () if path not in approval.base_hashes]
+    if unknown or not decision.files:
+        what = f"{shorten_path(unknown[0])} is not" if unknown else "No file is named"
+        raise BadArguments(f"{what} among the files of this question.", "Name some of those it shows.", run_id=run.id)
 
 
 def _check_rule(run: RunRow, approval: ApprovalRow, request: RuleRequest) -> None:
@@ -194,12 +210,14 @@ def _set_verdict(
     at: int,
     feedback: str | None = None,
     shown: DialogView | None = None,
+    files: Sequence[str] | None = None,
 ) -> None:
+    chosen = None if files is None else encode(tuple(files))
     dialog = None if shown is None else encode(shown._asdict())
     first = session.rows(
-        "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, shown = ?, decided_at = ?"
-        " where run = ? and key = ? and verdict is null returning step",
-        (verdict, *actor, feedback, dialog, at, n, key),
+        "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, shown = ?, files = ?,"
+        " decided_at = ? where run = ? and key = ? and verdict is null returning step",
+        (verdict, *actor, feedback, dialog, chosen, at, n, key),
     )
     if first:
         insert_request(session, n, "verdict", key, actor, at)

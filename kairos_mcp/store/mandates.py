@@ -239,7 +239,8 @@ def find_check_approval(
     """
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
-        " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate', 'rule')"
+        " where approval.digest = ? and verdict = 'approve' and files is null"
+        " and through not in ('before', 'gate', 'rule')"
         " and approval.key like '%/check-%'"
         " and principal = ? and workspace = ? and place is not distinct from ?"
         f" and json_extract({json_or_null('spec')}, '$.mandate_text') = ? limit 1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from shlex import quote
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
 from kairos_mcp.core.limits import UNITS, Units
@@ -193,7 +193,7 @@ class DecisionRow(NamedTuple):
 
     `kind`: approval or settlement. `said`: the decision. `by`: the principal, empty where nobody decided in time.
     `through`: what it came through. `at`: milliseconds since 1970. `note`: the reviewer's comment. `shown`: of one made
-    in a client's dialog, how much was shown there.
+    in a client's dialog, how much was shown there. `files`: those that alone were approved.
     """
 
     kind: str
@@ -204,19 +204,21 @@ class DecisionRow(NamedTuple):
     at: int
     note: str | None
     shown: str | None
+    files: Any = None
 
     def as_json(self) -> JsonObject:
-        """Return it as it is shown, without `shown` where no dialog was."""
-        return {name: value for name, value in self._asdict().items() if name != "shown" or value is not None}
+        """Return it as it is shown, without `shown` where no dialog was, and `files` where all were decided about."""
+        optional = ("shown", "files")
+        return {name: value for name, value in self._asdict().items() if name not in optional or value is not None}
 
 
 _LIST_DECISIONS = f"""
-    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback, shown
+    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback, shown, files
     from approval join step on step.id = approval.step where approval.run = ?1 and verdict <> 'withdrawn'
     union all
     select json_extract({json_or_null("body")}, '$.path'), 'settlement',
         json_extract({json_or_null("body")}, '$.settlement'), principal, via, client, at,
-        json_extract({json_or_null("body")}, '$.note'), null
+        json_extract({json_or_null("body")}, '$.note'), null, null
     from inbox where run = ?1 and kind = 'settle' order by 7
 """
 
@@ -228,6 +230,8 @@ def list_decisions(session: Session, n: int) -> dict[str, list[DecisionRow]]:
         decision = DecisionRow(*rest)
         if decision.shown is not None:
             decision = decision._replace(shown=decode(DialogView, decision.shown).describe())
+        if decision.files is not None:
+            decision = decision._replace(files=decode(list[str], decision.files))
         found.setdefault(path, []).append(decision)
     return found
 

@@ -159,6 +159,8 @@ def _approval_items(
         if steps is not None and not before.covers(key, row.path, row.asked_at):
             preview = row.person_preview if for_person else row.preview
             item |= {"name": row.tool, "effect": row.effect, "preview": preview, "digest": row.digest}
+            if for_person and row.divisible_files:
+                item["files"] = list(row.divisible_files)
             item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
         yield item
 

@@ -9,8 +9,9 @@ import pytest
 from support.app import ME, PERSON, Place, assert_all_lawful, rests, says, start_run
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import AlreadyAnswered, BadArguments
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.rules import RuleRequest
 
@@ -76,6 +77,51 @@ async def test_words_of_a_denial_are_a_turn_and_the_run_goes_on(place):
         assert report.status == "completed"
         assert files(place) == {"a.txt": "omega\n", "b.txt": "other\n"}
         await assert_all_lawful(app)
+
+
+async def test_a_caller_s_tool_is_not_told_of_a_file_that_it_does_not_see_as_it_is(place):
+    look = ToolSpec("lint", "Lint a file.", {"type": "object"}, effect="read", source="caller")
+    other = calls("lint", path="b.txt")
+    lines = (calls("lint", path="a.txt"), EDIT, calls("lint", path="a.txt"), other)
+    async with App.open(staged(place, *lines), via="mcp") as app:
+        run_id = await start_run(app, tools=ALL, caller_tools=(look,))
+        await app.answers.submit(run_id, {"round-1/call-1": {"content": "fine"}}, ME)
+        report = await rests(app, run_id)
+        assert answers(place)["round-3/call-1"]["code"] == "stale_file"
+        assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
+
+
+async def test_files_are_approved_alone_and_the_others_stay(place):
+    more = calls("write_file", path="b.txt", content="other\n")
+    async with App.open(staged(place, EDIT, more, says("done")), via="mcp") as app:
+        run_id = await start_run(app, tools=ALL)
+        for wrong in ([], ["c.txt"]):
+            with pytest.raises(BadArguments):
+                await app.answers.decide(run_id, LAST, "approve", None, PERSON, files=wrong)
+        with pytest.raises(BadArguments):
+            await app.answers.decide(run_id, LAST, "deny", None, PERSON, files=["a.txt"])
+        await app.answers.decide(run_id, LAST, "approve", None, PERSON, files=["a.txt"])
+        with pytest.raises(AlreadyAnswered):
+            await app.answers.decide(run_id, LAST, "approve", None, PERSON)
+        report = await rests(app, run_id)
+        assert (report.status, files(place)) == ("completed", {"a.txt": "omega\n", "b.txt": "beta\nbeta\n"})
+        assert answers(place)["submit-1"]["data"]["withheld"] == ["b.txt"]
+        assert any("1 file that a person did not approve" in note for note in report.degraded)
+        assert place.rows("select files from approval") == [('["a.txt"]',)]
+        await assert_all_lawful(app)
+
+
+async def test_words_with_some_files_are_a_turn_and_a_call_is_approved_whole(place):
+    rules = (GateRule("write_file", "ask"),)
+    lines = (EDIT, calls("write_file", path="b.txt", content="other\n"), says("done"), says("now"))
+    async with App.open(staged(place, *lines, gate=rules), via="mcp") as app:
+        run_id = await start_run(app, tools=ALL)
+        with pytest.raises(BadArguments):
+            await app.answers.decide(run_id, "round-2/call-1/approval", "approve", None, PERSON, files=["b.txt"])
+        await decide(app, run_id, "approve", key="round-2/call-1/approval")
+        await app.answers.decide(run_id, LAST, "approve", "the other is wrong", PERSON, files=["a.txt"])
+        report = await rests(app, run_id)
+        assert (report.summary, files(place)["b.txt"]) == ("now", "beta\nbeta\n")
 
 
 async def test_a_denial_without_words_ends_it_and_the_next_run_takes_the_stage_over(place):

@@ -84,6 +84,7 @@ ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 STAGE = "tools/test_stage.py::test_"
 RENDERED = "commands/test_rendered_markdown.py::test_"
 STAGED = "approvals/test_staged_runs.py::test_"
+STAGED_FLOWS = "approvals/test_staged_flows.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
@@ -2076,7 +2077,52 @@ PROGRAMS = (
         STAGED + "an_ask_rule_asks_in_the_stage_and_a_deny_rule_denies",
     ),
     Guard(
-        "submit_rest",
+        "_check_files",
+        never("decision.verdict != 'approve' or ..."),
+        STAGED + "words_with_some_files_are_a_turn_and_a_call_is_approved_whole",
+    ),
+    Guard(
+        "_must_record",
+        without("found.files == decision.files"),
+        STAGED + "files_are_approved_alone_and_the_others_stay",
+    ),
+    Guard(
+        "ApprovalRow.approved_base",
+        replaced("self.files is None", "True"),
+        STAGED + "files_are_approved_alone_and_the_others_stay",
+    ),
+    Guard(
+        "_refuse_unseen",
+        always("stage is None or ..."),
+        STAGED + "a_caller_s_tool_is_not_told_of_a_file_that_it_does_not_see_as_it_is",
+    ),
+    Guard(
+        "StageChoice.add_for_task",
+        replaced("spec.name != SUBMIT_CHANGES.name", "True"),
+        STAGED_FLOWS + "a_task_of_a_team_has_no_submit_of_its_own",
+    ),
+    Guard(
+        "SiblingChanges.end",
+        replaced("(*changed_files(answer), *changed_files(answer, 'staged'))", "changed_files(answer)"),
+        STAGED_FLOWS + "a_task_does_not_overwrite_unseen_what_another_changed_in_the_stage",
+    ),
+    Guard(
+        "_run_cycles",
+        never("submitted.note and reason == 'goal_achieved'"),
+        STAGED_FLOWS + "a_goal_whose_changes_are_denied_is_not_achieved",
+    ),
+    Guard(
+        "_run_cycles",
+        without("not submitted.was_asked"),
+        STAGED_FLOWS + "to_decide_at_a_checkpoint_resumes_it_and_what_rules_apply_does_not",
+    ),
+    Guard(
+        "collect_changes",
+        never("calls and all(...) and not (...)"),
+        STAGED_FLOWS + "checks_judge_the_stage_and_what_they_alone_write_stays_there",
+    ),
+    Guard(
+        "submit_stage",
         never("not stage.has_undecided"),
         "flows/test_submit.py::test_what_was_denied_is_not_asked_about_again",
     ),

@@ -29,7 +29,8 @@ FREE = {**MANDATE, "checkpoint_every": 3}
 SURE = {"confidence": 0.95, "remaining": ()}
 RISKY = gives({"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"})
 LOOKS = gives({"action": "run_tool", "tool": "list_files", "arguments": {}, "intent": "look"})
-REASONS = set(CYCLE_REASONS) - {"parse_error"}  # which is a stop reason of ours: the cycles are used up
+# The first is a stop reason of ours: the cycles are used up; the second is of stages: approvals/test_staged_flows.py.
+REASONS = set(CYCLE_REASONS) - {"parse_error", "not_applied"}
 Act = Callable[[Any, dict[str, Any]], Any]
 
 

@@ -19,6 +19,7 @@ from kairos_mcp.app.operations.operation import (
     RunOperation,
     Text,
 )
+from kairos_mcp.core.builtin_tools import MAX_SUBMITTED_FILES
 from kairos_mcp.core.command_patterns import parse_pattern
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import BadArguments
@@ -56,6 +57,7 @@ class Approve(RunOperation):
     feedback: Text | None = None
     name: Id | None = None
     always: Literal["run", "project"] | None = None
+    files: Annotated[list[str], Field(min_length=1, max_length=MAX_SUBMITTED_FILES)] | None = None  # None: all
     pattern: Text | None = None
 
     async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
@@ -67,7 +69,11 @@ class Approve(RunOperation):
         if asked.effect == "irreversible" and self.name != asked.tool:
             raise BadArguments("This can't be undone, and the tool's name was not typed.", f"Type {asked.tool}.")
         await app.answers.decide(
-            self.run, self.key, "approve", self.feedback or None, caller, digest=self.digest, rule=rule, drive=drive
+            *(self.run, self.key, "approve", self.feedback or None, caller),
+            digest=self.digest,
+            rule=rule,
+            files=self.files,
+            drive=drive,
         )
         return OperationResult("Approved." if rule is None else "Approved, and allowed from now on.")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from kairos_mcp.core.builtin_tools import APPLY_EDITS, EDIT_FILE, EDIT_TOOLS, WRITE_FILE
+from kairos_mcp.core.builtin_tools import APPLY_EDITS, CONTAINED_TOOLS, EDIT_FILE, EDIT_TOOLS, WRITE_FILE
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
@@ -34,8 +34,9 @@ from kairos_mcp.flows.ooda.phase_flow import PhaseFlow
 from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
-ActStatus = Literal["applied", "noop", "denied", "unsupported", "failed"]
+ActStatus = Literal["applied", "staged", "noop", "denied", "unsupported", "failed"]
 
+CARRIED_OUT = ("applied", "staged")
 _DENIED = frozenset(
     {"denied", "approval_expired", "approvals_full", "command_denied", "egress_denied", "path_denied"}
 )  # fmt: skip
@@ -70,10 +71,10 @@ def make_call(decision: Decision, path: str) -> ToolCall | None:
             return None
 
 
-def act_status(result: ToolResult) -> ActStatus:
-    """Return the status of an act from the code of its call's result."""
+def act_status(result: ToolResult, *, is_contained: bool = False) -> ActStatus:
+    """Return the status of an act from the code of its call's result. `is_contained`: it wrote in the stage alone."""
     if not result.is_error:
-        return "applied"
+        return "staged" if is_contained else "applied"
     if result.code in _DENIED:
         return "denied"
     return "unsupported" if result.code in _UNSUPPORTED else "failed"
@@ -82,7 +83,7 @@ def act_status(result: ToolResult) -> ActStatus:
 def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
     """Return the files that a call changed, from its data. Only our own editing tools are believed."""
     match result.data:
-        case {"files": list(files)} if name in EDIT_TOOLS:
+        case {"files": list(files)} | {"staged": list(files)} if name in EDIT_TOOLS:
             return tuple(ChangedFile(each["path"], each["before"], each["after"]) for each in files)
         case _:
             return ()
@@ -97,7 +98,7 @@ def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None
     name, arguments = (call.name, call.arguments) if call is not None else ("noop", {})
     if name in EDIT_TOOLS:
         arguments = {key: value for key, value in arguments.items() if key != "base"}
-    after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
+    after = _state_after(name, result) if status in CARRIED_OUT and result is not None else status.encode()
     digest = digest_of(name.encode(), canonical_json(arguments).encode(), after)
     return ActEffect(digest.hex(), _describe_effect(decision, status, result))
 
@@ -234,14 +235,14 @@ def _not_applied(decision: Decision, status: ActStatus, risk: Risk, code: str, r
 
 
 def _act_result(context: CycleContext, decision: Decision, risk: Risk, call: ToolCall, result: ToolResult) -> ActResult:
-    status = act_status(result)
+    status = act_status(result, is_contained=context.submits and call.name in CONTAINED_TOOLS)
     shown = truncate_text(result.content, MAX_RESULT_CHARS, context.phase_prompts.left_out, call.id, result.chars)
     return ActResult(
         status,
         decision,
         risk,
         make_effect(decision, status, result),
-        files=changed_files(call.name, result) if status == "applied" else (),
+        files=changed_files(call.name, result) if status in CARRIED_OUT else (),
         code=result.code,
         reason=shown if result.is_error else None,
         result=None if result.is_error else shown,

@@ -52,6 +52,7 @@ class CycleContext:
     `searchable`: names of tools in both that decide is not shown, since there are too many; its tool `search` finds
     them.
     `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
+    `submits`: acts and checks work in a stage, of which the cycles submit what it holds.
     """
 
     mandate: Mandate
@@ -64,6 +65,7 @@ class CycleContext:
     searchable: frozenset[str] = frozenset()
     search: ToolSpec | None = None
     finds_late_tools: bool = False
+    submits: bool = False
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDIT_TOOLS]:

@@ -4,6 +4,8 @@ A cycle is observe, orient, decide, act, reflect. Its status names what it came 
 Steps beside those of the cycles: `start/check-N`, the acceptance checks before the first; `cycle-N/goal-M`, which reads
 the goal again; and the pauses `cycle-N/drift-M`, `cycle-N/act/risk` and `cycle-N/checkpoint`. While a pause lasts, its
 reason is the mandate's status, and it reports the cycles so far under the keys of the outcome.
+Where its acts work in a stage, `submit-N` at each checkpoint, in whose place a person then decides, and at the end: the
+goal counts as achieved once the changes are applied.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
@@ -29,6 +31,7 @@ from kairos_mcp.flows.ooda.observe import observe
 from kairos_mcp.flows.ooda.orient import Orientation, orient
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect, run_checks
 from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
+from kairos_mcp.flows.submit import StageRecord, Submitted, submit_rest, submit_stage
 
 VERSION = 1
 MAX_ERRORS = 2  # cycles in a row
@@ -138,6 +141,12 @@ def mandate_flow(context: CycleContext, cycles: int, *, are_asked: bool = False)
 
     `are_asked`: so many cycles were asked for, so a run that did them is complete; else the number is a guard.
     """
+    stage = StageRecord()
+    outcome = yield from _run_cycles(context, cycles, stage, are_asked=are_asked)
+    return (yield from submit_rest(stage, outcome))[0] if context.submits else outcome
+
+
+def _run_cycles(context: CycleContext, cycles: int, stage: StageRecord, *, are_asked: bool) -> Flow[Outcome]:
     done: list[CycleResult] = []
     carry_over = context.carry_over
     for number in range(1, cycles + 1):
@@ -157,11 +166,23 @@ def mandate_flow(context: CycleContext, cycles: int, *, are_asked: bool = False)
         newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
         done.append(newest)
         carry_over = _next_carry_over(carry_over, newest)
+        if newest.act_result is not None and newest.act_result.status in ("staged", "failed"):
+            stage.has_undecided = True  # a program that failed may have written before that
         circling = warned and newest.act_result is not None and context.is_circling(carry_over)
         reason = _end_reason(done, cycles, circling=circling)
+        ends, at_checkpoint = reason is not None, number % context.mandate.checkpoint_every == 0
+        submitted = Submitted()
+        if context.submits and (at_checkpoint or (ends and newest.status != "interrupted")):
+            submitted = yield from submit_stage(stage, _summarize_cycles(done, reason))
+            if submitted.words:
+                carry_over = _learn(carry_over, f"A person did not approve the changes: {submitted.words}")
+                if number < cycles:
+                    continue
         if reason is not None:
-            return _outcome(context, done, carry_over, reason, did_all=are_asked)
-        if number % context.mandate.checkpoint_every == 0:
+            kept = "not_applied" if submitted.note and reason == "goal_achieved" else reason
+            outcome = _outcome(context, done, carry_over, kept, did_all=are_asked)
+            return replace(outcome, notes=(*outcome.notes, submitted.note)) if submitted.note else outcome
+        if at_checkpoint and not submitted.was_asked:
             yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT_PAUSE, _report(done, carry_over))
     raise AssertionError("the last cycle has a reason to end")
 
@@ -185,9 +206,13 @@ def _next_carry_over(carry_over: CarryOver, newest: CycleResult) -> CarryOver:
     if newest.act_result is not None:
         carry_over = replace(carry_over, effects=(*carry_over.effects, newest.act_result.effect))
     if newest.reflection is not None:
-        new = tuple(lesson for lesson in newest.reflection.model_assessment.lessons if lesson not in carry_over.lessons)
-        carry_over = replace(carry_over, lessons=(*carry_over.lessons, *new)[-MAX_LESSONS:])
+        carry_over = _learn(carry_over, *newest.reflection.model_assessment.lessons)
     return carry_over
+
+
+def _learn(carry_over: CarryOver, *lessons: str) -> CarryOver:
+    new = tuple(lesson for lesson in lessons if lesson not in carry_over.lessons)
+    return replace(carry_over, lessons=(*carry_over.lessons, *new)[-MAX_LESSONS:])
 
 
 def _end_reason(done: Sequence[CycleResult], cycles: int, *, circling: bool) -> StopName | None:
@@ -252,9 +277,10 @@ def _mandate_reason(reason: StopName) -> str:
     return reason if reason in _TERMINATED else "interrupted"
 
 
-def _summarize_cycles(done: Sequence[CycleResult], reason: StopName) -> str:
+def _summarize_cycles(done: Sequence[CycleResult], reason: StopName | None) -> str:
     """Write one line per cycle: what was done, and how the model judged it."""
-    lines = [f"{count_of(len(done), 'cycle')}; ended as {reason}."]
+    ended = "so far" if reason is None else f"ended as {reason}"
+    lines = [f"{count_of(len(done), 'cycle')}; {ended}."]
     if not done:
         lines.append("Every acceptance check held before the first cycle, so nothing was done.")
     for cycle in done:

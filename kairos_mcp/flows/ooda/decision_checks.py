@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.paths import Risk, raise_risk, table_risk
 from kairos_mcp.flows.ooda.context import CycleContext
@@ -43,6 +44,8 @@ def assess_risk(context: CycleContext, decision: Decision) -> Risk:
     match decision:
         case Noop():
             risk = "low"
+        case RunTool(tool=RUN_COMMAND.name) if context.submits:
+            risk = "low"  # it writes in the stage alone, and what it wrote is asked about
         case RunTool(tool=tool):
             spec = context.runnable.find(tool)
             risk = table_risk(spec.effect if spec is not None else None, (), edits_several=False)

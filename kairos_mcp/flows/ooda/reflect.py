@@ -105,6 +105,7 @@ SURE_CONFIDENCE = 0.9
 VERDICTS: tuple[ReflectionVerdict, ...] = ("failure", "partial", "success")
 _BEST_VERDICT: dict[ActStatus, ReflectionVerdict] = {
     "applied": "success",
+    "staged": "success",
     "noop": "success",
     "denied": "partial",
     "failed": "failure",

@@ -172,17 +172,21 @@ function ApprovalButtons({ id, item, isReady, note, perform }) {
   const [typed, setTyped] = useState("");
   const [remember, setRemember] = useState("");
   const [pattern, setPattern] = useState(item.always?.pattern || "");
+  const [left, setLeft] = useState(new Set()); // files that stay in the stage
+  const files = (item.files || []).filter((path) => !left.has(path));
   const isFinal = item.effect === "irreversible";
+  const chosen = left.size > 0 && { files };
   const rule = remember && { always: remember, ...(item.always.pattern != null && { pattern }) };
   return html`
+    ${item.files && html`<${FileChoice} files=${item.files} left=${left} onChange=${setLeft} />`}
     ${isFinal && html`<label for="name-${id}">This can’t be undone. To approve, type its name: <code>${item.name}</code>
       </label>
       <input id="name-${id}" class="mono typed" value=${typed} onInput=${(event) => setTyped(event.target.value)}
         autocomplete="off" autocapitalize="off" spellcheck="false" />`}
     <div class="buttons">
-      <button class="yes" data-approve disabled=${!isReady || (isFinal && typed !== item.name)}
-        onClick=${() => perform("approve", { ...rule, ...(note && { feedback: note }), ...(isFinal && { name: typed }) })}>
-        Approve</button>
+      <button class="yes" data-approve disabled=${!isReady || (isFinal && typed !== item.name) || (item.files && !files.length)}
+        onClick=${() => perform("approve", { ...rule, ...chosen, ...(note && { feedback: note }), ...(isFinal && { name: typed }) })}>
+        ${chosen ? `Approve ${files.length} of ${item.files.length} files` : "Approve"}</button>
       ${item.always && html`<select aria-label="For how long the approval holds" value=${remember}
         onChange=${(event) => setRemember(event.target.value)}>
         <option value="">approve this time only</option>
@@ -197,6 +201,21 @@ function ApprovalButtons({ id, item, isReady, note, perform }) {
       <span class="quiet">… at the end stands for any further arguments</span></label>
       <input id="pattern-${id}" class="mono" value=${pattern} onInput=${(event) => setPattern(event.target.value)}
         autocomplete="off" spellcheck="false" />`}`;
+}
+
+/** Which files of several are approved: `left` are those that stay in the stage. */
+function FileChoice({ files, left, onChange }) {
+  const toggle = (path) => {
+    const next = new Set(left);
+    if (!next.delete(path)) next.add(path);
+    onChange(next);
+  };
+  const turn = () => onChange(new Set(left.size ? [] : files));
+  return html`<details class="files"><summary>Approve some of the ${files.length} files</summary>
+    <p><button type="button" class="link" onClick=${turn}>${left.size ? "All" : "None"} of them</button></p>
+    ${files.map((path) => html`<label><input type="checkbox" checked=${!left.has(path)} onChange=${() => toggle(path)} />
+      <code>${revealHidden(path)}</code></label>`)}
+  </details>`;
 }
 
 function SettlementButtons({ isReady, note, perform }) {

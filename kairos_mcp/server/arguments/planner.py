@@ -297,6 +297,11 @@ class TeamRun(_TeamArguments, StartArguments):
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(
         None, description=WORKSPACE_TEXT, json_schema_extra=in_listing("")
     )
+    stage: Literal["auto"] | bool | None = Field(
+        None,
+        description="Whether its tasks edit and run programs unasked in one stage, as in planner_run.",
+        json_schema_extra=in_listing(""),
+    )
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description=KEY_TEXT, json_schema_extra=in_listing("")
     )
@@ -325,4 +330,5 @@ class TeamRun(_TeamArguments, StartArguments):
             self.limits or UNLIMITED,
             workspace=self.workspace,
             key=self.key,
+            stage=self.stage,
         )

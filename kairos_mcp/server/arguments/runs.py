@@ -100,8 +100,9 @@ class RunContinue(ReadingArguments):
         None,
         description="An object whose keys are those of the waiting items. The value depends on the item's kind. "
         "completion: {content?, tool_calls?: [{id, name, arguments}], usage?}; tool_call: {content, is_error?, data?}; "
-        "approval: {decision: approve|deny, digest, feedback?}; settle: {settlement: reattempt|already_done, digest, "
-        "note?}. All are checked before any is stored.",
+        "approval: {decision: approve|deny, digest, feedback?, files?}; settle: {settlement: "
+        "reattempt|already_done, digest, note?}; `files`: of a stage's changes, those that alone are approved. All are "
+        "checked before any is stored.",
         json_schema_extra=in_listing(
             "By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], usage?}; "
             "tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "

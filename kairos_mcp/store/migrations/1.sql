@@ -272,6 +272,7 @@ create table approval(
     through text,
     client text,
     feedback text,
+    files text,                                   -- of changes that are approved by file, those that are; null: all
     shown text,                                   -- how much of it the dialog showed in which it was decided
     decided_at integer,
     primary key(step, n),

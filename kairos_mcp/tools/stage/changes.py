@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import dropwhile
 from typing import Literal
 
+from kairos_mcp.core.builtin_tools import MAX_SUBMITTED_FILES
 from kairos_mcp.core.errors import KairosError, TooLarge
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Scopes, plain_path_or_none
@@ -19,7 +20,6 @@ from kairos_mcp.tools.stage.layers import ABSENT, State, is_deep, is_folder, rea
 from kairos_mcp.tools.stage.merge import merge_lines
 from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes, folders_above
 
-MAX_FILES = 2_000
 MAX_BYTES = 64 << 20
 
 
@@ -67,7 +67,7 @@ class StagedChanges:
 
     `ignored`: paths, of whole folders one, that git ignores; `own`: those that no run may write; `strange`: links out
     of the workspace, pipes, names that can't be told from others, what is too large or too deep; `left`: what the call
-    leaves in the stage.
+    leaves in the stage; `checked`: what nothing but an acceptance check wrote.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -77,11 +77,28 @@ class StagedChanges:
     own: list[str] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
 
     @property
     def unapplied(self) -> list[str]:
         """The paths that stay in the layer when the changes are applied."""
-        return [*self.ignored, *self.own, *self.strange, *self.left, *(each.path for each in self.conflicts)]
+        return [
+            *self.ignored,
+            *self.own,
+            *self.strange,
+            *self.left,
+            *self.checked,
+            *(each.path for each in self.conflicts),
+        ]
+
+    def narrow(self, paths: Collection[str]) -> list[str]:
+        """Leave every change but those of these paths in the stage; return the paths of the others."""
+        withheld = [change.path for change in self.changes if change.path not in paths]
+        withheld += [each.path for each in self.conflicts if each.path not in paths]
+        self.changes = [change for change in self.changes if change.path in paths]
+        self.conflicts = [each for each in self.conflicts if each.path in paths]
+        self.left += withheld
+        return withheld
 
     def describe_rest(self) -> str:
         """Say what stays in the stage; an empty text if nothing does."""
@@ -89,7 +106,8 @@ class StagedChanges:
             (self.ignored, "ignored by git"),
             (self.own, "that no run may write (.git, and the server's own)"),
             (self.strange, "that are no files inside the workspace, over 16 MiB, or too deep"),
-            (self.left, "that were not named"),
+            (self.left, "that were not named, or not approved"),
+            (self.checked, "that a check wrote"),
         )
         return "; ".join(f"{count_of(len(paths), 'path')} {what}" for paths, what in counts if paths)
 
@@ -106,21 +124,23 @@ def collect_changes(
     forced += [path for path in named or () if path not in (*forced, ".")]
     with stage.open_upper() as upper:
         for touched in stage.list_touched(forced):
-            path = touched.path
+            path, calls = touched.path, notes.calls.get(touched.path, [])
             if plain_path_or_none(path) != path or is_deep(path):
                 found.strange.append(path)
             elif scopes.scope_of(path) == "L0":
                 found.own.append(path)
             elif touched.is_ignored:
                 found.ignored.append(path)
+            elif calls and all(call.is_check for call in calls) and not (named and _is_named(path, named)):
+                found.checked.append(path)
             elif path in left or not (named is None or _is_named(path, named)):
                 if read_state(upper, path) != read_state(stage.workspace, path):
                     found.left.append(path)
             else:
                 _add_change(stage, upper, notes, path, found)
                 found.causes[path] = notes.list_causes(path)
-            if len(found.changes) > MAX_FILES:
-                raise TooLarge(f"Over {MAX_FILES:,} files are changed.", "Submit some of them: name `paths`.")
+            if len(found.changes) > MAX_SUBMITTED_FILES:
+                raise TooLarge(f"Over {MAX_SUBMITTED_FILES:,} files are changed.", "Submit some of them: name `paths`.")
     if sum(change.after.size for change in found.changes) > MAX_BYTES:
         raise TooLarge(f"Over {MAX_BYTES >> 20} MiB are changed.", "Submit some of it: name `paths`.")
     found.ignored = _outermost(found.ignored)

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
@@ -51,10 +52,12 @@ _GONE = "The stage's folder is missing; the record has the calls. Nothing was ap
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call that wrote in the stage, with as much of its arguments as the gate judges it by."""
+    """A call that wrote in the stage, with as much of its arguments as the gate judges it by. `is_check`: it was made
+    to judge what is there, so that what it alone wrote is not applied."""
 
     tool: str
     arguments: JsonObject
+    is_check: bool = False
 
     @property
     def is_command(self) -> bool:
@@ -98,7 +101,7 @@ class StageNotes:
                 notes.bases[path] = Base(State(**base["state"]), base["unclear"])
             if "tool" not in note:
                 continue
-            call = MadeCall(note["tool"], note["arguments"])
+            call = MadeCall(note["tool"], note["arguments"], note["check"])
             notes.history.append((call, set(note["paths"])))
             for path in note["paths"]:
                 if call not in notes.calls[path]:
@@ -141,6 +144,7 @@ class Stage:
         self._before = before
         self._inherited: Sequence[str] | None = None
         self._own: list[str] = []  # notes are only ever added
+        self._notes_lock = Lock()
         self.upper, self.work = folder / "upper", folder / "work"
         self.blobs = Blobs(folder / "blobs")
         self._mounts = mounts
@@ -216,11 +220,12 @@ class Stage:
 
     def read_notes(self, ctx: ToolContext) -> StageNotes:
         """Read what the rows say of the stage's paths."""
-        if self._inherited is None:
-            self._inherited = tuple(self._read_inherited())
-        while (note := ctx.memory.recall(stage_note_name(len(self._own) + 1))) is not None:
-            self._own.append(note)
-        return StageNotes.read(self._inherited, self._own)
+        with self._notes_lock:
+            if self._inherited is None:
+                self._inherited = tuple(self._read_inherited())
+            while (note := ctx.memory.recall(stage_note_name(len(self._own) + 1))) is not None:
+                self._own.append(note)
+            return StageNotes.read(self._inherited, self._own)
 
     @staticmethod
     def owner_of(folder: Path) -> str | None:
@@ -313,7 +318,13 @@ class Stage:
         if bases or changed or call.is_command:
             notes.keep(
                 ctx,
-                {"tool": call.tool, "arguments": call.arguments, "bases": bases, "paths": changed[:MAX_NOTED]},
+                {
+                    "tool": call.tool,
+                    "arguments": call.arguments,
+                    "check": call.is_check,
+                    "bases": bases,
+                    "paths": changed[:MAX_NOTED],
+                },
             )
         self._begun.unlink(missing_ok=True)
 

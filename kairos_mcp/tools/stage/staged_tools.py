@@ -13,14 +13,16 @@ from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, RUN_COMMAND
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext
+from kairos_mcp.store.mandates import is_check_step
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.file_tools import file_tools
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.mandate_tools import check_file_tool
 from kairos_mcp.tools.stage.commands import StagedCommands
 from kairos_mcp.tools.stage.moving import DELETE_SPEC, MOVE_SPEC, moving_tools
-from kairos_mcp.tools.stage.stage import MadeCall, Stage
+from kairos_mcp.tools.stage.stage import MadeCall, Stage, folders_above
 from kairos_mcp.tools.stage.submit import SUBMIT_SPEC, submit_tool
 
 UNCHANGED = "In the stage; nothing in the workspace has changed yet."
@@ -50,13 +52,21 @@ class StagedTools:
     def find(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def find_changed(self, paths: Iterable[str], ctx: ToolContext) -> list[str]:
+        """Return those of these paths that the stage has changed, for a folder what is in it; of the workspace itself
+        nothing."""
+        named = {path for path in paths if path != "."}
+        changed = self._stage.read_notes(ctx).calls if named else ()
+        return [path for path in changed if named.intersection((path, *folders_above(path)))]
+
     def contains(self, spec: ToolSpec | None) -> bool:
         """Whether calls of this tool write nothing but the stage."""
         return spec is not None and spec.source == "builtin" and spec.name in CONTAINED_TOOLS & self._tools.keys()
 
     def _tools_on(self, workspace: Workspace) -> Mapping[str, Tool]:
         rules = replace(self._rules, workspace=workspace)
-        return {tool.spec.name: tool for tool in (*file_tools(rules), *moving_tools(rules))}
+        made = (*file_tools(rules), *moving_tools(rules), check_file_tool(workspace, rules.redactor))
+        return {tool.spec.name: tool for tool in made}
 
     def _reading(self, tool: Tool) -> Tool:
         name = tool.spec.name
@@ -99,7 +109,7 @@ class StagedTools:
     def _running(self, tool: Tool, commands: StagedCommands) -> Tool:
         def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
             ctx.memory.keep(intent_name(ctx.path), "{}")  # so that it is known whether it began
-            with self._stage.writing(ctx, _command(arguments)):
+            with self._stage.writing(ctx, _command(arguments, ctx)):
                 return commands.run(arguments, ctx)
 
         def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
@@ -109,14 +119,15 @@ class StagedTools:
         def probe(arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
             if ctx.memory.recall(intent_name(ctx.path)) is None:
                 return ProbeResult("not_done")
-            with self._stage.writing(ctx, _command(arguments)):
+            with self._stage.writing(ctx, _command(arguments, ctx)):
                 return ProbeResult("done", _interrupted_result())
 
         return replace(tool, run=run, preview=preview, probe=probe)
 
 
-def _command(arguments: JsonObject) -> MadeCall:
-    return MadeCall(RUN_COMMAND.name, {name: arguments[name] for name in ("argv", "cwd", "reads") if name in arguments})
+def _command(arguments: JsonObject, ctx: ToolContext) -> MadeCall:
+    judged: JsonObject = {name: arguments[name] for name in ("argv", "cwd", "reads") if name in arguments}
+    return MadeCall(RUN_COMMAND.name, judged, is_check_step(ctx.path))
 
 
 def _named_paths(arguments: JsonObject) -> list[str]:

@@ -108,9 +108,10 @@ class _Submission:
             if dropped := _dropped(arguments):
                 self._drop(dropped, ctx)
             found = self._collect(arguments, ctx, ())
+            withheld = found.narrow(ctx.base_hashes) if ctx.base_hashes else []
             if found.conflicts:
                 raise _conflict_error(found.conflicts)
-            if not found.changes:
+            if not (found.changes or ctx.base_hashes):
                 return ToolResult("Dropped; nothing else was changed that could be applied.")
             if ctx.base_hashes and (digests := self._digests(found)) != dict(ctx.base_hashes):
                 raise _stale_error(digests, ctx.base_hashes)
@@ -135,7 +136,7 @@ class _Submission:
             wait_for_next_change_time()  # else the next call could not tell these changes from those of others
             if not found.left:
                 self.stage.mark_applied()
-        return self._result(found.changes, found.describe_rest(), was_asked=bool(ctx.base_hashes))
+        return self._result(found.changes, found.describe_rest(), withheld, was_asked=bool(ctx.base_hashes))
 
     def probe(self, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         text = ctx.memory.recall(intent_name(ctx.path))
@@ -151,12 +152,13 @@ class _Submission:
                     application.complete()
                 except KairosError as reverted:
                     return ProbeResult("done", error_result(reverted))
-                rest = self._collect({}, ctx, (), paths)
-                unapplied = [*rest.unapplied, *(change.path for change in rest.changes)]
-                self.stage.forget(ctx, "applied", paths, [path for path in unapplied if path not in paths])
+                rest = self._collect(arguments, ctx, (), paths)
+                withheld = [path for path in rest.narrow(()) if path not in paths]
+                self.stage.forget(ctx, "applied", paths, [path for path in rest.unapplied if path not in paths])
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
-        return ProbeResult("done", self._result(intent.changes, "", was_asked=bool(ctx.base_hashes)))
+        asked = bool(ctx.base_hashes)
+        return ProbeResult("done", self._result(intent.changes, "", withheld if asked else (), was_asked=asked))
 
     def _application(self, intent: Intent, ctx: ToolContext, check: Callable[[], None]) -> Application:
         return Application(self.stage.workspace, self.stage.blobs, ctx, intent, check)
@@ -278,7 +280,7 @@ class _Submission:
             return True
         return False
 
-    def _result(self, changes: Sequence[Change], rest: str, *, was_asked: bool) -> ToolResult:
+    def _result(self, changes: Sequence[Change], rest: str, withheld: Sequence[str], *, was_asked: bool) -> ToolResult:
         files = [
             {
                 "path": change.path,
@@ -298,9 +300,14 @@ class _Submission:
         ]
         others = [f"{change.kind} {printable_name(change.path)}" for change in changes if change.kind != "changed"]
         stays = [f"In the stage stay {rest}."] if rest else []
+        if withheld:
+            stays.insert(0, f"Not approved, and left in the stage: {_name_paths(withheld)}.")
         if not was_asked:
             stays.append("Nobody was asked: rules allow the calls that made these changes.")
-        return ToolResult("\n".join([text, *stays, *others, "", *diffs]).rstrip("\n"), data={"files": files})
+        data: JsonObject = {"files": files, "asked": was_asked}
+        if withheld:
+            data["withheld"] = list(withheld)
+        return ToolResult("\n".join([text, *stays, *others, "", *diffs]).rstrip("\n"), data=data)
 
     def _hash(self, change: Change, state: State) -> str | None:
         return self.rules.hash_content(change.path, self._content(state)) if state.kind == "file" else None
@@ -308,6 +315,11 @@ class _Submission:
 
 def _states(change: Change) -> tuple[State, State]:
     return change.before, change.after
+
+
+def _name_paths(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(map(shorten_path, paths[:MAX_NAMED])) + more
 
 
 def _dropped(arguments: JsonObject) -> list[str]:

@@ -87,6 +87,13 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
     "error_threshold": (cycles(answers=failed_each(3)), "terminated"),
     "loop_detected": (cycles(phases={"decide": EDITS[0]}, answers=denied_each(3)), "terminated"),
     "nothing_to_do": (cycles(phases={"decide": NOOP}), "terminated"),
+    "not_applied": (
+        cycles(
+            of=replace(order(acceptance=[{"check": "file_contains", "path": "a.md", "text": "b1"}]), submits=True),
+            answers={"submit-1": ToolResult("Denied.", is_error=True, code="denied")},
+        ),
+        "terminated",
+    ),
     "parse_error": (cycles(2, phases={"decide": [EDITS[0], "?"]}), "terminated"),
     "budget": (cycles(answers={"cycle-2/decide": Refused("total_tokens", 1, 1)}), "interrupted"),
     "timeout": (cycles(answers={"cycle-2/observe/call-1": Refused("milliseconds", 1, 1)}), "interrupted"),
