@@ -477,5 +477,5 @@ def _tools_by_agent(team: LoadedTeam, loaded: LoadedSpec) -> dict[str, ToolSet]:
     """Return the tools of each agent of a team, and those of its own steps by an empty name: what its stage holds is
     submitted by no task."""
     tools = {each.name: each.tools for each in team.team_input.agents.values()}
-    submit = loaded.offered.find(SUBMIT_CHANGES.name)
+    submit = loaded.offered_tools.find(SUBMIT_CHANGES.name)
     return tools if submit is None else {"": ToolSet([submit]), **tools}

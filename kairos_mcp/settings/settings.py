@@ -329,10 +329,10 @@ class Settings:
     )
     stage: StageMode = key(
         False,
-        "Whether a planner run that may change something works in a stage: it edits and runs programs unasked on a "
+        "Whether a run that may change something works in a stage: it edits and runs programs unasked on a "
         "private layer over the workspace, and a person decides once about one diff. true: such a run is refused where "
         'there can be no stage; "auto": it then works as without one, and its result says why. A call of planner_run '
-        "can say otherwise. Teams and mandates have none yet. docs/stage.md.",
+        "or team_run can say otherwise. docs/stage.md.",
     )
     stage_bytes: int = key(2 << 30, "The most bytes that a run's stage may hold.", ge=1 << 20, le=1 << 50)
     stage_days: int = key(

@@ -284,7 +284,7 @@ class TeamRun(_TeamArguments, StartArguments):
     max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(
         None,
         description="The most tasks that are worked on at once. Default: 4.",
-        json_schema_extra=in_listing("Tasks at once; default 4"),
+        json_schema_extra=in_listing(""),
     )
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None,
