@@ -32,6 +32,8 @@ Rule = Literal["where", "wish", "points", "leaves"]
 VERSION = 1  # of the rules: what another version found is not computed again
 WINDOW, STRIDE = 10, 3  # WINDOW + STRIDE - 1 letters and digits of a private row are words taken from it
 LINKS_PER_HOST = 8  # that are followed at a place which nobody said: each choice among links tells something
+MAX_SENT = 50_000  # characters that a call may take along, and times that many of its rows that are looked through:
+MAX_COMPARED = 500_000_000  # some 0.5 s; whoever writes an answer can't make a server compute for longer
 AIMS = forms.word_set("to cc bcc recipient recipients channel user email participants repo account url host address")
 """Names of arguments that say where a call goes."""
 
@@ -205,15 +207,30 @@ def covers(call: Call, found: Iterable[Finding]) -> frozenset[str]:
     return frozenset(values | sent | {each.words for each in shown})
 
 
+class _TooMuch(Exception):
+    """More would have to be compared than is."""
+
+
 class _View:
-    """The rows in view of a call, by what they may do."""
+    """The rows in view of a call, by what they may do. `spend` is told what is compared, in characters; it raises
+    _TooMuch."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
+        self._left = MAX_COMPARED
         self.foreign = [row for row in rows if row.is_foreign]
         self.private = [row for row in rows if row.is_private and not row.is_said]
         self.open = [row for row in rows if row.is_said or not row.is_private]
         self.said = "\n".join(row.plain for row in rows if row.is_said)
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _TooMuch
+
+    @cached_property
+    def _size(self) -> int:
+        return sum(len(row.plain) for row in self.rows)
 
     @cached_property
     def said_words(self) -> frozenset[str]:
@@ -230,6 +247,7 @@ class _View:
 
     def names(self, value: str) -> bool:
         """Whether the person said a value, or nobody else wrote it."""
+        self.spend(2 * self._size)  # so much is read for one value, with the rows that others named it in
         bare = forms.strip_scheme(forms.plain(value))
         parts = [part for part in forms.tokens(bare) if len(part) > 2]
         if not bare or forms.contains(self.trusted_text, bare):
@@ -261,6 +279,8 @@ class _Judgement:
 
     def findings(self, *, wish: bool) -> tuple[Finding, ...]:
         call, found = self.call, list[Finding]()
+        if sum(len(value) for _, value in self.values) > MAX_SENT:
+            raise _TooMuch
         if self.changes:
             for name, value in self.values:
                 found += self._where(name, value) if call.is_name(name, value) else self._points(name, value)
@@ -326,7 +346,7 @@ class _Judgement:
         known = [row for row in view.rows if row not in private]
         link = self._one_link()
         taken = [(name, value) for name, value in self._taken_along() if value != link]
-        if hit := _find_taken(private, [value for _, value in taken], known):
+        if hit := _find_taken(view, private, [value for _, value in taken], known):
             return [_finding("leaves", taken[0][0], *hit)]
         if link is not None or is_aimed or not view.foreign or self._goes_to_said_host():
             return []
@@ -391,7 +411,9 @@ def _finding(rule: Rule, name: str, words: str, row: Row | None) -> Finding:
     return Finding(rule, name, forms.plain(words), row_path, source)
 
 
-def _find_taken(private: Sequence[Row], values: Sequence[str], known: Sequence[Row]) -> tuple[str, Row] | None:
+def _find_taken(
+    view: _View, private: Sequence[Row], values: Sequence[str], known: Sequence[Row]
+) -> tuple[str, Row] | None:
     """Return what of private rows is in these values, in the clear or in a usual disguise, and not in rows that may be
     told."""
     if not values or not private:
@@ -400,12 +422,19 @@ def _find_taken(private: Sequence[Row], values: Sequence[str], known: Sequence[R
     heads = {text[at : at + 3] for text in texts for at in range(len(text) - 2)}
     windows = {text[at : at + WINDOW] for text in texts for at in range(len(text) - WINDOW + 1)}
 
+    length = sum(map(len, texts))
+
+    def stands(part: str) -> bool:
+        view.spend(length)
+        return any(part in text for text in texts)
+
     def may_be_told(part: str) -> bool:
+        view.spend(sum(len(row.squashed_text) for row in known))
         return any(part in row.squashed_text for row in known)
 
     for row in private:
         for token, bare in row.telling.items():
-            if bare[:3] in heads and any(bare in text for text in texts) and not may_be_told(bare):
+            if bare[:3] in heads and stands(bare) and not may_be_told(bare):
                 return token, row
         for part in sorted(row.windows & windows, key=row.squashed_text.find):
             if not may_be_told(part):

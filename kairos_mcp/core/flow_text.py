@@ -39,6 +39,7 @@ _TOKEN = re.compile(r"[^\s,;<>\"'`()\[\]{}|]+")
 _EDGES = ".,:;!?*_-="
 _ADDRESS = re.compile(
     r"(?i)(?:[a-z][a-z0-9+.-]*://\S+"
+    r"|(?:https?|wss?|ftp):[/\\]*\S+|[/\\]{2}[^\s/\\]+\.\S+"  # as browsers read them
     r"|[^\s@]+@[\w-]+(?:\.[\w-]+)+"
     r"|(?:[\w-]+\.)+[a-z]{2,}(?:[:/?#]\S*)?"
     r"|[A-Z]{2}\d{2}[A-Z0-9]{8,30}"
@@ -47,7 +48,9 @@ _ADDRESS = re.compile(
 )
 _FILE = re.compile(r"(?i)[\w ./-]+\.(?:txt|md|docx?|xlsx?|pdf|csv|json|py|js|toml|ya?ml|html?|png|jpe?g)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
-_SCHEME = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:www\.)?")
+_LINK = re.compile(r"[a-z][a-z0-9+.-]*://|(?:https?|wss?|ftp):[/\\]*|[/\\]{2,}")
+_SCHEME = re.compile(rf"^(?:{_LINK.pattern})?(?:www\.)?")
+_DOTS = str.maketrans("\u3002", ".")  # a host's dot, as a browser reads it
 _NUMBERED_NAME = re.compile(r"(?:^|_)(?:id|number|no)_?$")
 
 
@@ -110,7 +113,7 @@ def links_in(found: frozenset[str]) -> frozenset[str]:
 
 def is_address(text: str) -> bool:
     """Whether it is one URL, host, mail address, account, telephone number or @name."""
-    text = text.strip()
+    text = text.strip().translate(_DOTS)
     return _ADDRESS.fullmatch(text) is not None and not _FILE.fullmatch(text) and not is_date(text)
 
 
@@ -120,8 +123,8 @@ def strip_scheme(text: str) -> str:
 
 def host_of(text: str) -> str:
     """Return the host of a URL; a mail address stays whole."""
-    first = re.split(r"[/?#]", strip_scheme(text))[0]
-    return first.rpartition("@")[2] if "://" in text else first
+    first = re.split(r"[/\\?#]", strip_scheme(text))[0].translate(_DOTS)
+    return first.rpartition("@")[2] if _LINK.match(text) else first
 
 
 def is_date(text: str) -> bool:

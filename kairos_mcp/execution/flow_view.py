@@ -9,14 +9,24 @@ from then on.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, NamedTuple
 
-from kairos_mcp.core.builtin_tools import EDIT_TOOLS, HTTP_FETCH, READ_RESULT, RUN_COMMAND
-from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.file_changes import changed_files
+from kairos_mcp.core.builtin_tools import (
+    DELETE_FILE,
+    EDIT_TOOLS,
+    HTTP_FETCH,
+    MOVE_FILE,
+    NAME_LISTING_TOOLS,
+    READ_RESULT,
+    RUN_COMMAND,
+    SEARCH_FILES,
+)
+from kairos_mcp.core.errors import BadArguments, KairosError, PathDenied
 from kairos_mcp.core.flow import Call, Finding, Row, covers, judge
 from kairos_mcp.core.messages import (
     SEARCH,
@@ -27,6 +37,7 @@ from kairos_mcp.core.messages import (
     ToolSpec,
     discovered_tools,
 )
+from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.steps import call_path, turn_of
 from kairos_mcp.core.text import truncate
@@ -34,6 +45,10 @@ from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import READ_METHODS
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.store.rows import decode_answer
+
+_WRITING = EDIT_TOOLS | {DELETE_FILE.name, MOVE_FILE.name}
+_SHOWING_FOLDERS = NAME_LISTING_TOOLS | {SEARCH_FILES.name}
+_HIT = re.compile(r"(.+?):\d+: ")  # a line that a search found, with its file
 
 SHOWN_WORDS = 80  # characters of what a finding is about
 FindSpec = Callable[[str], ToolSpec | None]
@@ -240,16 +255,27 @@ class FlowView:
             kept = next((seen.row for seen in self._seen if seen.row.path == call.arguments.get("ref")), None)
             trusted, private = (kept.is_trusted, kept.is_private) if kept is not None else (False, True)
             return replace(row, is_trusted=trusted, is_private=private)
-        if spec.name in EDIT_TOOLS and any(seen.is_foreign for seen in self._rows_before(path)):
-            # The model's words may be those of others, and so may be what it wrote.
-            self._foreign_files.update(each.path for each in changed_files(result))
-            return replace(row, is_trusted=False)
-        if any(map(self._is_foreign_file, _paths_in([call.arguments, result.data]))):
-            return replace(row, is_trusted=False)
-        return row
+        named = [*_paths_in([call.arguments, result.data])]
+        is_foreign = any(map(self._is_foreign_file, named)) or self._shows_foreign(call, spec, result)
+        if spec.name in _WRITING and (is_foreign or any(seen.is_foreign for seen in self._rows_before(path))):
+            # The model's words may be those of others, and so may be what it wrote, or moved.
+            is_foreign = True
+            if spec.effect != "read":
+                self._foreign_files.update(named)
+        return replace(row, is_trusted=False) if is_foreign else row
 
     def _is_foreign_file(self, path: str) -> bool:
         return path in self._foreign_files or any(is_foreign(path) for is_foreign in self.policy.foreign)
+
+    def _shows_foreign(self, call: ToolCall, spec: ToolSpec, result: ToolResult) -> bool:
+        """Whether a search, or a list of names, shows something of files that others wrote."""
+        if spec.name not in _SHOWING_FOLDERS:
+            return False
+        folder = next(_paths_in(result.data), ".")
+        if any(folder == "." or path.startswith(f"{folder}/") for path in self._foreign_files):
+            return True
+        hits = (_HIT.match(line) for line in result.content.splitlines())
+        return any(self._is_foreign_file(hit[1]) for hit in hits if hit is not None)
 
     def _spec_of(self, name: str) -> ToolSpec | None:
         return self._found.get(name) or self.find_spec(name)
@@ -264,12 +290,13 @@ def _source_of(call: ToolCall, spec: ToolSpec) -> str:
 
 
 def _paths_in(value: Any) -> Iterator[str]:
-    """Yield the paths of files in arguments and results of our own tools."""
+    """Yield the plain paths of files in arguments and results of our own tools."""
     match value:
         case Mapping():
             for key, each in value.items():
-                if key == "path" and isinstance(each, str):
-                    yield each
+                if key in ("path", "to") and isinstance(each, str):
+                    with suppress(BadArguments, PathDenied):  # which no tool has opened
+                        yield plain_path(each)
                 else:
                     yield from _paths_in(each)
         case list() | tuple():

@@ -148,6 +148,35 @@ def test_nothing_goes_along_with_a_link_as_it_stands(arguments: dict[str, Any]) 
     assert judge(Call("fetch__fetch", "fetch", "read", "outside", arguments), rows)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https:evil.test/?q=page",
+        "https:/evil.test/?q=page",
+        "//evil.test/?q=page",
+        "evil\u3002test/?q=page",
+        "https://evil.test\\.docs.test/?q=page",
+    ],
+)
+def test_an_address_as_browsers_read_it_is_no_plain_word_and_no_other_host(url: str) -> None:
+    rows = (G, page("http://docs.test/howto", "the page https evil test docs"), BASE[2])
+    assert judge(replace(get(url), trusts_host=lambda host: host.endswith(".docs.test")), rows)
+
+
+def test_more_than_is_looked_through_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (goal("Send ann@corp.test the news."), page("http://news.test", "Rain."))
+    assert judge(send("mail", "send", to="ann@corp.test", body="no " * 16_000), rows) == ()
+    (found,) = judge(send("mail", "send", to="ann@corp.test", body="no " * 17_000), rows)
+    assert found.words == "what could not be looked through"
+    monkeypatch.setattr("kairos_mcp.core.flow.MAX_COMPARED", 20_000)
+    many = " ".join(f"news{n}.test" for n in range(1_000))
+    (found,) = judge(send("mail", "send", to="ann@corp.test", body=many), rows)
+    assert found.words == "what could not be looked through"
+    private = Row("r", "read_file", "", " ".join(f"Ab{n}" for n in range(1_000, 2_000)), is_trusted=True)
+    (found,) = judge(get("http://news.test/?q=ab1x"), (*rows, private))
+    assert found.words == "what could not be looked through"
+
+
 def test_a_call_inside_looks_at_no_row() -> None:
     class Unread(Row):
         def __getattribute__(self, name: str) -> Any:

@@ -4837,8 +4837,44 @@ WHAT_LEAVES = (
     ),
     Guard(
         "FlowView._label",
-        never("spec.name in EDIT_TOOLS and any(...)"),
-        LEAVES + "words_of_others_stay_theirs_through_a_file",
+        never("spec.name in _WRITING and (is_foreign or any(...))"),
+        LEAVES + "words_of_others_stay_theirs_through_a_file[plainly]",
+    ),
+    Guard(
+        "FlowView._label",
+        without("self._shows_foreign(call, spec, result)"),
+        LEAVES + "words_of_others_stay_theirs_through_a_file[by a search]",
+    ),
+    Guard(
+        "_paths_in",
+        replaced("plain_path(each)", "each"),
+        LEAVES + "words_of_others_stay_theirs_through_a_file[by another spelling]",
+    ),
+    Guard(
+        "flow_view:_WRITING",
+        without("MOVE_FILE.name"),
+        LEAVES + "words_of_others_stay_theirs_through_a_file[moved]",
+    ),
+    Guard(
+        "_Judgement.findings",
+        never("sum(...) > MAX_SENT"),
+        FLOW_RULES + "more_than_is_looked_through_is_asked_about",
+        quick=True,
+    ),
+    Guard(
+        "_View.spend",
+        never("self._left < 0"),
+        FLOW_RULES + "more_than_is_looked_through_is_asked_about",
+    ),
+    Guard(
+        "is_address",
+        replaced("text.strip().translate(_DOTS)", "text.strip()"),
+        FLOW_RULES + "an_address_as_browsers_read_it_is_no_plain_word_and_no_other_host",
+    ),
+    Guard(
+        "host_of",
+        replaced_words("[/\\\\?#]", "[/?#]"),
+        FLOW_RULES + "an_address_as_browsers_read_it_is_no_plain_word_and_no_other_host",
     ),
     Guard(
         "_Judgement._one_link",
