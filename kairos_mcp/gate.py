@@ -43,7 +43,7 @@ from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, pl
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
-from kairos_mcp.settings.settings import GateRule, GateVerdict
+from kairos_mcp.settings.table_values import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet

@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Risk, Scope, fold_path
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet
 
 PathTest = Callable[[str], bool]

@@ -11,15 +11,8 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.schema import find_line, read_settings_file
-from kairos_mcp.settings.settings import (
-    SETTINGS,
-    VARIABLES,
-    Flags,
-    GateRule,
-    Settings,
-    unknown_variables,
-    variable_name,
-)
+from kairos_mcp.settings.settings import SETTINGS, VARIABLES, Flags, Settings, unknown_variables, variable_name
+from kairos_mcp.settings.table_values import GateRule
 
 
 def settings_of(home: Path, text: str = "", environ: dict[str, str] | None = None, **flags: str) -> Settings:

@@ -28,7 +28,7 @@ from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.registry import MAX_NOTES, NAMED_WAIT_S

@@ -26,7 +26,8 @@ from kairos_mcp.core.text import count_of
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.masked_servers import mask_address, mask_server
-from kairos_mcp.settings.settings import SETTINGS, FlowSetting, GateRule, ServerSetting, Settings
+from kairos_mcp.settings.settings import SETTINGS, Settings
+from kairos_mcp.settings.table_values import FlowSetting, GateRule, ServerSetting
 
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList

@@ -23,7 +23,8 @@ from kairos_mcp.core.routes import PROVIDER
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.masked_servers import mask_address, mask_command
-from kairos_mcp.settings.settings import ServerSetting, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.mcp_servers.definition import OLDER_TRANSPORT
 from kairos_mcp.tools.mcp_servers.network_variables import list_withheld_proxies
 

@@ -24,7 +24,8 @@ from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.settings.bounded_files import read_text_bounded
-from kairos_mcp.settings.settings import Flags, ServerSetting
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import ServerSetting
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

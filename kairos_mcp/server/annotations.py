@@ -17,7 +17,8 @@ import mcp_types as wire
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 
 MOVES_RUNS = frozenset(
     (

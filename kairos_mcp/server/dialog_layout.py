@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kairos_mcp.settings.settings import ClientSetting
+from kairos_mcp.settings.table_values import ClientSetting
 from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.tools.files.diff import NO_NEWLINE
 

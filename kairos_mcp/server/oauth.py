@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from kairos_mcp.server.auth import KeysUnavailable
 from kairos_mcp.server.sender import SCOPES
-from kairos_mcp.settings.settings import OAuthSetting
+from kairos_mcp.settings.table_values import OAuthSetting
 
 log = logging.getLogger(__name__)
 

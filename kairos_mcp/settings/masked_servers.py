@@ -14,7 +14,7 @@ from kairos_mcp.core.redaction import is_key_name
 from kairos_mcp.core.secret_forms import MASK, strip_passwords
 from kairos_mcp.core.secret_grammar import find_secrets
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 
 _KEY_HEADER = re.compile(r"(?:proxy-)?authorization|cookie|.*(?:api-?key|token|secret|password).*", re.IGNORECASE)
 _ANY_VALUE = "x7Kq2mWz9LrT4"  # behind an option, to see whether its value would be a secret

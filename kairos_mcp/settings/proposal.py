@@ -23,7 +23,7 @@ from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, find_references
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
 
 SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it

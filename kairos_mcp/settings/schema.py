@@ -32,18 +32,8 @@ from kairos_mcp.settings.folders import absolute_path
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.key import Key
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
-from kairos_mcp.settings.settings import (
-    KEYS,
-    SETTINGS,
-    VARIABLES,
-    ClientSetting,
-    FlowSetting,
-    GateRule,
-    OAuthSetting,
-    ServerSetting,
-    Settings,
-    variable_name,
-)
+from kairos_mcp.settings.settings import KEYS, SETTINGS, VARIABLES, Settings, variable_name
+from kairos_mcp.settings.table_values import ClientSetting, FlowSetting, GateRule, OAuthSetting, ServerSetting
 from kairos_mcp.settings.tables import (
     ClientName,
     ClientTable,

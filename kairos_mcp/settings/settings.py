@@ -17,108 +17,23 @@ from typing import TYPE_CHECKING, Any, Literal
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.settings.key import Key, key
+from kairos_mcp.settings.table_values import ClientSetting, FlowSetting, GateRule, OAuthSetting, ServerSetting
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.decision_rights import ApprovalsSetting
-    from kairos_mcp.core.effects import Effect, Reach
-    from kairos_mcp.core.paths import Risk, Scope
     from kairos_mcp.core.routes import RouteName
     from kairos_mcp.core.steps import DialectName
     from kairos_mcp.core.urls import HostRule
     from kairos_mcp.settings.http_definition import HttpDefinition
 
-GateVerdict = Literal["allow", "ask", "deny"]
 Durability = Literal["full", "process"]
-DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign tool: none has a probe
 Origin = Literal["flag", "environment", "file", "default"]
 PromptForm = Literal["auto", "full", "short"]
 CommandMode = Literal["sandboxed", "bare", "off"]
 StageMode = Literal["auto"] | bool
 
-FlowMode = Literal["off", "ask", "deny"]
-FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
-
 DEFAULT_CAPS = Limits(rounds=100)
 DEFAULT_DAY = Limits(model_calls=10_000)
-
-
-@dataclass(frozen=True, slots=True)
-class GateRule:
-    """One rule of the gate; gate.py defines how rules are applied.
-
-    `tools`, `category`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names,
-    `argv` the pattern of a command (core/command_patterns.py). What is not given matches everything.
-    """
-
-    tools: str
-    verdict: GateVerdict
-    paths: tuple[str, ...] = ()
-    scope: Scope | None = None
-    effect: Effect | None = None
-    risk: Risk | None = None
-    agent: str | None = None
-    mandate: str | None = None
-    argv: tuple[str, ...] = ()
-    category: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSetting:
-    """What a person states of the dialogs of a client of this name, whatever its version: how many lines of a message
-    it shows, how many columns of each, and whether its user can open a link and come back (`url`)."""
-
-    name: str
-    lines: int
-    width: int
-    url: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSetting:
-    """A downstream MCP server: a program to start (`command`, with its arguments), or an address (`url`).
-
-    Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`.
-    `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects`: effect classes by glob
-    over the server's own tool names; `reaches`, `trusted`, `private`: what flows through them, in the same way (see
-    `ToolSpec`). `tools`: globs of the tools to offer.
-    """
-
-    name: str
-    command: tuple[str, ...] = ()
-    url: str | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
-    cwd: str | None = None
-    sandbox: bool = True
-    effects: tuple[tuple[str, Effect], ...] = ()
-    tools: tuple[str, ...] = ("*",)
-    timeout_s: float = 60
-    reaches: tuple[tuple[str, Reach], ...] = ()
-    trusted: tuple[tuple[str, bool], ...] = ()
-    private: tuple[tuple[str, bool], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FlowSetting:
-    """What is done about what calls take along (core/flow.py): `mode`; whether a change has to be wished for (`wish`);
-    the `hosts` that are trusted with words of one's own; globs of files that others wrote (`foreign`)."""
-
-    mode: FlowMode = "ask"
-    wish: bool = True
-    hosts: tuple[HostRule, ...] = ()
-    foreign: tuple[str, ...] = FOREIGN_FILES
-
-
-@dataclass(frozen=True, slots=True)
-class OAuthSetting:
-    """Which OAuth access tokens (JWT) are accepted over HTTP: of `issuer`, for `audience`, signed by one of
-    `algorithms` with a key of `jwks_uri`. `resource`: the address under which clients know this server."""
-
-    issuer: str
-    audience: str
-    jwks_uri: str
-    algorithms: tuple[str, ...]
-    resource: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
-from kairos_mcp.settings.settings import (
+from kairos_mcp.settings.table_values import (
     FOREIGN_FILES,
     DeclaredEffect,
     FlowMode,

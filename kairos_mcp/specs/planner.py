@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from kairos_mcp.specs.short_prompts import (
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, offer_more_rounds, offer_tools, withhold_more_rounds
+from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, ToolOffer, offer_more_rounds, offer_tools, withhold_more_rounds
 
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 
@@ -87,18 +88,8 @@ def build_planner_spec(
     choice = choose_request_model(request, agent, settings, samples=samples)
     is_short = takes_short_prompts(settings, choice.route, choice.model)
     globs = request.tools if agent is None else agent.tools
-    is_narrowed = agent is not None and request.tools is not None
-    # Before the tools are selected, so that one added in between is not lost.
-    coming = () if is_narrowed else registry.starting_sources(globs)
-    selected = _select_tools(request, registry, agent)
-    if is_short and globs is None:
-        selected = select_few_tools(selected, files)
-    working = withhold_more_rounds(selected)
-    offer = offer_tools(working, coming, is_default=globs is None)
-    asks_rounds = len(working) < len(selected)
-    grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
-    shown = offer_more_rounds(offer.shown) if grants_rounds else offer.shown
-    is_staged = stage.is_taken((*shown, *offer.searchable))
+    offer, grants_rounds = _offer_tools(request, registry, agent, files if is_short and globs is None else None)
+    shown, is_staged = offer.shown, stage.is_taken((*offer.shown, *offer.searchable))
     if is_staged:
         _refuse_names_of_stage(request, stage)
         shown = ToolSet((*shown, *stage.tools))
@@ -121,13 +112,12 @@ def build_planner_spec(
     kept = past if past is not None and not request.goal else None  # it goes on with the goal of that run
     if kept is not None:
         user = kept.user
-    else:
-        user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
-        if is_short and files.text:
-            user = add_file_names(user, settings.read_prompt("planner-tree"), files)
+    elif is_short:
         # Lines of files are what it may find by itself, no more.
-        if is_short and goal_lines.text and offer.shown.find(SEARCH_FILES.name) is not None:
-            user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
+        lines = goal_lines if offer.shown.find(SEARCH_FILES.name) is not None else NO_GOAL_LINES
+        user = _write_user_prompt(request, settings, earlier, files, lines)
+    else:
+        user = _write_user_prompt(request, settings, earlier, NO_FILE_NAMES, NO_GOAL_LINES)
     dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         PLANNER.name,
@@ -167,11 +157,42 @@ def build_planner_spec(
         *cut,
         *_ignored_options_note(request, choice.route),
         *offer.notes,
-        *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
         *stage.notes(is_staged=is_staged),
         *registry.opening_notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes)
+
+
+def _offer_tools(
+    request: PlannerRequest, registry: ToolRegistry, agent: Agent | None, files: FileNames | None
+) -> tuple[ToolOffer, bool]:
+    """Return the tools of a run, and whether its loop may ask for more rounds. `files`: those of the workspace, where a
+    small model gets few tools."""
+    globs = request.tools if agent is None else agent.tools
+    is_narrowed = agent is not None and request.tools is not None
+    # Before the tools are selected, so that one added in between is not lost.
+    coming = () if is_narrowed else registry.starting_sources(globs)
+    selected = _select_tools(request, registry, agent)
+    if files is not None:
+        selected = select_few_tools(selected, files)
+    working = withhold_more_rounds(selected)
+    offer = offer_tools(working, coming, is_default=globs is None)
+    asks_rounds = len(working) < len(selected)
+    if request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working))):
+        return replace(offer, shown=offer_more_rounds(offer.shown)), True
+    return replace(offer, notes=(*offer.notes, _ROUNDS_ARE_LIMITED)) if asks_rounds else offer, False
+
+
+def _write_user_prompt(
+    request: PlannerRequest, settings: Settings, earlier: Sequence[str], files: FileNames, lines: GoalLines
+) -> str:
+    """Return the first message: the goal, and what a small model is shown of the workspace."""
+    user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
+    if files.text:
+        user = add_file_names(user, settings.read_prompt("planner-tree"), files)
+    if lines.text:
+        user = add_goal_lines(user, settings.read_prompt("planner-lines"), lines)
+    return user
 
 
 def _refuse_names_of_stage(request: PlannerRequest, stage: StageChoice) -> None:

@@ -14,7 +14,7 @@ from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
 from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import ToolSet, ToolSpec
+from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, MAX_TASKS, Plan, PlanInvalid, parse_plan
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
@@ -93,17 +93,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     given = None if request.plan is None else _check_plan(request, {each.name: tools[each.name] for each in members})
     asked, cut = narrow_limits(request.limits, settings)
     limits = asked._replace(rounds=smaller_rounds(request.limits, settings.limits))
-    agents = tuple(
-        FrozenAgent(
-            agent.name,
-            agent.description,
-            _system_prompt(agent, (*tools[agent.name], PLAN_PROBLEM_SPEC), settings),
-            tuple(spec.name for spec in tools[agent.name]),
-            agent.max_rounds,
-            models.get(agent.name),
-        )
-        for agent in members
-    )
+    agents = tuple(_freeze_agent(agent, tools[agent.name], models.get(agent.name), settings) for agent in members)
     offered = {spec.name: spec for agent in members for spec in (*tools[agent.name], PLAN_PROBLEM_SPEC)}
     offered |= {spec.name: spec for spec in sources.stage.tools if is_staged}
     frozen = FrozenTeam(
@@ -205,11 +195,13 @@ def _check_plan(request: TeamRequest, tools: Mapping[str, ToolSet]) -> Plan:
         ) from invalid
 
 
-def _system_prompt(agent: Agent, tools: Sequence[ToolSpec], settings: Settings) -> str:
-    """Return the agent's prompt with the names of the tools that it really has."""
+def _freeze_agent(agent: Agent, tools: ToolSet, model: str | None, settings: Settings) -> FrozenAgent:
+    """Return the agent as the run has it: its prompt names the tools that it really has."""
+    names = tuple(spec.name for spec in tools)
     template = settings.read_prompt("agent-tools").strip()
     check_template("agent-tools", template, ("tools",))
-    return f"{agent.prompt}\n\n{render_prompt(template, tools=', '.join(spec.name for spec in tools))}"
+    listed = render_prompt(template, tools=", ".join((*names, PLAN_PROBLEM_SPEC.name)))
+    return FrozenAgent(agent.name, agent.description, f"{agent.prompt}\n\n{listed}", names, agent.max_rounds, model)
 
 
 def smaller_rounds(asked: Limits, allowed: Limits) -> int | None:

@@ -25,7 +25,7 @@ from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.text import spell_out_hidden, truncate
 from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_server, mask_value
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.settings.tables import ServerTable
 from kairos_mcp.settings.toml_text import toml_text
 

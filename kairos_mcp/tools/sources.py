@@ -16,7 +16,8 @@ from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Tool, ToolContext
-from kairos_mcp.settings.settings import ServerSetting, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from kairos_mcp.settings.http_definition import HttpDefinition
-    from kairos_mcp.settings.settings import ServerSetting
+    from kairos_mcp.settings.table_values import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
     from kairos_mcp.tools.mcp_servers import McpServerSource, ServerResources
     from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits

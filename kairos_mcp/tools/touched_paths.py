@@ -40,7 +40,7 @@ from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, Scopes, plain_path, plain_path_or_none
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import has_hidden_characters
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.commands.git_programs import REPOSITORY_NAMES, is_repository
 
 MAX_TEXTS = 2_000  # of one call that may name files; a call with more counts as unresolved

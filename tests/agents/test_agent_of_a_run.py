@@ -14,7 +14,8 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.folders import packaged_folder
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 
 MORE = "request_more_rounds"
 

@@ -12,7 +12,7 @@ from support.app import PERSON, Place
 from kairos_mcp.app.agents import AgentList
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.agents import AGENT_BYTES, MAX_AGENTS, OURS
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 Put = Callable[..., None]
 READING = ["list_files", "file_tree", "read_file", "search_files", "read_result"]

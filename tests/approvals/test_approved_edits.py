@@ -16,7 +16,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ApprovalExpired
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 PERSON = Caller(via="command", client="kairos-mcp")
 STEP, KEY = "round-1/call-1", "round-1/call-1/approval"

@@ -15,7 +15,7 @@ from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, unused_rules
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet
 
 OUTSIDE, INSIDE = ProgramNames(("git", "/usr/bin/git"), ("git", "/usr/bin/git")), ProgramNames(("./git",), ("git",))

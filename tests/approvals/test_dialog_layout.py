@@ -21,7 +21,7 @@ from kairos_mcp.server.dialog_layout import (
     lay_out,
     read_diffs,
 )
-from kairos_mcp.settings.settings import ClientSetting
+from kairos_mcp.settings.table_values import ClientSetting
 from kairos_mcp.tools.files.diff import unified_diff
 
 PAGE = "http://127.0.0.1:8766/#/runs/run-0123456789ab"

@@ -16,7 +16,8 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, GateRule
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet, read_named_paths
 

@@ -12,7 +12,7 @@ from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, risk_of, unused_rules
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 PATH = {"path": {"type": "string"}}

@@ -14,7 +14,7 @@ from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.tool_intents import recall
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))

@@ -11,7 +11,7 @@ from support.sampling_clients import MODERN
 from approvals.test_approved_edits import EDIT, KEY, PERSON, STEP, content, edits, recorded_answer, start_edit_run
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.views.trace import TraceQuery
 
 WORD = "then mend b.txt too"

@@ -19,7 +19,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalRequired, BadArguments
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.views.trace import TraceQuery
 

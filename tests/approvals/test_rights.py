@@ -35,7 +35,7 @@ from kairos_mcp.core.decision_rights import (
 )
 from kairos_mcp.core.errors import ApprovalRequired
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store import integrity
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.tool_pins import REGISTERED

@@ -19,7 +19,7 @@ from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.sibling_changes import SHOWN_CHARS, SiblingChanges
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.store.rows import encode_answer
 

@@ -13,7 +13,7 @@ from support.team_lines import answers, at, plan_line, task
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, TeamRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 pytestmark = pytest.mark.sandbox
 LAST = "submit-1/approval"

@@ -12,7 +12,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSpec
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rules import RuleRequest
 
 pytestmark = pytest.mark.sandbox

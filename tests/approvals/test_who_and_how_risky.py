@@ -20,7 +20,8 @@ from kairos_mcp.core.outcomes import Outcome, make_outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.specs.load import LoadedSpec
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -30,7 +30,8 @@ from kairos_mcp.cli.host_formats import JSON, TOML, YAML
 from kairos_mcp.cli.hosts import HOSTS, HostName
 from kairos_mcp.cli.own_start import find_unsafe_start
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, ServerSetting
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import ServerSetting
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 300

@@ -43,7 +43,7 @@ from kairos_mcp.core.errors import (
 )
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.calls import NEWEST_CALLS
 from kairos_mcp.views.trace import TraceQuery

@@ -26,7 +26,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, PlannerRequest, TeamRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 TWO_TASKS = {"content": json.dumps(plan_of(task("a"), task("b", "file_manager")))}
 ONE_TASK = {"content": json.dumps(plan_of(task("only")))}

@@ -15,7 +15,7 @@ from kairos_mcp.core.instruction_files import INSTRUCTION_FILES, INSTRUCTION_GLO
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Globs, Scopes
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 
 PACKAGE = Path(kairos_mcp.__file__).parent

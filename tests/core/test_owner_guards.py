@@ -29,7 +29,7 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcomes import make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution.commit import commit
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.commit import CommitPlan, DroppedStep
 from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request

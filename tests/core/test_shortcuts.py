@@ -10,7 +10,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution import worker
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.commit import CommitPlan, Committed, Decided
 from kairos_mcp.store.rows import Session
 

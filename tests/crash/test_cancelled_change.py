@@ -18,7 +18,7 @@ from support.app import ME, WITHIN_S, Place, open_checked_app, place_in, rests, 
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.files import atomic_write
 from kairos_mcp.views.run_report import RunReport
 

@@ -26,7 +26,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
 from kairos_mcp.core.limits import NOTHING
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.rows import encode_units

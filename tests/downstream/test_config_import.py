@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.schema import read_settings_file
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.config_import import ImportedServers, read_claude_desktop, read_mcp_json, read_vscode
 from kairos_mcp.tools.mcp_servers.launch import resolve_references
 

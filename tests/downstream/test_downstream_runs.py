@@ -17,7 +17,7 @@ from support.downstream import PEER
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, ServerSetting
+from kairos_mcp.settings.table_values import GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import McpServerSource
 
 SERVED = Path(__file__).parent.parent.parent / "kairos_mcp" / "server" / "listing.json"

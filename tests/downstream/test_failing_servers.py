@@ -18,7 +18,7 @@ from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, ServerSetting
+from kairos_mcp.settings.table_values import GateRule, ServerSetting
 
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
 

@@ -22,7 +22,7 @@ from odd_server import answer_line
 from support.downstream import WITHIN_S, DownstreamServers, call_server, names
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.client import ServerClient, find_last_line

@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import NotFound, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.tool import Tool
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
 from kairos_mcp.tools.mcp_servers import McpServerSource, offered_name_of, pin_source
 from kairos_mcp.tools.mcp_servers.definition import (

@@ -20,7 +20,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools import import_tools
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Flags, FlowSetting, GateRule, ServerSetting
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import FlowSetting, GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
 from tests.foreign.environs import Missing, NodeEnv, make_environment
 

@@ -16,7 +16,7 @@ from support.downstream import PEER
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, ServerSetting
+from kairos_mcp.settings.table_values import GateRule, ServerSetting
 
 PERSON = Caller(via="command", client="kairos-mcp")
 KEY = "round-1/call-1/approval"

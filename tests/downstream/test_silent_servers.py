@@ -13,7 +13,7 @@ from support.waiting import wait_until
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule, ServerSetting
+from kairos_mcp.settings.table_values import GateRule, ServerSetting
 
 
 def test_calls_that_their_own_limit_cuts_leave_the_server_and_another_s_call_alone(

@@ -9,7 +9,7 @@ from support.commands import command
 from support.network import Peer
 
 from flow.test_leaving import FETCH, INJECTED, calls, server, start
-from kairos_mcp.settings.settings import FlowSetting
+from kairos_mcp.settings.table_values import FlowSetting
 
 
 async def test_a_run_of_the_past_is_judged_by_the_settings_of_now(place: Place, web: Peer) -> None:

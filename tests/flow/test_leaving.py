@@ -19,7 +19,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
-from kairos_mcp.settings.settings import FlowSetting, GateRule, ServerSetting
+from kairos_mcp.settings.table_values import FlowSetting, GateRule, ServerSetting
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views.run_report import RunReport
 

@@ -3826,7 +3826,7 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "build_planner_spec",
-        without("offer.shown.find(SEARCH_FILES.name) is not None"),
+        always("offer.shown.find(SEARCH_FILES.name) is not None"),
         LINES + "a_run_that_may_not_search_is_shown_no_lines",
     ),
     Guard(
@@ -3989,7 +3989,7 @@ MORE_ROUNDS = (
         GRANTED + "the_configurations_limit_bounds_a_grant_and_a_person_extends_as_before",
     ),
     Guard(
-        "build_planner_spec",
+        "planner:_offer_tools",
         without("request.limits.rounds is None"),
         GRANTED + "rounds_that_the_caller_limited_are_never_more_and_the_tool_is_not_offered",
     ),

@@ -11,7 +11,7 @@ from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
 EDIT = {"action": "code_edit", "target": "a.txt", "old_string": "alpha", "new_string": "omega", "intent": "renew it"}

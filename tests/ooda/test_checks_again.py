@@ -24,7 +24,7 @@ from support.cycles import (
 from support.sampling_clients import MODERN
 from support.stdio_server import StdioClient
 
-from kairos_mcp.settings.settings import ClientSetting
+from kairos_mcp.settings.table_values import ClientSetting
 
 ARGV = ["./check.sh"]
 JUDGED = {**MANDATE, "max_cycles": 1, "acceptance": [{"check": "command_succeeds", "argv": ARGV}]}

@@ -15,7 +15,7 @@ from support.obedient_model import CANARY, Gullible, TrappedWorkspace, open_trap
 from support.reviewers import UNHURRIED, connect_person
 
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:

@@ -189,7 +189,7 @@ async def test_what_flows_call_themselves_is_offered_to_nobody(place, era):
 
 
 async def test_a_rule_of_the_gate_may_be_for_one_mandate(place, era):
-    from kairos_mcp.settings.settings import GateRule
+    from kairos_mcp.settings.table_values import GateRule
 
     rules = (GateRule("edit_file", "allow", mandate="links"), GateRule("edit_file", "deny", mandate="other*"))
     lines = (*cycle(edit("oen.md", "one.md")),)

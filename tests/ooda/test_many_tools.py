@@ -13,7 +13,7 @@ from support.cycles import EDITS_ALLOWED, MANDATE, gives, judgement_line, noop, 
 from support.sampling_clients import MODERN
 
 from kairos_mcp.settings.http_definition import HttpDefinition
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, MAX_SPEC_CHARS
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"

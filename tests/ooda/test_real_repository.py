@@ -26,7 +26,8 @@ from support.reviewers import UNHURRIED, connect_person
 from support.sampling_clients import LEGACY, MODERN, ClientModel, paths
 
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.key_file import KEY_BYTES, KEY_FILE
 
 ORDERS = {"links": (LINKS, MENDS_LINKS), "suite": (SUITE, MENDS_SUITE)}

@@ -10,7 +10,7 @@ from support.stdio_server import PLAN, TEAM_LINES
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 EDITS = GateRule("edit_file", "allow")
 KEY = "one"  # so that a start that is made again is the same run

@@ -9,7 +9,7 @@ from support.provider_server import Standin, talks
 from kairos_mcp.app import start
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.specs.short_prompts import (
     MAX_FILE_LINES,
     MAX_LINES_CHARS,

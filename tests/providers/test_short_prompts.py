@@ -18,7 +18,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.specs.build import is_small_model
 from kairos_mcp.specs.short_prompts import MAX_TREE_CHARS
 

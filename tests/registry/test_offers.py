@@ -28,7 +28,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool
 from kairos_mcp.core.messages import SEARCH, ToolResult, ToolSet, ToolSpec, add_discovered_tools, canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.registry import NAMED_WAIT_S

@@ -15,7 +15,7 @@ from support.app import Books, reads, says
 from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, bodies, open_client, paths, text_reply
 from support.sampling_lines import reply
 
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.key_file import KEY_FILE
 
 GO = {"goal": "go"}

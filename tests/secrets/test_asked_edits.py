@@ -19,7 +19,7 @@ from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool import ToolContext
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.approvals import read_waiting_items
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.files.content_hash import keyed_hash

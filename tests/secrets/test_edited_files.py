@@ -6,7 +6,7 @@ import pytest
 from support.app import ASK, Place, asks, open_checked_app, rests, says, start_run
 
 from kairos_mcp.core.errors import Stale
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store import tool_intents
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out

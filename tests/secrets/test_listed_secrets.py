@@ -9,7 +9,7 @@ from pathlib import Path
 from support.app import ME, Place, rests
 
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SHAPED, GIVEN = "sk-proj-abcDEF0123456789abcdef", "kq-4711-zX9-pLm-c0ffee"

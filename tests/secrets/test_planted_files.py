@@ -17,7 +17,7 @@ from support.planted_secrets import Planted, list_planted
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 TOOLS = (
     "read_file",

@@ -13,7 +13,8 @@ from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, possible_effect
-from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule, ServerSetting
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
 COMMANDS = (GateRule("run_command", "allow"),)

@@ -10,7 +10,7 @@ from support.reviewers import connect_person
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 
 MOST_CHARS = 5_000
 MOST_TOKENS = 5_000

@@ -23,7 +23,7 @@ from kairos_mcp.server.mcp_server import build_server, list_tools
 from kairos_mcp.server.prompts import PROMPTS
 from kairos_mcp.server.resources import OUTSIDE, TEMPLATES
 from kairos_mcp.server.sender import set_principal
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 
 @asynccontextmanager

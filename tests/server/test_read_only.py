@@ -21,7 +21,8 @@ from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.server.mcp_server import instructions, list_tools
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, GateRule
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.specs.call import CallRequest
 
 ALLOWS_ALL = (GateRule("*", "allow", effect="irreversible"), GateRule("*", "allow"))

@@ -26,7 +26,8 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.resources import OUTSIDE
 from kairos_mcp.server.sender import set_principal
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.views.run_report import RESULT_SCHEMA
 
 EDIT = {

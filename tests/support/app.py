@@ -21,7 +21,8 @@ from kairos_mcp.core.limits import NOTHING, Units, counts_of
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, FlowSetting, Settings
+from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.settings.table_values import FlowSetting
 from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session

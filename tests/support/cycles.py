@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from support.app import Place, assert_all_lawful
 from support.reviewers import UNHURRIED, Person, accepts, connect_person
 from support.sampling_clients import ERAS, ConnectedClient

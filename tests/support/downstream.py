@@ -16,7 +16,7 @@ from typing import Any
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.tool import StopSignal, ToolContext, ToolMemory
 from kairos_mcp.settings.secret_refs import read_secret
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources

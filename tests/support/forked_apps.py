@@ -105,7 +105,7 @@ def main() -> None:
 async def host_app(root: Path, path: str) -> None:
     from kairos_mcp.app.app import App
     from kairos_mcp.core.errors import KairosError
-    from kairos_mcp.settings.settings import GateRule
+    from kairos_mcp.settings.table_values import GateRule
     from support.app import UNWATCHED, Place
 
     reader, writer = await asyncio.open_unix_connection(path)

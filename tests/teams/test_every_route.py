@@ -31,7 +31,8 @@ from support.team_on_source import (
     step_of,
 )
 
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 
 ROUTES = (
     "scripted",

@@ -12,7 +12,7 @@ from support.provider_server import message, refuses, sends, standin, talks
 from support.telemetry import Telemetry
 
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 
 WIRES = {
     "openai": (talks("done", finish="stop"), "/v1"),

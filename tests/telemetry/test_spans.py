@@ -27,7 +27,8 @@ from support.telemetry import CLIENT_SPAN, CLIENT_TRACE, SeenSpan, Telemetry
 
 from kairos_mcp.app.run_tracing import RunTracing
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.providers import Providers
 

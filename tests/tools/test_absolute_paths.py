@@ -9,7 +9,7 @@ import pytest
 from support.app import ME, PERSON, Place, rests
 
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.views.run_report import RunReport
 
 

@@ -11,7 +11,7 @@ from support.tools import WorkspaceTools
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 COMPOSED = "caf\u00e9/r\u00e9sum\u00e9.txt"
 DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)

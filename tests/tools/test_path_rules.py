@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.app import Place, open_checked_app, place_in, rests, says, start_run
 
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 
 LOOKS = (
     ("search_files", {"pattern": "alpha|hidden"}),

@@ -23,7 +23,8 @@ from kairos_mcp.core.run_spec import MandateRef, PhaseRequest, PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, GateRule
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import (

@@ -17,7 +17,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.execution.authorization import ApprovalContext, authorize
 from kairos_mcp.execution.tool_calls import Allowed
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.commands.protected_paths import MAX_UNREADABLE, ProtectionRules, survey_protected_paths
 from kairos_mcp.tools.commands.run_command import COMMAND_SPEC

@@ -13,7 +13,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.tool import Preview, Tool, ToolContext
 from kairos_mcp.core.urls import URL_CHARS, parse_url
-from kairos_mcp.settings.settings import GateVerdict
+from kairos_mcp.settings.table_values import GateVerdict
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import BodyText, decode_body, is_html, spell_out_line
 from kairos_mcp.tools.http.client import HEADER_CHARS, MAX_HEADERS, HttpClient, HttpReply, HttpRequest, check_request

@@ -21,7 +21,7 @@ from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import relax_schema
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible, spell_hidden
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 
 OLDER_TRANSPORT = "servers of the older HTTP+SSE answer so, which is not spoken here"
 MAX_TOOLS = 500  # of one server; the largest in use have about 100

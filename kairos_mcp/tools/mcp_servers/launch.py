@@ -9,7 +9,7 @@ from pathlib import Path
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.models.provider_network import check_way
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.network_variables import pass_network_variables

@@ -23,7 +23,7 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, 
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.tool import StopSignal, Tool, ToolContext
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow
 from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, mark_failed
 from kairos_mcp.tools.mcp_servers.definition import (
