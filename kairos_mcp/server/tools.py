@@ -149,8 +149,8 @@ TOOLS = (
         planner.TeamRun,
         handlers.start_run,
         OBJECT,
-        "team of agents, several workers, subagents or reviewers at once or at the same time, split the work, divide, "
-        "delegate",
+        "team of agents in parallel, several workers, subagents or reviewers at once or at the same time, split the "
+        "work, divide, delegate",
     ),
     ServerTool(
         "ooda_run",
@@ -172,8 +172,9 @@ TOOLS = (
         ooda.MandateSave,
         handlers.mandate_save,
         OBJECT,
-        "check or look every morning, every Friday, each week, daily, weekly, hourly, nightly, on schedule, from now "
-        "on, always; watch or monitor a log, remind, keep up to date, repair what fails",
+        "make sure that a rule holds; do this or check every morning, every Friday, each week on Monday, daily, "
+        "weekly, hourly, nightly, on schedule, from today on, always; watch or monitor a log, remind, keep up to date, "
+        "repair what fails",
     ),
     ServerTool(
         "mandate_list",
@@ -215,7 +216,7 @@ TOOLS = (
         RUN_CONTROL_ARGUMENTS,
         handlers.run_control,
         OBJECT,
-        "stop, kill, abort, cancel or pause the agent for now; give it more rounds, budget or time",
+        "stop that run, kill, abort, cancel or pause the agent for now; give it more rounds, budget or time",
     ),
     ServerTool(
         "run_trace",
@@ -255,7 +256,7 @@ TOOLS = (
         runs.RegistryRegister,
         handlers.registry_register,
         OBJECT,
-        "add or connect an API or MCP server",
+        "add or connect the API or MCP server of our own",
     ),
     ServerTool(
         "budget_status",

@@ -63,9 +63,9 @@ AT_TERMINAL = (
 MORE_AT_TERMINALS = """\
 - **Claude Code** takes a call that lasts for a task, says "needs your input" in its last line, and gives its model the
   result when it ends. A dialog stays open when somebody else has decided; what is answered in it then changes nothing.
-  *I'm done, continue* without a decision on the page goes on waiting. After it was killed, `claude --continue` finds
-  its run, which still waits. With `-p` nothing is asked: the run waits for the command. It loads `planner_run`,
-  `run_continue` and `run_status` at once and searches for the others.
+  *I'm done, continue* without a decision on the page goes on waiting. After it was killed, `claude --continue` takes
+  its task up again and shows the dialog that was open. With `-p` nothing is asked: the run waits for the command. It
+  loads `planner_run`, `run_continue` and `run_status` at once and searches for the others.
 - **Copilot and Codex** show up to eight lines of a dialog; of what is longer they show the beginning, and `leave` and
   `deny` alone.
 - **Codex** sends no form with an empty text field, so it is asked for no comment.

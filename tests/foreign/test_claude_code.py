@@ -44,6 +44,10 @@ class Desk:
     def start(self, *words: str) -> None:
         CLAUDE_CODE.start(self.shown, self._packages, self.place, *words)
 
+    def reopen(self) -> None:
+        """Start it again in the conversation before, and type nothing."""
+        CLAUDE_CODE.launch(self.shown, self._packages, self.place, "--continue")
+
     def start_headless(self, typed: str, *words: str) -> None:
         """Start it without a terminal's dialogs, and wait for its end."""
         CLAUDE_CODE.launch(self.shown, self._packages, self.place, "-p", typed, *words)
@@ -53,9 +57,9 @@ class Desk:
         """Whether its model is shown these in what run_status says, once the server is there again."""
         for n in range(10):
             self.shown.does(f"look-{n}", LOOK)
-            (result,) = self.shown.rests()["results"]
-            if "run-" in result:
-                return all(word in result for word in words)
+            shown = "".join(self.shown.rests()["results"])
+            if "run-" in shown:
+                return all(word in shown for word in words)
         return False
 
     def gives(self, command: list[str]) -> None:
@@ -161,6 +165,9 @@ def test_a_team_does_its_tasks(desk: Desk) -> None:
     desk.start()
     desk.shown.does("team", ("team_run", {"goal": "Two things.", "plan": PLAN}))
     desk.comes_to(OUTCOME, "completed", "team_done")
+    asked = "select path from step where path like 'task-%/round-1' order by path"
+    assert desk.place.rows(asked) == [("task-1/try-1/round-1",), ("task-2/try-1/round-1",)]
+    assert "Both are done." in json.dumps(desk.shown.rests()["results"])
 
 
 def test_after_it_was_killed_its_run_is_found_and_approved(desk: Desk) -> None:
@@ -170,14 +177,13 @@ def test_after_it_was_killed_its_run_is_found_and_approved(desk: Desk) -> None:
     os.kill(desk.shown.pid(), signal.SIGKILL)
     wait_until(lambda: "host" not in desk.shown.windows(), PATIENCE_S)
     desk.comes_to("select verdict from approval", None)
-    desk.start("--continue")
-    ((run_id,),) = desk.place.rows("select id from run")
-    assert desk.finds(run_id, "input_required")
-    desk.shown.does("go-on", ("run_continue", {"run_id": run_id, "ask": True}))
-    CLAUDE_CODE.approves(desk.shown)
+    desk.reopen()
+    CLAUDE_CODE.approves(desk.shown)  # it takes its task up again, with the dialog
     desk.comes_to(OUTCOME, "completed", "assistant_stop")
     assert desk.reads("made.txt") == "made\n"
     assert desk.place.rows("select verdict, through from approval") == [("approve", "elicitation")]
+    ((run_id,),) = desk.place.rows("select id from run")
+    assert desk.finds(run_id, "completed")
 
 
 def test_without_a_terminal_nobody_decides_but_by_the_command(desk: Desk) -> None:

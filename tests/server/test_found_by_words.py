@@ -125,6 +125,31 @@ def rank(tools: Sequence[wire.Tool], query: str) -> list[str]:
     return [name for name, _ in scores.most_common()]
 
 
+def score_as_claude_code(tool: wire.Tool, query: str) -> int:
+    """How Claude Code 2.1.332 scores a tool of the server `kairos`: words of names count more than those of texts, and
+    also where they are a part of one."""
+    hint, description = (tool.meta or {}).get("anthropic/searchHint", "").lower(), tool.description.lower()
+    score = 0
+    for word in query.lower().split():
+        for whole, part, names in ((12, 6, ("kairos", *tool.name.split("_"))), (12, 4, ("kairos", tool.name))):
+            score += whole if word in names else part if any(word in name for name in names) else 0
+        for worth, text in ((4, hint), (2, description)):
+            score += worth if re.search(rf"\b{re.escape(word)}\b", text) else 0
+    return score
+
+
+def test_the_search_of_claude_code_finds_what_it_has_not_loaded() -> None:
+    """tests/foreign asks Claude Code itself, beside whose own tools ours stand there."""
+    tools = list_tools("all").tools
+    loaded = {tool.name for tool in tools if (tool.meta or {}).get("anthropic/alwaysLoad")}
+    phrases = [(phrase, name) for name, said in PHRASES.items() if name not in loaded for phrase in said]
+    best = {
+        phrase: max(tools, key=lambda tool, phrase=phrase: score_as_claude_code(tool, phrase)).name
+        for phrase, _ in phrases
+    }
+    assert best == dict(phrases)
+
+
 @pytest.mark.parametrize(
     ("phrase", "tool"),
     [(phrase, tool) for said in (PHRASES, FURTHER) for tool, phrases in said.items() for phrase in phrases],
