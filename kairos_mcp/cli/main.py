@@ -6,6 +6,7 @@ Nothing is imported here that `--version` doesn't need.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ def main() -> None:
     if words == ["--version"]:  # shells and installers ask it often, and it needs nothing else of the program
         print(f"kairos-mcp {__version__}")  # noqa: T201 - what prints otherwise has to be imported
         sys.exit(flush_output(COMPLETED))
+    gc.set_threshold(50_000)  # loading the program makes little garbage, and looking for it took a tenth of the time
     from kairos_mcp.cli.hardening import protect_secrets
     from kairos_mcp.cli.settings import unknown_variable_notes
     from kairos_mcp.cli.terminal import print_note

@@ -1162,7 +1162,7 @@ APPROVALS = (
     Guard(
         "_INSERT_STEP",
         replaced_words("(select seq + 1 from run", "(select 0 * seq from run"),
-        STEPS + "steps_say_what_was_asked_for_and_what_came_of_it",
+        STEPS + "a_step_that_waits_is_seen_once_it_came",
     ),
     Guard(
         "_INSERT_ANSWER",

@@ -197,6 +197,17 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
         assert (await other.records.frame(run_id, StepsQuery(changed["seq"]), ME))["steps"] == []
 
 
+async def test_a_step_that_waits_is_seen_once_it_came(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app, connect_client(app, MODERN) as client:
+        run = await client.ask("planner_run", {"goal": "look", "route": "caller"})
+        seen = {"run_id": run["run_id"], "view": "steps"}
+        before = await client.ask("run_trace", seen)
+        await client.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": reads("a.txt")}})
+        changed = await client.ask("run_trace", {**seen, "since": before["seq"]})
+        states = [(step["path"], step["state"]) for step in changed["steps"]]
+        assert states == [("round-1", "ok"), ("round-1/call-1", "ok"), ("round-2", "open")]
+
+
 async def test_steps_of_cycles_name_their_tools(tmp_path: Path) -> None:
     place = place_at(tmp_path)
     (place.workspace / "docs").mkdir()
