@@ -172,9 +172,9 @@ TOOLS = (
         ooda.MandateSave,
         handlers.mandate_save,
         OBJECT,
-        "make sure that a rule holds; do this or check every morning, every Friday, each week on Monday, daily, "
-        "weekly, hourly, nightly, on schedule, from today on, always; watch or monitor a log, remind, keep up to date, "
-        "repair what fails",
+        "make sure that a rule holds; do this, look or check every morning, every Friday, each week on Monday, "
+        "daily, weekly, hourly, nightly, on schedule, from today on, always; watch or monitor a log, remind, keep up "
+        "to date, repair what fails",
     ),
     ServerTool(
         "mandate_list",

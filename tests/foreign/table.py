@@ -59,6 +59,7 @@ AT_TERMINAL = (
     ),
     ("Gemini CLI", "0.61.0", "none", "the command"),
     ("opencode", "1.18.33", "none", "the command"),
+    ("qwen-code", "0.24.4", "none", "the command"),
 )
 MORE_AT_TERMINALS = """\
 - **Claude Code** takes a call that lasts for a task, says "needs your input" in its last line, and gives its model the
@@ -68,6 +69,7 @@ MORE_AT_TERMINALS = """\
   loads `planner_run`, `run_continue` and `run_status` at once and searches for the others.
 - **Copilot and Codex** show up to eight lines of a dialog; of what is longer they show the beginning, and `leave` and
   `deny` alone.
+- **qwen-code** shows its model our tools only after a search of its own for each.
 - **Codex** sends no form with an empty text field, so it is asked for no comment.
 """
 ABOUT_RUNS = """## A run of three rounds

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from tests.foreign.cells import CLAUDE_CODE, CODEX_AT_TERMINAL, COPILOT, GEMINI, OPENCODE, Client
+from tests.foreign.cells import CLAUDE_CODE, CODEX_AT_TERMINAL, COPILOT, GEMINI, OPENCODE, QWEN, Client
 from tests.foreign.served import Place
 from tests.foreign.terminal import MODEL_URL, Call, Terminal
 
@@ -249,6 +249,33 @@ class Gemini(Host):
         )
 
 
+class Qwen(Host):
+    """It shows its model no tool of a server before that has searched for it."""
+
+    client = QWEN
+    prompt = "Type your message"
+
+    def start(self, shown: Terminal, packages: Path, place: Place, *words: str) -> None:
+        self.launch(shown, packages, place, *words)
+        shown.shows(self.prompt)
+
+    def _command(self, packages: Path, place: Place) -> tuple[list[str], dict[str, str]]:
+        home = place.root / "host"
+        program, *given = place.command
+        settings = {
+            "mcpServers": {"kairos": {"command": program, "args": given, "trust": True}},
+            "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
+            "tools": {"approvalMode": "default"},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+            "ui": {"hideBanner": True, "hideTips": True},
+        }
+        _write(home / ".qwen" / "settings.json", settings)
+        return [f"{packages}/node_modules/.bin/qwen"], _variables(
+            packages, home, OPENAI_API_KEY="none", OPENAI_BASE_URL=f"{MODEL_URL}/v1", OPENAI_MODEL="scripted"
+        )
+
+
 class Opencode(Host):
     client = OPENCODE
     prompt = "Ask anything"
@@ -277,7 +304,7 @@ class Opencode(Host):
 
 CLAUDE_CODE_AT_TERMINAL = ClaudeCode()
 ASKING_HOSTS = (CLAUDE_CODE_AT_TERMINAL, Copilot(), Codex())
-SILENT_HOSTS = (Gemini(), Opencode())
+SILENT_HOSTS = (Gemini(), Opencode(), Qwen())
 """They show no dialogs."""
 
 

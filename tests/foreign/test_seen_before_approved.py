@@ -80,7 +80,8 @@ def test_where_a_host_shows_no_dialog_the_command_decides(
     with terminal(tmp_path / "terminal", (80, 24)) as shown:
         host.start(shown, environment(host.client.environ), place)
         ask_about(shown, "edit-2", CHANGES["edit-2"])
-        result = shown.rests()["results"][-1]
+        shown.rests()
+        result = shown.results()[-1]
         assert place.rows("select verdict from approval") == [(None,)]
         ((run_id, digest),) = place.rows("select id, digest from approval join run on run.n = approval.run")
         assert run_id in result
