@@ -1459,7 +1459,7 @@ APPROVALS = (
     ),
     Guard(
         "_approval_items",
-        always("for_person"),
+        replaced("row.person_preview if for_person else row.preview", "row.person_preview"),
         ASKED + "the_person_sees_the_masked_diff_and_the_caller_its_own_arguments",
     ),
     Guard(
@@ -2093,7 +2093,7 @@ PROGRAMS = (
     ),
     Guard(
         "_refuse_unseen",
-        always("stage is None or ..."),
+        never("(changed := ...)"),
         STAGED + "a_caller_s_tool_is_not_told_of_a_file_that_it_does_not_see_as_it_is",
     ),
     Guard(
@@ -2546,7 +2546,7 @@ OUTSIDE = (
         "tools/test_toolchains.py::test_an_interpreter_that_is_not_there_is_named_and_not_the_script",
     ),
     Guard(
-        "mandate_flow",
+        "_run_cycles",
         replaced("checks and all(...)", "all(...)"),
         "flows/ooda/test_mandate_runs.py::test_a_goal_that_is_not_known_to_be_reached_is_worked_on",
     ),
@@ -2876,11 +2876,8 @@ OUTSIDE = (
         "commands/test_stopped_runs.py::test_stdout_has_the_summary_and_stderr_the_cause_and_a_command_that_goes_on",
     ),
     Guard(
-        "mandate_flow",
-        replaced(
-            "_outcome(context, done, carry_over, reason, did_all=are_asked)",
-            "_outcome(context, done, carry_over, reason, did_all=True)",
-        ),
+        "_run_cycles",
+        replaced("did_all=are_asked", "did_all=True"),
         "flows/ooda/test_mandate_runs.py"
         "::test_a_run_that_did_the_cycles_it_was_asked_for_is_complete_and_one_at_the_most_of_its_mandate_is_stopped",
     ),
@@ -3941,7 +3938,7 @@ CHANGED_BY_SIBLINGS = (
     ),
     Guard(
         "authorize",
-        never("stale is not None"),
+        never("(stale := ...) is not None"),
         BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",
     ),
     Guard(
