@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kairos_mcp.app.redact_aside import SMALL_CHARS
 from kairos_mcp.core import (
+    flow,
     input_checks,
     json_bounds,
     json_schema,
@@ -103,8 +104,9 @@ ROWS = (
     ),
     (
         "a `.gitignore`, in a worker thread",
-        f"{walk.IGNORE_BYTES:,} bytes, {walk.MAX_RULES:,} rules of {walk.RULE_CHARS:,} characters, of which "
-        f"{walk.RULES_AT_ONCE}, or {walk.RULE_CHARS_AT_ONCE:,} characters, are compiled at once",
+        f"{walk.IGNORE_BYTES:,} bytes, {walk.MAX_RULES:,} rules of {walk.RULE_CHARS:,} characters and "
+        f"{walk.RULE_SETS} sets as `[a-z]`, of which {walk.RULES_AT_ONCE}, or {walk.RULE_CHARS_AT_ONCE:,} characters, "
+        "are compiled at once",
         "tools/files/walk.py",
         "later or longer rules count for nothing; the result says so",
     ),
@@ -169,6 +171,12 @@ ROWS = (
         _VALUES,
         "core/flow_text.py",
         "it counts as running text",
+    ),
+    (
+        "what a call takes along, where those rules look for it in the rows in view; in a worker thread",
+        f"{flow.MAX_SENT:,} characters, {flow.MAX_COMPARED:,} compared",
+        "core/flow.py",
+        "a person is asked",
     ),
     (
         "a line of an exported run, in a process of its own",

@@ -17,6 +17,7 @@ from kairos_mcp.tools.files.walk import (
     MAX_RULES,
     RULE_CHARS,
     RULE_CHARS_AT_ONCE,
+    RULE_SETS,
     RULES_AT_ONCE,
     _compile_rules,
 )
@@ -98,17 +99,17 @@ def test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said(tools
 def test_of_a_gitignore_no_long_rule_counts_and_few_characters_are_compiled_at_once(
     tools: WorkspaceTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[int] = []
+    compiled: list[list[str]] = []
     compile_part = walk._compile_part
-    monkeypatch.setattr(
-        walk, "_compile_part", lambda lines: compiled.append(sum(map(len, lines))) or compile_part(lines)
-    )
-    rules = ["?" * 100_000, *["?" * RULE_CHARS] * 9, "*.log"]
+    monkeypatch.setattr(walk, "_compile_part", lambda lines: compiled.append(lines) or compile_part(lines))
+    large = "[\u0100-\uffff]"
+    rules = ["?" * 100_000, *["?" * RULE_CHARS] * 9, large * (RULE_SETS + 1), *[large * RULE_SETS] * 9, "*.log"]
     tools.write({".gitignore": "\n".join(rules), "x.log": "x", "y.txt": "x"})
     result = tools.call("search_files", pattern="^x")
     assert tools.lines(result) == ["y.txt:1: x"]
     assert any(f"{RULE_CHARS:,} characters" in note for note in result.data["notes"])
-    assert max(compiled) <= RULE_CHARS_AT_ONCE
+    assert max(sum(map(len, lines)) for lines in compiled) <= RULE_CHARS_AT_ONCE
+    assert max("".join(lines).count("[") for lines in compiled) == RULE_SETS
 
 
 def test_a_search_stops_at_max_results_and_says_so(tools: WorkspaceTools) -> None:

@@ -22,6 +22,8 @@ IGNORE_FILE = ".gitignore"
 IGNORE_BYTES = 256 << 10
 MAX_RULES = 2_000  # lines of one .gitignore that count: each takes up to 2 microseconds of every name
 RULE_CHARS = 1_000  # of one rule; a longer one does not count
+RULE_SETS = 20  # as `[a-z]` in one rule; one with more does not count
+SET_CHARS = 50  # that a set counts for: a large one takes as long to compile
 RULES_AT_ONCE, RULE_CHARS_AT_ONCE = 100, 1_500  # that are compiled at once: some 10 ms, in which no other thread moves
 FOLDER_ENTRIES = 20_000  # of one folder; more are left out, and a note says so
 ALWAYS_LEFT_OUT = ".git"
@@ -31,7 +33,7 @@ ALWAYS_LEFT_OUT = ".git"
 class IgnoreRules:
     """The .gitignore files that apply in a folder, outermost first, in parts, each with its own folder.
 
-    `cut`: those with more than MAX_RULES lines, or lines of more than RULE_CHARS.
+    `cut`: those with more than MAX_RULES lines, or lines of more than RULE_CHARS or RULE_SETS.
     """
 
     specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
@@ -59,7 +61,7 @@ class IgnoreRules:
             return self
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
         above = "" if path == "." else f"{path}/"
-        rules = [line for line in lines[:MAX_RULES] if len(line) <= RULE_CHARS]
+        rules = [line for line in lines[:MAX_RULES] if len(line) <= RULE_CHARS and line.count("[") <= RULE_SETS]
         parts = ((above, spec) for spec in _compile_rules(rules))
         cut = self.cut | {f"{above}{IGNORE_FILE}"} if len(rules) < len(lines) else self.cut
         return IgnoreRules((*self.specs, *parts), cut)
@@ -108,8 +110,8 @@ class OmittedEntries:
         if self.cut_rules:
             named = ", ".join(map(printable_name, sorted(self.cut_rules)[:3]))
             notes.append(
-                f"of {named} the first {MAX_RULES:,} rules of up to {RULE_CHARS:,} characters count; what others "
-                "ignore is shown"
+                f"of {named} the first {MAX_RULES:,} rules of up to {RULE_CHARS:,} characters and {RULE_SETS} sets "
+                "as [a-z] count; what others ignore is shown"
             )
         if not self.unwritable_names:
             return notes
@@ -218,12 +220,16 @@ def _compile_rules(lines: list[str]) -> Iterator[GitIgnoreSpec]:
     """
     part: list[str] = []
     for line in lines:
-        if part and (len(part) == RULES_AT_ONCE or sum(map(len, part)) + len(line) > RULE_CHARS_AT_ONCE):
+        if part and (len(part) == RULES_AT_ONCE or sum(map(_weigh, (*part, line))) > RULE_CHARS_AT_ONCE):
             yield from _compile_part(part)
             part = []
         part.append(line)
     if part:
         yield from _compile_part(part)
+
+
+def _weigh(line: str) -> int:
+    return len(line) + SET_CHARS * line.count("[")
 
 
 def _compile_part(lines: list[str]) -> Iterator[GitIgnoreSpec]:
