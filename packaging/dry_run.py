@@ -1,4 +1,4 @@
-"""Make everything that a release publishes, and check it as far as that needs no key: `python packaging/dry_run.py [DIST]`.
+"""Make all that a release publishes, and check what needs no key: `python packaging/dry_run.py [DIST]`.
 
 It needs `pip install build twine check-jsonschema cyclonedx-bom`, and npx for the bundle's manifest. In DIST (default:
 dist) are then the wheel, the sdist, the bundle, the SBOM of what the wheel installs, the notes, and SHA-256 sums. Exits

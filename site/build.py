@@ -106,6 +106,7 @@ def build(folder: Path) -> None:
         target.write_text(convert((ROOT / path).read_text(encoding="utf-8"), path, pages), encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "pictures", work / "pages" / "docs" / "pictures")
     shutil.copy(CONFIG, work / "zensical.toml")
+    shutil.copy(ROOT / "site" / "site.css", work / "pages")
     program = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     subprocess.run(program, cwd=work, check=True)
     shutil.rmtree(folder, ignore_errors=True)
