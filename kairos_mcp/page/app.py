@@ -145,6 +145,7 @@ class Page:
             "model": settings.model,
             "agents": [each.agent.name for each in agents.agents],
             "limits": set_limits_to_json(settings.limits),
+            "default_rounds": settings.default_rounds,
         }
 
     async def _events(self, _app: App, request: Request) -> Response:

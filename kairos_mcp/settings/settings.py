@@ -251,7 +251,7 @@ class Settings:
     )
     stage_bytes: int = key(2 << 30, "The most bytes that a run's stage may hold.", ge=1 << 20, le=1 << 50)
     stage_days: int = key(
-        7, "Days that the stage of an ended run is kept, of which something was not applied.", ge=0, le=10_000
+        7, "Days to keep the stage of an ended run if some of its changes were not applied.", ge=0, le=10_000
     )
     skills: tuple[Path, ...] = key(
         (),

@@ -257,6 +257,7 @@ def test_HTTP_030_a_client_that_leaves_in_the_middle_costs_nothing(site: Site) -
             connection.sendall(head + b"\r\n" + sent)
     wait_until(site.still_answers, SECONDS)  # each that left holds a place until that is noticed
     wait_until(lambda: site.descriptors() <= before + 1, SECONDS)  # the connection just used may still close
+    assert site.still_answers()
 
 
 STREAMS = {

@@ -237,6 +237,9 @@ def test_runs_are_started_forked_and_ended(place: Place, desk: Visitor) -> None:
     wait_until(lambda: ended(place, forked))
     assert place.rows("select json_extract(spec, '$.continues') from run where id = ?", forked) == [(started,)]
     assert [row["run_id"] for row in desk.read("search?q=otherwise")["rows"]] == [forked]
+    continued = desk.does("fork", run=started, goal="go on")["run_id"]  # without a round: from its end
+    wait_until(lambda: ended(place, continued))
+    assert place.rows("select json_extract(spec, '$.continues') from run where id = ?", continued) == [(started,)]
     refused = desk.acts("fork", run=started, round="round-9", goal="x")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_arguments")
 

@@ -58,11 +58,11 @@ class Start(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork(RunOperation):
-    """Start a new run from one of the steps of a run; that one stays as it is."""
+    """Start a new run from one of the steps of a run, or from its end; that one stays as it is."""
 
     kind = OperationKind("fork", tool="planner_run", command="run", button="acts.js", moves=True)
 
-    round: Id
+    round: Id | None = None
     goal: Goal | None = None
     agent: Id | None = None
 

@@ -134,6 +134,21 @@ function ForkDialog({ run, timeline, ...dialog }) {
   <//>`;
 }
 
+/** The button that goes on from a run that ended early, as its `next` would. */
+export function Again({ run, onDone }) {
+  const { perform, isBusy, failure } = useAct(async (answer) => {
+    await onDone(answer);
+    location.hash = `#/runs/${answer.run_id}`;
+  });
+  const { tool, arguments: given } = run.next || {};
+  if (tool !== "planner_run" || !given.continues) return null;
+  const about = "Start a new run that goes on from this one, with limits of its own";
+  return html`<div class="buttons"><button class="yes" disabled=${isBusy} title=${about}
+    onClick=${() => perform("fork", { run: given.continues, round: given.from, goal: given.goal, agent: given.agent })}>
+    ${run.status === "failed" ? "Try again" : "Go on"}</button><span class="quiet">${about}.</span></div>
+    <${Failure} failure=${failure} />`;
+}
+
 const FORK = {
   name: "fork",
   label: "Fork",

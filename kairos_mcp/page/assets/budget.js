@@ -3,7 +3,7 @@
 import { html, useMemo, useState } from "./vendor/preact-htm.js";
 import { StackedBars } from "./charts.js";
 import { useFetched } from "./connection.js";
-import { folderName, formatCount, formatDuration, formatMoney } from "./format.js";
+import { folderName, formatCount, formatDuration, formatMoney, isInScope } from "./format.js";
 import { Meter } from "./view.js";
 import { Failure } from "./waiting.js";
 
@@ -31,7 +31,7 @@ const Choice = ({ label, options, value, onChange }) => html`<div class="tabs" r
   ${options.map(([name, words]) => html`<button aria-pressed=${String(value === name)} onClick=${() => onChange(name)}>
     ${words}</button>`)}</div>`;
 
-export function BudgetPage() {
+export function BudgetPage({ scope }) {
   const { value, failure } = useFetched("api/budget");
   const [unit, setUnit] = useState("usd");
   const [grouping, setGrouping] = useState("model");
@@ -43,12 +43,12 @@ export function BudgetPage() {
   const bars = days.map((day) => ({
     label: `${Number(day.day.slice(8))}.${Number(day.day.slice(5, 7))}.`,
     title: day.day,
-    parts: day.by.map((share) => ({ name: nameOf(share, grouping), value: share[unit] })),
+    parts: day.by.filter((share) => isInScope(scope, share.workspace)).map((share) => ({ name: nameOf(share, grouping), value: share[unit] })),
   }));
   const parts = bars.flatMap((bar) => bar.parts);
   const names = [...new Set(parts.filter((part) => part.value).map((part) => part.name))].sort();
   const sum = parts.reduce((total, part) => total + part.value, 0);
-  const shares = days.at(-1).by;
+  const shares = days.at(-1).by.filter((share) => isInScope(scope, share.workspace));
   const untilReset = Date.parse(today.resets_at) - Date.now();
   const meters = [
     ["cost", "usd", formatMoney],
@@ -56,7 +56,7 @@ export function BudgetPage() {
     ["model calls", "model_calls", formatCount],
   ];
   return html`<h1>Budget</h1>
-    <section class="card"><header class="split"><h2>Today</h2><span
+    <section class="card"><header class="split"><h2>Today${scope && html` <small class="quiet">of every project, as the limits are</small>`}</h2><span
       class="quiet">begins anew in ${formatDuration(Math.max(0, untilReset))} (midnight, ${today.time_zone})</span>
       </header>
       <div class="meters">${meters.map(([label, name, words]) => html`<${Meter} label=${label} used=${today.spent[name]}

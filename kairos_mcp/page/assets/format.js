@@ -68,6 +68,9 @@ export const joinFacts = (...facts) => facts.filter(Boolean).join(" · ");
 /** The last part of a folder's path, by which a project is known. */
 export const folderName = (path) => path?.split("/").at(-1);
 
+/** Whether something of this project is shown: of all where none is chosen, and what belongs to none. */
+export const isInScope = (scope, workspace) => !scope || !workspace || workspace === scope;
+
 /** `cycle-1/act` as "Cycle 1 · Act". */
 export const formatPath = (path) =>
   path

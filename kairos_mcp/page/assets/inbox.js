@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { Decision, Field, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
-import { folderName, formatAgo, formatMoney, joinFacts, plural, revealHidden } from "./format.js";
+import { folderName, formatAgo, formatMoney, isInScope, joinFacts, plural, revealHidden } from "./format.js";
 import { DefinitionCard } from "./tools.js";
 import { HeldUp } from "./view.js";
 import { Failure, useArmed, WaitingCard } from "./waiting.js";
@@ -27,27 +27,30 @@ const countsOf = ({ runs, definitions }) =>
   [[runs, "run"], [definitions, "definition"]].map(([list, noun]) => list.length && plural(list.length, noun));
 
 /** The inbox: one item after another, the oldest first. The one on the screen stays until it is decided. */
-export function InboxPage({ onDone }) {
+export function InboxPage({ scope, onDone }) {
   const { value, failure, reload } = useFetched("api/waits");
   const [current, setCurrent] = useState(null);
   const items = useMemo(() => [
-    ...(value?.runs || []).flatMap(({ run, items: own, held_up_by: reasons, next }) => [
+    ...(value?.runs || []).filter(({ run }) => isInScope(scope, run.workspace)).flatMap(({ run, items: own, held_up_by: reasons, next }) => [
       ...own.map((item) => ({ id: [run.run_id, item.key, item.digest].join("/"), run, item })),
       ...(run.status === "paused" && !own.length ? [{ id: `${run.run_id}/paused`, run, pause: { reasons, next } }] : []),
     ]),
     ...(value?.definitions || []).map((definition) => ({ id: `${definition.address}/${definition.hash}`, definition })),
-  ], [value]);
+  ], [value, scope]);
+  const elsewhere = (value?.runs || []).filter(({ run }) => !isInScope(scope, run.workspace)).length;
   const shown = items.find(({ id }) => id === current) || items[0];
   useEffect(() => setCurrent(shown?.id ?? null), [shown?.id]);
   if (!value) return html`<h1>Inbox</h1><${Failure} failure=${failure} />`;
   if (!shown) return html`<h1>Inbox</h1><div class="empty"><h2>Nothing waits for you</h2>
+    ${elsewhere > 0 && html`<p>${plural(elsewhere, "run")} of other projects: choose “every project”.</p>`}
     <p>What an agent may not do alone is shown here, and in a terminal by <code>kairos-mcp inbox</code>.</p></div>`;
   const done = async (answer) => {
     await onDone(answer);
     await reload();
   };
   const rest = items.filter(({ id }) => id !== shown.id);
-  return html`<header class="split"><h1>Inbox</h1><span class="quiet">${joinFacts(...countsOf(value))}</span></header>
+  return html`<header class="split"><h1>Inbox</h1><span class="quiet">
+      ${joinFacts(...countsOf(value), elsewhere > 0 && `${elsewhere} of other projects`)}</span></header>
     ${shown.run && html`<p class="of-run"><a class="text" href="#/runs/${shown.run.run_id}">
       ${revealHidden(shown.run.goal)}</a>
       <span class="quiet">
@@ -105,7 +108,7 @@ export function StartPage({ me, onDone }) {
         <${Field} label="At most dollars"><input type="number" min="0" step="any" ...${bind("usd")}
           placeholder=${me.limits?.usd ?? "no limit"} /><//>
         <${Field} label="At most rounds"><input type="number" min="1" step="1" ...${bind("rounds")}
-          placeholder=${me.limits?.rounds ?? "no limit"} /><//>
+          placeholder=${Math.min(me.default_rounds, me.limits?.rounds ?? Infinity)} /><//>
       </div>
       <${Failure} failure=${failure} />
       <div class="buttons"><button class="yes" disabled=${isBusy || !me.route}>Start</button><span class="quiet">

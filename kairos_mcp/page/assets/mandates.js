@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { Dialog, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
-import { folderName, formatAgo, formatMoment, formatMoney, joinFacts, revealHidden } from "./format.js";
+import { folderName, formatAgo, formatMoment, formatMoney, isInScope, joinFacts, revealHidden } from "./format.js";
 import { PHASES } from "./registers.js";
 import { STATUS } from "./status.js";
 import { Meter } from "./view.js";
@@ -67,7 +67,7 @@ function Editor({ title, text, onSave, onClose, isBusy, failure }) {
       onClick=${onClose}>Back</button></div></form><//>`;
 }
 
-export function MandatesPage({ onDone }) {
+export function MandatesPage({ scope, onDone }) {
   const { value, failure, reload } = useFetched("api/mandates");
   const [isNew, setIsNew] = useState(false);
   const saving = useAct(async (answer) => {
@@ -76,7 +76,8 @@ export function MandatesPage({ onDone }) {
     await reload();
   });
   if (!value) return html`<h1>Mandates</h1><${Failure} failure=${failure} />`;
-  return html`<header class="split"><h1>Mandates</h1><button class="button"
+  const shown = value.mandates.filter(({ workspace }) => isInScope(scope, workspace));
+  return html`<header class="split"><h1>Mandates <small class="quiet">${shown.length}</small></h1><button class="button"
     onClick=${() => setIsNew(true)}>New …</button></header>
     ${isNew && html`<${Editor} title="A new mandate" text=${JSON.stringify(TEMPLATE, null, 2)} isBusy=${saving.isBusy}
       failure=${saving.failure} onClose=${() => setIsNew(false)}
@@ -84,7 +85,7 @@ export function MandatesPage({ onDone }) {
     ${value.mandates.length === 0 && html`<div class="empty"><h2>No mandates yet</h2>
       <p>A mandate is a standing goal that an agent works on in cycles, on a schedule if you like.</p>
       <pre>kairos-mcp mandate save FILE.json</pre></div>`}
-    ${value.mandates.map((mandate) => html`<a class="card mandate" href=${addressOf(mandate)} key=${addressOf(mandate)}>
+    ${shown.map((mandate) => html`<a class="card mandate" href=${addressOf(mandate)} key=${addressOf(mandate)}>
       <header class="split"><h2>${mandate.mandate_id}</h2><${MandatePill} status=${mandate.status} /></header>
       <p>${revealHidden(mandate.goal)}</p>
       <p class="quiet">

@@ -2,7 +2,7 @@
 
 import { html, render, useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { enter, follow, get, useEvents } from "./connection.js";
-import { joinFacts } from "./format.js";
+import { folderName, joinFacts } from "./format.js";
 import { RunsPage } from "./runs.js";
 import { hasEnded } from "./status.js";
 
@@ -77,6 +77,13 @@ function useRuns() {
   return { rows, waits, isUp, older };
 }
 
+/** The project that every page shows, or "" for all; kept for the next visit. */
+function useScope() {
+  const [scope, setScope] = useState(localStorage.getItem("scope") || "");
+  useEffect(() => localStorage.setItem("scope", scope), [scope]);
+  return [scope, setScope];
+}
+
 function useTheme() {
   const [theme, setTheme] = useState(localStorage.getItem("theme") || "auto");
   useEffect(() => {
@@ -111,9 +118,18 @@ function moveFocus(by) {
   rows[Math.max(0, Math.min(rows.length - 1, next))]?.focus();
 }
 
-function Navigation({ page, waits, isUp, theme, onTheme, onHelp }) {
+function Scope({ projects, scope, onScope }) {
+  const names = scope && !projects.includes(scope) ? [scope, ...projects] : projects;
+  if (names.length < 2) return null;
+  return html`<select class="scope" aria-label="Project" value=${scope} onChange=${(event) => onScope(event.target.value)}>
+    <option value="">every project</option>
+    ${names.map((path) => html`<option value=${path} title=${path}>${folderName(path)}</option>`)}</select>`;
+}
+
+function Navigation({ page, waits, isUp, theme, onTheme, onHelp, children }) {
   return html`<nav aria-label="Pages">
     <a class="brand" href="#/runs"><img src="static/mark.svg" alt="" width="22" height="22" /><span>Kairos</span></a>
+    ${children}
     <div class="pages">${PAGES.map(([name, label]) => html`<a href="#/${name}"
       aria-current=${page === name ? "page" : null}>${label}${name === "waits" && waits > 0 && html`<b class="badge">
       ${waits}<span> for you</span></b>`}</a>`)}</div>
@@ -134,6 +150,9 @@ function App({ me }) {
   const [isHelpOpen, setIsHelpOpen] = useState(false);
   const [theme, onTheme] = useTheme();
   const { rows, waits, isUp, older } = useRuns();
+  const [scope, onScope] = useScope();
+  const projects = useMemo(() =>
+    [...new Set([...me.workspaces, ...(rows || []).map((row) => row.workspace).filter(Boolean)])].sort(), [rows]);
   const { page, id, step, query } = address;
   const run = page === "runs" ? id : null;
 
@@ -172,9 +191,9 @@ function App({ me }) {
   const onDone = useCallback(async (answer) => setNotice(answer.said || "Done."), []);
   const content = useMemo(() => {
     const show = (file, name, props) => html`<${Loaded} key=${`${name} ${id}`} file=${file} name=${name}
-      onDone=${onDone} ...${props} />`;
+      onDone=${onDone} scope=${scope} ...${props} />`;
     switch (page) {
-      case "runs": return run ? show("run", "RunPage", { id, step }) : html`<${RunsPage} rows=${rows} query=${query}
+      case "runs": return run ? show("run", "RunPage", { id, step }) : html`<${RunsPage} rows=${rows} scope=${scope} query=${query}
         onOlder=${older} />`;
       case "waits": return show("inbox", "InboxPage");
       case "start": return show("inbox", "StartPage", { me });
@@ -185,13 +204,14 @@ function App({ me }) {
       default: return html`<div class="empty"><h1>No such page</h1><p><a class="text" href="#/runs">All runs</a></p>
         </div>`;
     }
-  }, [address, page === "runs" && !run && rows]);
+  }, [address, scope, page === "runs" && !run && rows]);
 
   return html`
     <a class="skip" href="#main"
       onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <${Navigation} page=${page === "start" ? "runs" : page} waits=${waits} isUp=${isUp} theme=${theme}
-      onTheme=${onTheme} onHelp=${() => setIsHelpOpen(true)} />
+      onTheme=${onTheme} onHelp=${() => setIsHelpOpen(true)}>
+      <${Scope} projects=${projects} scope=${scope} onScope=${onScope} /><//>
     <main id="main" tabindex="-1">${content}</main>
     <div class="notice" role="status" aria-live="polite">${notice}</div>
     ${isHelpOpen && html`<${HelpDialog} onClose=${() => setIsHelpOpen(false)} />`}`;

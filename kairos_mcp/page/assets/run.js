@@ -5,8 +5,9 @@ import { follow, get, save, useEvents } from "./connection.js";
 import { formatCount, formatMoney, formatPath } from "./format.js";
 import { addSteps, emptyTimeline, newestStep } from "./steps.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
+import { Markdown } from "./markdown.js";
 import { RunView } from "./view.js";
-import { Controls, Decision } from "./acts.js";
+import { Again, Controls, Decision } from "./acts.js";
 
 const AT_END_PX = 120; // so near to the end of the page the reader is taken along
 const STRIP_FROM_PX = 230; // scrolled so far, the header is out of sight
@@ -99,6 +100,8 @@ export function RunPage({ id, step, onDone }) {
     <${RunView} run=${run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll}
       isLive=${isUp && !hasEnded(run)}
       decision=${(item) => html`<${Decision} run=${run} item=${item} onDone=${onDone} />`}
+      answer=${(text) => html`<${Markdown} text=${text} />`}
+      again=${html`<${Again} run=${run} onDone=${onDone} />`}
       controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />
     <p><button class="link" onClick=${download}>Download this run as a file</button></p>`;
 }

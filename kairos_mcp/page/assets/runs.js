@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { get } from "./connection.js";
-import { folderName, formatAgo, formatCount, formatMoney, plural, revealHidden } from "./format.js";
+import { folderName, formatAgo, formatCount, formatMoney, isInScope, plural, revealHidden } from "./format.js";
 import { hasEnded, StatusPill } from "./status.js";
 
 const PAGE_SIZE = 60;
@@ -15,7 +15,7 @@ const KINDS = [
   ["paused", (row) => row.status === "paused"],
   ["ended", hasEnded],
 ];
-const FILTERS = [["workspace", "project"], ["mandate", "mandate"], ["model", "model"]];
+const FILTERS = ["mandate", "model"];
 const modelName = (row) => row.model?.split(":").at(-1) || row.route;
 
 /** The address of the list with these filters; empty ones are left out. */
@@ -37,7 +37,9 @@ function RunRow({ row }) {
   </a></li>`;
 }
 
-const RunList = ({ rows }) => html`<ul class="runs">${rows.map((row) => html`<${RunRow} key=${row.run_id}
+const RunList = ({ rows }) => html`<p class="heads run" aria-hidden="true"><span>status</span><span>goal</span><span>
+    project, model</span><span>work</span><span>tokens</span><span>cost</span><span>started</span></p>
+  <ul class="runs">${rows.map((row) => html`<${RunRow} key=${row.run_id}
   row=${row} />`)}</ul>`;
 
 /** A search over all runs, beginning when the typing rests. */
@@ -72,41 +74,43 @@ const EmptyList = () => html`<div class="empty"><h2>No runs yet</h2>
     <pre>kairos-mcp demo --slow</pre>
   <p>or <a class="text" href="#/start">start one here</a>.</p></div>`;
 
-export function RunsPage({ rows, query, onOlder }) {
+export function RunsPage({ rows: all, scope, query, onOlder }) {
+  const rows = useMemo(() => all && all.filter((row) => isInScope(scope, row.workspace)), [all, scope]);
   const filters = Object.fromEntries(query);
   const [text, setText] = useState("");
   const found = useSearch(text);
   const [hasMore, setHasMore] = useState(true);
   const show = filters.show || "all";
   const filtered = useMemo(() => {
-    const fits = (row) => FILTERS.every(([name]) => !filters[name] || row[name] === filters[name]);
+    const fits = (row) => FILTERS.every((name) => !filters[name] || row[name] === filters[name]);
     return (rows || []).filter(fits);
   }, [rows, query]);
   if (!rows) return html`<h1>Runs</h1><p class="quiet" aria-busy="true">…</p>`;
-  const shown = found ? found.rows : filtered.filter(KINDS.find(([name]) => name === show)?.[1] || (() => true));
+  const shown = found ? found.rows.filter((row) => isInScope(scope, row.workspace)) : filtered.filter(KINDS.find(([name]) => name === show)?.[1] || (() => true));
   const older = async () => setHasMore((await onOlder()) && true);
   return html`<header class="split"><h1>Runs</h1><div class="tools">
       <input type="search" id="search" placeholder="Search goals and results" aria-label="Search goals and results"
         value=${text} onInput=${(event) => setText(event.target.value)} />
       <a class="button" href="#/start">Start …</a></div></header>
     <${CallOut} rows=${rows} />
-    ${rows.length === 0 ? html`<${EmptyList} />` : html`
+    ${rows.length === 0 ? (all.length ? html`<p class="empty small">No runs of this project.</p>` : html`<${EmptyList} />`)
+    : html`
       <div class="filters">
         <div class="tabs" role="group" aria-label="Which runs">${KINDS.map(([name, fits]) => html`<a role="button"
           aria-pressed=${String(show === name)} href=${listAddress({ ...filters, show: name })}>${name} <small>
           ${filtered.filter(fits).length}</small></a>`)}</div>
-        ${FILTERS.map(([name, label]) => {
+        ${FILTERS.map((name) => {
           const values = [...new Set(rows.map((row) => row[name]).filter(Boolean))].sort();
-          return values.length > 1 && html`<select aria-label="Only of this ${label}" value=${filters[name] || ""}
+          return values.length > 1 && html`<select aria-label="Only of this ${name}" value=${filters[name] || ""}
             onChange=${(event) => (location.hash = listAddress({ ...filters, [name]: event.target.value }))}>
-            <option value="">every ${label}</option>${values.map((value) => html`<option value=${value}>
-              ${name === "workspace" ? folderName(value) : value}</option>`)}</select>`;
+            <option value="">every ${name}</option>${values.map((value) => html`<option value=${value}>
+              ${value}</option>`)}</select>`;
         })}
       </div>
       ${found && html`<p class="quiet" role="status">
-        Found “${text.trim()}” in ${plural(found.rows.length, "run")} of the newest ${found.searched}.</p>`}
+        Found “${text.trim()}” in ${plural(shown.length, "run")} of the newest ${found.searched}.</p>`}
       ${shown.length ? html`<${RunList} rows=${shown} />` : !found && html`<p class="empty small">
         ${show === "for you" ? "Nothing waits for you." : "None here."}</p>`}
-      ${!found && hasMore && rows.length >= PAGE_SIZE && html`<button class="earlier"
+      ${!found && hasMore && all.length >= PAGE_SIZE && html`<button class="earlier"
         onClick=${older}>Show older runs</button>`}`}`;
 }

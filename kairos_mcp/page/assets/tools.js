@@ -29,7 +29,7 @@ const ruleWords = ({ argv, path, run_id: run, counts }) =>
   joinFacts(
     argv?.join(" ") || path || "exactly the same arguments",
     run ? "in one run" : "in the project",
-    counts != null && `used ${plural(counts, "time")}`,
+    counts === false && "no longer in force: what it is about has changed",
   );
 
 function ToolDetails({ name }) {
@@ -53,11 +53,13 @@ export function ToolsPage({ tool: open, onDone }) {
   };
   const { perform, isBusy, failure: refused } = useAct(done);
   if (!value) return html`<h1>Tools</h1><${Failure} failure=${failure} />`;
-  return html`<h1>Tools</h1>
+  return html`<h1>Tools <small class="quiet">${value.tools.length}</small></h1>
     ${(waits.value?.definitions || []).map((definition) => html`<${DefinitionCard}
       key=${definition.address + definition.hash} definition=${definition} onDone=${done} />`)}
     ${value.notes.map((note) => html`<p class="still">${revealHidden(note)}</p>`)}
     ${value.tools.length === 0 && html`<div class="empty"><h2>No tools</h2><pre>kairos-mcp tools list</pre></div>`}
+    ${value.tools.length > 0 && html`<p class="heads tool" aria-hidden="true"><span>tool</span><span>what it does</span>
+      <span>from</span><span>state</span></p>`}
     <ul class="rows">${value.tools.map((tool) => html`<li key=${tool.name + tool.state}><a class="tool"
       href=${open === tool.name ? "#/tools" : `#/tools/${encodeURIComponent(tool.name)}`}
       aria-expanded=${String(open === tool.name)}>
@@ -104,8 +106,9 @@ function AgentRow({ agent }) {
 export function AgentsPage() {
   const { value, failure } = useFetched("api/agents");
   if (!value) return html`<h1>Agents</h1><${Failure} failure=${failure} />`;
-  return html`<h1>Agents</h1>
+  return html`<h1>Agents <small class="quiet">${value.agents.length}</small></h1>
     <p class="quiet lead">A team gives each task to one of them. The record counts their newest tasks here.</p>
+    <p class="heads agent" aria-hidden="true"><span>agent</span><span>what it is for</span><span>record</span></p>
     <ul class="rows">${value.agents.map((agent) => html`<${AgentRow} key=${agent.name} agent=${agent} />`)}</ul>
     ${value.disabled.map(({ name, problem, hint }) => html`
       <p class="still"><b>${name}</b> can't be used: ${problem} ${hint}</p>`)}`;

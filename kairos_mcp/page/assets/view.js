@@ -199,6 +199,13 @@ export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NE
   </section>`;
 }
 
+/** Why a run ended before it was done. `again`: what lets another one go on. */
+const Cause = ({ run, again }) => html`<section class="still cause"><h2>Why it ${run.status}</h2>
+  ${run.stop_words && html`<p><b>${revealHidden(run.stop_words)}</b></p>`}
+  ${run.status === "failed" && run.degraded.map((note) => html`<p>${revealHidden(note)}</p>`)}
+  ${run.next?.why && html`<p class="quiet">${revealHidden(run.next.why)}</p>`}
+  ${again}</section>`;
+
 /** Why a run stands still, and how it goes on. */
 export const HeldUp = ({ reasons, next }) => html`<section class="still"><h2>Why it stands still</h2>
   ${reasons.map((reason) => html`<p>${revealHidden(reason)}</p>`)}
@@ -211,8 +218,9 @@ function Notes({ notes }) {
     <ul>${rest.map((note) => html`<li>${note}</li>`)}</ul></details>`;
 }
 
-/** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
-export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
+/** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run; `again`:
+ * what lets another one go on where this one ended early; `answer(text)`: how its result is shown, if not as it is. */
+export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, again, answer, newest }) {
   const { usage: { usd }, remaining } = run;
   const facts = [
     run.mandate ? ["mandate", run.mandate] : ["kind", run.flow.replaceAll("_", " ")],
@@ -230,12 +238,14 @@ export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, 
         ${label} <b>${revealHidden(fact)}</b></span>`)}<span>started ${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
       <${CurrentActivity} run=${run} timeline=${timeline} />
     </header>
+    ${["failed", "stopped"].includes(run.status) && html`<${Cause} run=${run} again=${again} />`}
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
     <${RunMeters} run=${run} />
-    ${run.summary && html`<section class="summary"><h2>Result</h2><p>${revealHidden(run.summary)}</p></section>`}
+    ${run.summary && html`<section class="summary"><h2>Result</h2>
+      ${answer ? answer(run.summary) : html`<p>${revealHidden(run.summary)}</p>`}</section>`}
     ${run.record && html`<section class="summary"><h2>What was done</h2><p>${revealHidden(run.record)}</p></section>`}
     ${run.status === "paused" && html`<${HeldUp} reasons=${run.held_up_by} next=${run.next} />`}
-    ${run.degraded.length > 0 && html`<${Notes} notes=${run.degraded} />`}
+    ${run.degraded.length > 0 && run.status !== "failed" && html`<${Notes} notes=${run.degraded} />`}
     <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />
   </article>`;
 }

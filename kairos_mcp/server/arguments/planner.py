@@ -155,8 +155,8 @@ class PlannerRun(StartArguments):
     )
     stage: Literal["auto"] | bool | None = Field(
         None,
-        description="Whether the run edits and runs programs unasked in a stage, of which one diff is then decided "
-        "about: true, false, or auto, where there can be one. Default: the setting.",
+        description="Whether the run works in a stage: it edits and runs programs without asking, and a person then "
+        "decides once about one diff. auto: only where a stage is possible. Default: the setting.",
         json_schema_extra=in_listing(""),
     )
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
