@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import demo_picture
 from reference import commands_page, cures_table
 
 from kairos_mcp.app.app import App
@@ -45,6 +46,7 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 TOOLS_PAGE = DOCS / "tools.md"
 COMMANDS_PAGE = DOCS / "commands.md"
+DEMO_PICTURE = DOCS / "pictures" / "demo.svg"
 EXAMPLES = ROOT / "examples"
 
 
@@ -323,6 +325,11 @@ def part_of(page: str, name: str) -> re.Match[str]:
     return found
 
 
+def demo_transcript() -> str:
+    """The demo's output as docs/install.md has it."""
+    return part_of((DOCS / "install.md").read_text(), "run: demo")[1].removeprefix("```console\n").removesuffix("```")
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
@@ -334,6 +341,7 @@ def write() -> None:
         text = page.read_text()
         where = part_of(text, name)
         page.write_text(text[: where.start(1)] + made() + text[where.end(1) :])
+    DEMO_PICTURE.write_text(demo_picture.draw(demo_transcript()))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,22 @@ import shlex
 from itertools import takewhile
 from pathlib import Path
 
+import demo_picture
 import pytest
 from costs import OURS, ROWS, costs_page
 from costs import PAGE as PAGE_OF_COSTS
-from readme import COMMANDS_PAGE, DOCS, EXAMPLES, PARTS, README, TOOLS_PAGE, part_of, tools_page
+from readme import (
+    COMMANDS_PAGE,
+    DEMO_PICTURE,
+    DOCS,
+    EXAMPLES,
+    PARTS,
+    README,
+    TOOLS_PAGE,
+    demo_transcript,
+    part_of,
+    tools_page,
+)
 from reference import commands_page
 from support.command_words import parse_words
 
@@ -70,6 +82,10 @@ def test_every_module_that_a_document_names_is_there() -> None:
 def test_the_pages_of_tools_and_commands_are_what_is_made_today() -> None:
     assert TOOLS_PAGE.read_text() == tools_page()
     assert COMMANDS_PAGE.read_text() == commands_page()
+
+
+def test_the_picture_of_the_demo_is_drawn_from_its_transcript() -> None:
+    assert DEMO_PICTURE.read_text() == demo_picture.draw(demo_transcript())
 
 
 def test_the_two_commands_stand_alone_in_their_blocks() -> None:

@@ -2,7 +2,7 @@
 
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { follow, get, save, useEvents } from "./connection.js";
-import { formatCount, formatMoney, formatPath } from "./format.js";
+import { formatCount, formatMoney, formatPath, revealHidden } from "./format.js";
 import { addSteps, emptyTimeline, newestStep } from "./steps.js";
 import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
 import { Markdown } from "./markdown.js";
@@ -71,6 +71,13 @@ function Strip({ run }) {
       </span></div>`;
 }
 
+/** Why a run ended before it was done, and what lets another one go on. */
+const Cause = ({ run, onDone }) => html`<section class="still cause"><h2>Why it ${run.status}</h2>
+  ${run.stop_words && html`<p><b>${revealHidden(run.stop_words)}</b></p>`}
+  ${run.status === "failed" && run.degraded.map((note) => html`<p>${revealHidden(note)}</p>`)}
+  ${run.next?.why && html`<p class="quiet">${revealHidden(run.next.why)}</p>`}
+  <${Again} run=${run} onDone=${onDone} /></section>`;
+
 export function RunPage({ id, step, onDone }) {
   const { run, timeline, isUp, failure } = useRun(id);
   const { atEnd, isDown } = useScroll();
@@ -97,11 +104,11 @@ export function RunPage({ id, step, onDone }) {
   return html`
     ${isDown && html`<${Strip} run=${run} />`}
     <p class="hidden" aria-live="polite">${announcementOf(run, timeline)}</p>
-    <${RunView} run=${run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll}
+    <${RunView} run=${run.status === "failed" ? { ...run, degraded: [] } : run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll}
       isLive=${isUp && !hasEnded(run)}
       decision=${(item) => html`<${Decision} run=${run} item=${item} onDone=${onDone} />`}
-      answer=${(text) => html`<${Markdown} text=${text} />`}
-      again=${html`<${Again} run=${run} onDone=${onDone} />`}
+      prose=${(text) => html`<${Markdown} text=${text} />`}
+      cause=${["failed", "stopped"].includes(run.status) && html`<${Cause} run=${run} onDone=${onDone} />`}
       controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />
     <p><button class="link" onClick=${download}>Download this run as a file</button></p>`;
 }

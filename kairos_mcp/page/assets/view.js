@@ -156,7 +156,7 @@ function Group({ group, at, onOpen, readAll }) {
     const sums = joinFacts(tokens && `${formatCount(tokens)} tokens`, usd && formatMoney(usd), took);
     const name = group.name.replace(group.section && `${group.section}/`, "").replace(/^try-1\//, "");
     return html`<li class="group">
-      <header><h3>${formatPath(name)}</h3><span class="sums" title="Calls of one round may run side by side">
+      <header><h3>${formatPath(name)}</h3><span class="sums" title="Calls of a round may run side by side">
         ${sums}</span></header>
       ${words && html`<p class="words">${revealHidden(words)}</p>`}
       <ol>${group.steps.map((step) => html`<${Step} key=${step.path} step=${step} begin=${begin} span=${end - begin}
@@ -165,6 +165,8 @@ function Group({ group, at, onOpen, readAll }) {
   }, [group, at]);
 }
 
+const para = (text) => html`<p>${revealHidden(text)}</p>`;
+
 function TaskHeader({ task }) {
   const after = task.depends_on.length && `after ${task.depends_on.join(", ")}`;
   return html`<header class="task">
@@ -172,7 +174,7 @@ function TaskHeader({ task }) {
       ${task.agent}</small></h3>
     <span class="sums">
       ${joinFacts(task.status, task.rounds && plural(task.rounds, "round"), task.usd && formatMoney(task.usd), after)}</span>
-    <p>${revealHidden(task.description)}</p>
+    ${para(task.description)}
   </header>`;
 }
 
@@ -199,17 +201,9 @@ export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NE
   </section>`;
 }
 
-/** Why a run ended before it was done. `again`: what lets another one go on. */
-const Cause = ({ run, again }) => html`<section class="still cause"><h2>Why it ${run.status}</h2>
-  ${run.stop_words && html`<p><b>${revealHidden(run.stop_words)}</b></p>`}
-  ${run.status === "failed" && run.degraded.map((note) => html`<p>${revealHidden(note)}</p>`)}
-  ${run.next?.why && html`<p class="quiet">${revealHidden(run.next.why)}</p>`}
-  ${again}</section>`;
-
 /** Why a run stands still, and how it goes on. */
 export const HeldUp = ({ reasons, next }) => html`<section class="still"><h2>Why it stands still</h2>
-  ${reasons.map((reason) => html`<p>${revealHidden(reason)}</p>`)}
-  ${next?.why && html`<p>${revealHidden(next.why)}</p>`}</section>`;
+  ${reasons.map(para)}${next?.why && para(next.why)}</section>`;
 
 function Notes({ notes }) {
   const [first, ...rest] = notes.map(revealHidden);
@@ -218,9 +212,9 @@ function Notes({ notes }) {
     <ul>${rest.map((note) => html`<li>${note}</li>`)}</ul></details>`;
 }
 
-/** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run; `again`:
- * what lets another one go on where this one ended early; `answer(text)`: how its result is shown, if not as it is. */
-export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, again, answer, newest }) {
+/** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run; `cause`:
+ * why it ended early; `prose(text)`: how its result is shown, if not as it is. */
+export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, cause, prose = para, newest }) {
   const { usage: { usd }, remaining } = run;
   const facts = [
     run.mandate ? ["mandate", run.mandate] : ["kind", run.flow.replaceAll("_", " ")],
@@ -232,20 +226,19 @@ export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, 
   return html`<article class="run">
     <header class="top">
       <div class="state"><${StatusPill} run=${run} />${isLive && html`<span class="live"
-        title="Changes are shown as they are committed">connected</span>`}${controls}</div>
+        title="Shows changes as they are committed">connected</span>`}${controls}</div>
       <h1>${revealHidden(run.goal || run.run_id)}</h1>
       <p class="facts"><code>${run.run_id}</code>${facts.filter(([, fact]) => fact).map(([label, fact]) => html`<span>
         ${label} <b>${revealHidden(fact)}</b></span>`)}<span>started ${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
       <${CurrentActivity} run=${run} timeline=${timeline} />
     </header>
-    ${["failed", "stopped"].includes(run.status) && html`<${Cause} run=${run} again=${again} />`}
+    ${cause}
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
     <${RunMeters} run=${run} />
-    ${run.summary && html`<section class="summary"><h2>Result</h2>
-      ${answer ? answer(run.summary) : html`<p>${revealHidden(run.summary)}</p>`}</section>`}
-    ${run.record && html`<section class="summary"><h2>What was done</h2><p>${revealHidden(run.record)}</p></section>`}
+    ${run.summary && html`<section class="summary"><h2>Result</h2>${prose(run.summary)}</section>`}
+    ${run.record && html`<section class="summary"><h2>What was done</h2>${prose(run.record)}</section>`}
     ${run.status === "paused" && html`<${HeldUp} reasons=${run.held_up_by} next=${run.next} />`}
-    ${run.degraded.length > 0 && run.status !== "failed" && html`<${Notes} notes=${run.degraded} />`}
+    ${run.degraded.length > 0 && html`<${Notes} notes=${run.degraded} />`}
     <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />
   </article>`;
 }
