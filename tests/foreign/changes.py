@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.waiting import wait_until
+
 from tests.foreign.served import Place
-from tests.foreign.terminal import Call, Terminal
+from tests.foreign.terminal import PATIENCE_S, Call, Terminal
 
 SERVER = Path(__file__).parents[1] / "downstream" / "peer.py"
 WIDE = {3: 52, 6: 46, 9: 46, 12: 44}  # columns of the changed lines, by the size of an edit; others have short ones
@@ -101,7 +103,10 @@ def ask_about(shown: Terminal, name: str, change: Change) -> None:
     """Have the host's model make the change's call."""
     shown.does(name, change.call)
     if change.is_plan:
-        (plan_id,) = set(re.findall(r"Plan ([0-9a-f]{32}):", "".join(shown.rests()["results"])))
+        plans = wait_until(  # between them may come what a host says of the task before
+            lambda: set(re.findall(r"Plan ([0-9a-f]{32}):", "".join(shown.results()))), PATIENCE_S, shown.screen
+        )
+        (plan_id,) = plans
         shown.does(f"{name}-applied", _calls("apply_edit_plan", plan_id=plan_id))
 
 

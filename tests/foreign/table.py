@@ -18,10 +18,12 @@ Cells = dict[tuple[str, ...], Record]
 
 HEAD = """# Clients that others wrote
 
-What real clients, each in an environment of its own, did with the real server; made from the records of
-[tests/foreign](../tests/foreign/README.md) by `python -m tests.foreign.table`. "yes" stands where a test ran it and
-looked at rows and files; a run is named by the way its completions came, an approval by the way the decision came: in a
-dialog of the client (*elicitation*), or by the command that the result shows, carried out as it stands (*command*).
+What real clients, each in an environment of its own, did with the real server. The page is made of the records of
+[tests/foreign](../tests/foreign/README.md) by `python -m tests.foreign.table`. "yes" says that a test ran it and looked
+at rows and files. A planner run is named by the way in which its completions came. An approval is named by where it was
+decided: in a dialog of the client (*elicitation*), or by the command that the result shows (*command*). Hosts with an
+agent of their own are run without a terminal in this table;
+[below](#what-a-person-sees-at-a-terminal) is what they show at one.
 *Modern* is protocol 2026-07-28, *legacy* what was before.
 """
 PICTURES = """The inspector's page in a browser, as the tests leave it:
@@ -33,8 +35,8 @@ PICTURES = """The inspector's page in a browser, as the tests leave it:
 """
 AT_TERMINALS = """## What a person sees at a terminal
 Seen in each host's own terminal, in a network namespace, with a stand-in for its provider
-(`test_seen_before_approved.py`, `test_claude_code.py`; 2026-11-28). [hosts.md](hosts.md#what-a-dialog-shows) says what
-the layout takes each for, and how to state more for a host of yours.
+(`test_seen_before_approved.py`, `test_claude_code.py`; 2026-11-28). [hosts.md](hosts.md#what-a-dialog-shows) says how
+much each is taken to show, and how you state more for a host of yours.
 
 """
 AT_TERMINAL = (
@@ -62,14 +64,15 @@ AT_TERMINAL = (
     ("qwen-code", "0.24.4", "none", "the command"),
 )
 MORE_AT_TERMINALS = """\
-- **Claude Code** takes a call that lasts for a task, says "needs your input" in its last line, and gives its model the
-  result when it ends. A dialog stays open when somebody else has decided; what is answered in it then changes nothing.
-  *I'm done, continue* without a decision on the page goes on waiting. After it was killed, `claude --continue` takes
-  its task up again and shows the dialog that was open. With `-p` nothing is asked: the run waits for the command. It
-  loads `planner_run`, `run_continue` and `run_status` at once and searches for the others.
-- **Copilot and Codex** show up to eight lines of a dialog; of what is longer they show the beginning, and `leave` and
-  `deny` alone.
-- **qwen-code** shows its model our tools only after a search of its own for each.
+- **Claude Code** makes a task of a call that takes long. While a dialog waits, its last line says "needs your input";
+  its model is given the result when the task ends. A dialog stays open after somebody else has decided; an answer in it
+  then changes nothing. After *I'm done, continue* without a decision on the page the run still waits. If Claude Code
+  was killed, `claude --continue` takes the task up again and shows the dialog that was open. With `-p` nobody is asked,
+  and the run waits for the command. It loads `planner_run`, `run_continue` and `run_status` at once, and finds the
+  other tools by its own search.
+- **Copilot and Codex** show up to eight lines of a dialog. Of a longer change they show the beginning, and it can only
+  be left or denied there.
+- **qwen-code** shows its model one of our tools only after a search for it.
 - **Codex** sends no form with an empty text field, so it is asked for no comment.
 """
 ABOUT_RUNS = """## A run of three rounds
