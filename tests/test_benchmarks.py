@@ -56,6 +56,9 @@ TINY = [
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
+AT_MOST = {"fix_chars": 20_000, "question_times": 1.15, "team_times": 2.0}
+"""What a model is shown of a day's work, the same on any machine."""
+
 LONG = (
     "lengths",
     "asked",
@@ -77,6 +80,7 @@ def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set
     result = json.loads(ran.stdout)
     assert keys <= result.keys()
     assert result["benchmark"] == name
+    assert {key: result[key] for key in keys & AT_MOST.keys() if result[key] > AT_MOST[key]} == {}
 
 
 @pytest.mark.foreign

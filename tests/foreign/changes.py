@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,10 +99,11 @@ def lay_changes(place: Place, changes: Mapping[str, Change], settings: str = "")
     return place
 
 
-def ask_about(shown: Terminal, name: str, change: Change) -> None:
-    """Have the host's model make the change's call."""
+def ask_about(shown: Terminal, name: str, change: Change, allow: Callable[[], object] = lambda: None) -> None:
+    """Have the host's model make the change's call. `allow`: let it make one that asks nothing of ours."""
     shown.does(name, change.call)
     if change.is_plan:
+        allow()
         plans = wait_until(  # between them may come what a host says of the task before
             lambda: set(re.findall(r"Plan ([0-9a-f]{32}):", "".join(shown.results()))), PATIENCE_S, shown.screen
         )

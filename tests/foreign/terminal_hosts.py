@@ -47,6 +47,9 @@ class Host:
     def _command(self, packages: Path, place: Place) -> tuple[list[str], dict[str, str]]:
         raise NotImplementedError
 
+    def allows(self, shown: Terminal) -> None:
+        """Allow a call of a tool, where the host asks before it makes one."""
+
     def reads(self, shown: Terminal) -> list[str]:
         """Wait for a dialog, and return the screens on the way to the decision."""
         return [shown.shows(*self.asks)]
@@ -192,10 +195,13 @@ class Codex(AsksInOneScreen):
     submits = ("Enter",)
     asks = ("Decision",)
 
-    def reads(self, shown: Terminal) -> list[str]:
-        """It asks for leave to call the tool first."""
+    def allows(self, shown: Terminal) -> None:
         if "Run the tool and continue" in shown.shows("Run the tool and continue", *self.asks):
             shown.press("Enter")
+
+    def reads(self, shown: Terminal) -> list[str]:
+        """It asks for leave to call the tool first."""
+        self.allows(shown)
         return super().reads(shown)
 
     def _command(self, packages: Path, place: Place) -> tuple[list[str], dict[str, str]]:
@@ -258,6 +264,12 @@ class Qwen(Host):
     def start(self, shown: Terminal, packages: Path, place: Place, *words: str) -> None:
         self.launch(shown, packages, place, *words)
         shown.shows(self.prompt)
+        for n in range(40):
+            shown.does(f"look-{n}", LOOK)
+            shown.rests()
+            if (results := shown.results()) and not any("ot found" in result for result in results[-2:]):
+                return
+        raise AssertionError(shown.screen())
 
     def _command(self, packages: Path, place: Place) -> tuple[list[str], dict[str, str]]:
         home = place.root / "host"

@@ -51,7 +51,7 @@ def test_what_a_host_does_not_show_is_missed(environment: Callable[[Environ], Pa
 
 def ask(host: Host, shown: Terminal, name: str, folder: Path) -> tuple[str, list[str]]:
     """Have a change asked about, and decline. Return the way, and what was on no screen before the choice."""
-    ask_about(shown, name, CHANGES[name])
+    ask_about(shown, name, CHANGES[name], lambda: host.allows(shown))
     screens = host.reads(shown)
     (folder / f"{name}.txt").write_text("\n\n".join(screens))
     seen = squeeze("".join(screens))
@@ -80,11 +80,10 @@ def test_where_a_host_shows_no_dialog_the_command_decides(
     with terminal(tmp_path / "terminal", (80, 24)) as shown:
         host.start(shown, environment(host.client.environ), place)
         ask_about(shown, "edit-2", CHANGES["edit-2"])
-        shown.rests()
-        result = shown.results()[-1]
+        asked = "select id, digest from approval join run on run.n = approval.run"
+        ((run_id, digest),) = wait_until(lambda: place.rows(asked), PATIENCE_S, shown.screen)
+        wait_until(lambda: any(run_id in result for result in shown.results()), PATIENCE_S, shown.screen)
         assert place.rows("select verdict from approval") == [(None,)]
-        ((run_id, digest),) = place.rows("select id, digest from approval join run on run.n = approval.run")
-        assert run_id in result
         command = place.say("approve", run_id, "--digest", digest)
         subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_S, env=environ())
     assert is_applied(place, "edit-2")

@@ -399,7 +399,7 @@ for n in range(40):
     assert globals()[f'part_{n}']('x' * 99) == 'x', n
 print('40 passed')
 """
-FIX_CHARS = 25_000  # at most, for a fix of one line with its tests
+FIX_CHARS = 20_000  # at most, for a fix of one line with its tests
 
 
 async def test_a_fix_of_one_line_with_its_tests_is_cheap_and_takes_two_decisions(place: Place, era: str) -> None:
