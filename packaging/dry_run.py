@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+ENVIRONMENT = Path(tempfile.mkdtemp(prefix="kairos-wheel-"))
 BUNDLE = f"kairos-{VERSION}.mcpb"
 
 
@@ -64,26 +65,22 @@ def check_bundle() -> str:
         return run("npx", "--yes", "@anthropic-ai/mcpb@2", "validate", Path(folder) / "manifest.json").strip()
 
 
+def install_wheel() -> str:
+    """Install the wheel alone into an environment of its own, and run the demo there."""
+    venv.create(ENVIRONMENT, with_pip=True)
+    (wheel,) = DIST.glob("kairos_loop-*.whl")
+    run(ENVIRONMENT / "bin" / "python", "-m", "pip", "install", "-q", wheel)
+    program = ENVIRONMENT / "bin" / "kairos-loop"
+    run(program, "demo", "--home", ENVIRONMENT / "home")
+    return run(program, "--version").strip()
+
+
 def write_sbom() -> str:
-    """Install the wheel alone, and list what came with it."""
-    with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
-        program = Path(folder) / "bin" / "python"
-        (wheel,) = DIST.glob("kairos_loop-*.whl")
-        run(program, "-m", "pip", "install", "-q", wheel)
-        target = DIST / f"kairos_loop-{VERSION}.cdx.json"
-        python("cyclonedx_py", "environment", program, "--pyproject", ROOT / "pyproject.toml", "--output-file", target)
+    """List what came with the wheel."""
+    target = DIST / f"kairos_loop-{VERSION}.cdx.json"
+    words = ["--pyproject", ROOT / "pyproject.toml", "--output-file", target]
+    python("cyclonedx_py", "environment", *words, ENVIRONMENT / "bin" / "python")
     return f"{len(json.loads(target.read_text(encoding='utf-8'))['components'])} components"
-
-
-def try_wheel() -> str:
-    """Run the demo from the wheel in an environment of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
-        (wheel,) = DIST.glob("kairos_loop-*.whl")
-        run(Path(folder) / "bin" / "python", "-m", "pip", "install", "-q", wheel)
-        run(Path(folder) / "bin" / "kairos-loop", "demo", "--home", Path(folder) / "home")
-        return run(Path(folder) / "bin" / "kairos-loop", "--version").strip()
 
 
 def check_workflows() -> str:
@@ -125,8 +122,8 @@ STEPS: tuple[Callable[[], str], ...] = (
     check_distributions,
     build_bundle,
     check_bundle,
+    install_wheel,
     write_sbom,
-    try_wheel,
     check_workflows,
     check_registry_entry,
     write_notes,
@@ -145,6 +142,7 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             failed = True
             print(f"FAILED   {name}: {error}\n{error.stdout}{error.stderr}", flush=True)
+    shutil.rmtree(ENVIRONMENT)
     return int(failed)
 
 

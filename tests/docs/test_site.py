@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 from readme import DOCS, EXAMPLES, ROOT
+from support.commands import command
+from support.environment import plain_environ
 
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -90,3 +95,26 @@ def test_the_index_for_models_says_what_each_page_is_about(tmp_path: Path) -> No
     listed = {line.split("](")[1].split(")")[0] for line in lines if line.startswith("- ")}
     assert listed == set(PATHS) - {"README.md"}
     assert [line for line in lines if line.startswith("- ") and "): " not in line] == []
+
+
+@pytest.mark.slow
+def test_a_backup_is_made_tried_and_replayed_as_its_page_says(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "limits", tmp_path / "limits")
+    environ = plain_environ("XDG_") | {
+        "HOME": str(tmp_path),
+        "KAIROS_HOME": str(tmp_path / "state"),
+        "KAIROS_CONFIG": str(tmp_path / "limits" / "kairos.toml"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    assert command("run", "Compare the two pages.", folder=tmp_path / "limits", environ=environ).code == 0
+    page = (DOCS / "how-to" / "backup.md").read_text()
+    script = "\n".join(re.findall(r"<!-- executed -->\n```sh\n(.*?)```", page, re.DOTALL))
+    done = subprocess.run(
+        ["bash", "-eu"], input=script, cwd=tmp_path / "limits", env=environ, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Compare the two pages.") >= 1  # the copy lists the run
+    assert (tmp_path / "limits" / "run-record.jsonl").exists()
+    kept = {file.name for file in (tmp_path / "state-backup").iterdir()}
+    assert {"kairos.db", "request-state.key"} <= kept
+    assert not kept & {"owners", "kairos.db-wal"}
