@@ -419,6 +419,7 @@ class RunFactory:
             workspace,
             self.settings.approval_hours * 3_600_000,
             commands.mode != "bare",
+            lambda: self._content_key,
         )
 
     @cached_property

@@ -1,14 +1,15 @@
-"""What a tool's call does, in four classes: what the gate, a recovery after a crash and the hints of a tool go by."""
+"""What a tool's call does, in five classes: what the gate, a recovery after a crash and the hints of a tool go by."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-Effect = Literal["read", "idempotent", "checked", "irreversible"]
+Effect = Literal["read", "idempotent", "keyed", "checked", "irreversible"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)  # from what changes nothing to what can't be undone
 WRITING_TOOLS = ("ooda_run", "ooda_act", "mandate_save", "registry_register")
 """MCP tools that a read-only server does not have."""
-REPEATABLE_EFFECTS: tuple[Effect, ...] = ("read", "idempotent")  # whose calls may be made again after a crash
+REPEATABLE_EFFECTS: tuple[Effect, ...] = ("read", "idempotent")  # of calls that anybody may make again
+KEY_LIFE_S = 86_400  # how long a server keeps the keys of calls, if nothing else is stated
 
 Reach = Literal["inside", "service", "outside"]
 REACHES: tuple[Reach, ...] = get_args(

@@ -218,7 +218,7 @@ def table_risk(effect: Effect | None, scopes: Sequence[Scope], *, edits_several:
             return "high"
         case _ if "L0" in scopes:
             return "high"
-        case "idempotent":
+        case "idempotent" | "keyed":
             return "medium"
         case "checked" if edits_several or "L1" in scopes or len(scopes) > 1:
             return "medium"

@@ -12,7 +12,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Literal, NoReturn
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import KEY_LIFE_S, Effect
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
@@ -105,6 +105,9 @@ class ToolContext:
     - `recheck_for(effect)`: returns the check to make right before acting on the outside.
 
     The others: `run_id` and `path`, the step's path, which is unique in the run and so names what one call keeps.
+    `key` is the same however often this call is begun, and no other call's (empty outside a run): a server that knows
+    it carries the call out once. `is_marked`: it is to be marked in the rows right before it leaves
+    (tools/departure.py). `begun_s_ago`, for probes: how long ago the call may have left first.
     `memory` stores texts in the run's rows. `read_kept` returns the full text of a shortened result by its ref, or
     None. `base_hashes`: the SHA-256 in hex of each file as the approver was shown it (None: no file); the files must
     still match. It is empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call,
@@ -126,6 +129,9 @@ class ToolContext:
     check_paths: Callable[[], None] | None = None
     find_parted: FindParted = find_nothing_parted
     drafts: Drafts = field(default_factory=dict)
+    key: str = ""
+    is_marked: bool = False
+    begun_s_ago: float = 0
 
     def recheck_for(self, effect: Effect) -> Callable[[], None]:
         """Return the check that a call of this effect makes right before it acts.
@@ -176,7 +182,8 @@ class ProbeResult:
     """What a probe found or did after a crash.
 
     `done`: the call has its result now, be it finished or reverted (`result`: its answer, an error if it was reverted).
-    `not_done`: it changed nothing. `unclear`: a person has to settle it (`result`: why, or None).
+    `not_done`: it changed nothing, or may be made again without harm. `unclear`: a person has to settle it (`result`:
+    why, or None).
     """
 
     state: Literal["done", "not_done", "unclear"]
@@ -200,6 +207,8 @@ class Tool:
     what `run` would return, or None where it would have to wait or take more than some hundred microseconds. It is
     called first, in the event loop, since a thread costs more than such a call. `masks_content`: what it shows of files
     is cut from their masked texts (core/masked_file.py), so that only known values are still redacted in its results.
+    `marks_itself`: it marks itself when a call leaves (tools/departure.py); of others that is done before `run`.
+    `key_life_s`: how long the other end keeps the key of a call that is keyed.
     """
 
     spec: ToolSpec
@@ -213,6 +222,8 @@ class Tool:
     exact_only: bool = False
     at_once: Callable[[JsonObject, ToolContext], ToolResult | None] | None = None
     masks_content: bool = False
+    marks_itself: bool = False
+    key_life_s: float = KEY_LIFE_S
 
     def __post_init__(self) -> None:
         if self.at_once is not None and self.spec.effect != "read":

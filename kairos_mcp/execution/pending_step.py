@@ -37,6 +37,7 @@ class PendingStep:
     ended_attempt: EndedAttempt | None = None
     failed_result: StepResult | None = None  # its result, until the step begins again
     begun_at: int | None = None  # of one whose outcome is unknown: milliseconds since 1970
+    first_begun_at = 0  # of one whose outcome is unknown: not later than its first attempt
     probe_result: ProbeResult | None = None  # what its tool found after a crash
     needs_settlement = False  # a person has to say whether it was carried out
     # The next attempt.
@@ -193,6 +194,7 @@ def restore_step(row: StepRow, step: Step) -> PendingStep:
     """The pending step of a row without an answer: where it was begun, its outcome is unknown."""
     pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
     pending.attempts, pending.begun_at = row.attempts + 1, (row.newest or row).at
+    pending.first_begun_at = row.first_begun_at
     pending.needs_settlement = row.needs_settlement
     if row.is_begun_unanswered:
         pending.ended_attempt = EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from functools import partial
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.effects import REPEATABLE_EFFECTS, Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
@@ -39,7 +41,7 @@ class Resources:
     """What a server uses to call tools.
 
     `shown_chars`: how much of a result a model is shown. `approval_ms`: how long a person has to decide about a call.
-    `has_sandbox`: programs run in one.
+    `has_sandbox`: programs run in one. `read_key`: returns the store's key.
     """
 
     registry: ToolRegistry
@@ -50,6 +52,7 @@ class Resources:
     workspace: str | None = None
     approval_ms: int = 72 * 3_600_000
     has_sandbox: bool = True
+    read_key: Callable[[], bytes] = bytes
 
 
 ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
@@ -142,20 +145,32 @@ class ToolCaller:
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash, and end it or clean up after it."""
         tool = self.tool_access.find_tool(step.call.name)
-        return tool is not None and tool.probe is not None
+        return tool is not None and (tool.probe is not None or self._effect_of(step) in ("keyed", "irreversible"))
 
-    async def probe(self, path: str, step: CallTool, base: BaseHashes | None) -> ProbeResult:
+    def _effect_of(self, step: CallTool) -> Effect | None:
+        """The effect with which this run calls the tool, whatever is configured by now."""
+        spec = self.tool_access.find_spec(step.call.name)
+        return None if spec is None else spec.effect
+
+    def _key_of(self, path: str) -> str:
+        """The key of the call at this path: the same for each attempt at it, and for no other call."""
+        return hmac.digest(self.resources.read_key(), f"call {self.run_id} {path}".encode(), "sha256").hex()
+
+    async def probe(self, path: str, step: CallTool, base: BaseHashes | None, begun_ms_ago: int) -> ProbeResult:
         """Have the tool find out whether a call of unknown outcome was carried out, and finish or undo its change.
 
         `unclear`: a person has to decide.
         """
         step = self._local_step(step)
-        tool = self.tool_access.find_tool(step.call.name)
+        tool, effect = self.tool_access.find_tool(step.call.name), self._effect_of(step)
         assert tool is not None
         deadline = time.monotonic() + PREVIEW_TIMEOUT_S
-        ctx = ToolContext(self.run_id, deadline, self.read_text, path, self.memory, base or {})
+        ctx = ToolContext(
+            *(self.run_id, deadline, self.read_text, path, self.memory, base or {}), begun_s_ago=begun_ms_ago / 1000
+        )
+        probe = partial(probe_call, tool, step.call.arguments, ctx, effect)
         try:
-            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, probe_call, tool, step.call.arguments, ctx)
+            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, probe)
         except TimeoutError:
             return ProbeResult("unclear")
         if found.result is None:
@@ -219,6 +234,8 @@ class ToolCaller:
         ctx = ToolContext(
             *(self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check),
             self.resources.redactor.find_parted,
+            key="" if tool.spec.effect == "read" else self._key_of(path),
+            is_marked=self._effect_of(step) == "irreversible",
         )
         if (result := call_redacted_at_once(self.resources.redactor, tool, step.call.arguments, ctx)) is not None:
             return self._call_result(path, step, result, elapsed_ms(began, reservation))
@@ -298,7 +315,7 @@ async def _result_after_stop(calling: asyncio.Future[ShortenedResult]) -> Shorte
 def _timeout_error(tool: Tool, seconds: float) -> KairosError:
     """The error of a call that gave no result by its deadline."""
     late = f"{tool.spec.name} took longer than {seconds:g} s"
-    if tool.spec.effect in ("read", "idempotent"):
+    if tool.spec.effect in REPEATABLE_EFFECTS:
         return Timeout(f"{late}.", "Ask for less at once.")
     return OutcomeUnknown(
         f"{late} and was given up: whether it was carried out is not known.",

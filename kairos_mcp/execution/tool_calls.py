@@ -93,8 +93,8 @@ class CallMaker(Protocol):
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash."""
 
-    async def probe(self, path: str, step: CallTool, base: BaseHashes | None) -> ProbeResult:
-        """Have the tool find out what became of a call in a crash."""
+    async def probe(self, path: str, step: CallTool, base: BaseHashes | None, begun_ms_ago: int) -> ProbeResult:
+        """Have the tool find out what became of a call in a crash, which was begun first so long ago."""
 
     def call(
         self, path: str, step: CallTool, reservation: Reservation, base: BaseHashes | None, is_alone: bool

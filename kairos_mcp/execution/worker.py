@@ -231,7 +231,8 @@ class RunWorker:
         """
         caller = self.state.executor.tool_caller
         for path, call, step in self.state.calls_to_probe():
-            step.probe_result = await caller.probe(path, call, step.approved_base)
+            begun_ms_ago = self.clock() - step.first_begun_at
+            step.probe_result = await caller.probe(path, call, step.approved_base, begun_ms_ago)
         for path, call in self.state.calls_to_authorize():
             if path not in self.state.authorizations:  # it is, if it stands behind one that a person is asked about
                 self.state.authorizations |= await caller.authorize(path, call, self.state.calls_behind(path))

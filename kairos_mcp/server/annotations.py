@@ -46,7 +46,7 @@ def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
     """Return the four hints of the protocol for an effect class."""
     return wire.ToolAnnotations(
         read_only_hint=effect == "read",
-        destructive_hint=effect in ("checked", "irreversible"),
+        destructive_hint=effect in ("keyed", "checked", "irreversible"),
         idempotent_hint=effect in ("read", "idempotent"),
         open_world_hint=open_world or effect == "irreversible",
     )

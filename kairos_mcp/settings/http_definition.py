@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Literal
 from urllib.parse import unquote
 
-from kairos_mcp.core.effects import Effect, Reach
+from kairos_mcp.core.effects import KEY_LIFE_S, Effect, Reach
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, canonical_json
@@ -25,6 +25,7 @@ Place = Literal["path", "query", "header", "body", "json"]
 """Where an argument goes: `body` is a member of a JSON object, `json` the whole body."""
 
 READ_METHODS = ("GET", "HEAD")
+KEY_HEADER = "Idempotency-Key"
 TOOL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every provider takes for the name of a tool
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _SCALARS = {"string", "integer", "number", "boolean"}
@@ -70,8 +71,9 @@ class HttpDefinition:
 
     `url`: may have placeholders `{name}` in its path alone. `headers`: a value may refer to a secret, as `env:NAME`, or
     `${env:NAME}` within a text, which is filled in when the request is sent. `result`: where in a JSON reply the result
-    is, as `/a/0/b` or `a.0.b`; empty: all of it. `reaches`, `trusted`, `private`: see `ToolSpec`; the settings alone
-    state them, so neither a proposal nor the pin holds them.
+    is, as `/a/0/b` or `a.0.b`; empty: all of it. `key_life_s`: how long the host keeps the key of a keyed call.
+    `reaches`, `trusted`, `private`: see `ToolSpec`; the settings alone state them, so neither a proposal nor the pin
+    holds them.
     """
 
     name: str
@@ -86,6 +88,7 @@ class HttpDefinition:
     reaches: Reach = "service"
     trusted: bool = False
     private: bool = True
+    key_life_s: float = KEY_LIFE_S
 
     def __post_init__(self) -> None:
         for problem, cure in self._problems():
@@ -105,6 +108,16 @@ class HttpDefinition:
     def secret_references(self) -> tuple[str, ...]:
         """The references to secrets in its headers, as `env:NAME`."""
         return tuple(dict.fromkeys(found for _, value in self.headers for found in find_references(value)))
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether a call carries its key: it does more than read, and the header is not used for something else."""
+        return self.method not in READ_METHODS and KEY_HEADER.lower() not in self._header_names
+
+    @property
+    def _header_names(self) -> list[str]:
+        names = [name.lower() for name, _ in self.headers]
+        return names + [parameter.wire_name.lower() for parameter in self.parameters_in("header")]
 
     @cached_property
     def pin(self) -> str:
@@ -128,6 +141,7 @@ class HttpDefinition:
             "url": self.url,
         }
         fields |= {"effect": self.effect, "timeout_s": self.timeout_s}
+        fields |= {"key_life_s": self.key_life_s} if self.key_life_s != KEY_LIFE_S else {}
         fields |= {"result": self.result} if self.result else {}
         fields |= {"headers": dict(self.headers)} if self.headers else {}
         if self.parameters:
@@ -142,9 +156,19 @@ class HttpDefinition:
         if not 0 < self.timeout_s <= 600:
             yield "timeout_s is out of range", "Give seconds, above 0 and at most 600."
         if self.effect == "checked":
-            yield "effect can't be checked: nothing looks at what it changed", "State read, idempotent or irreversible."
+            yield "effect can't be checked: nothing looks at what it changed", "State another one."
+        if self.effect == "keyed" and not self.takes_key:
+            yield (
+                f"it is keyed and can't carry {KEY_HEADER}",
+                f"Use POST, PUT, PATCH or DELETE; leave {KEY_HEADER} out.",
+            )
+        if not 0 < self.key_life_s <= 10 * 365 * 86_400:
+            yield "key_life_s is out of range", "Give seconds, above 0."
         if self.effect == "read" and self.method not in READ_METHODS:
-            yield f"a {self.method} is not read", "State idempotent where it may be repeated, else irreversible."
+            yield (
+                f"a {self.method} is not read",
+                "State idempotent or keyed where it may be repeated, else irreversible.",
+            )
         yield from self._problems_of_url()
         yield from self._problems_of_headers()
         yield from self._problems_of_parameters()
@@ -172,8 +196,7 @@ class HttpDefinition:
             yield "its secret would go over http", "Use https."
 
     def _problems_of_headers(self) -> Iterator[tuple[str, str]]:
-        names = [name.lower() for name, _ in self.headers]
-        names += [parameter.wire_name.lower() for parameter in self.parameters_in("header")]
+        names = self._header_names
         for name in names:
             if not _HEADER.fullmatch(name) or name in _RESERVED_HEADERS or name.startswith("proxy-"):
                 yield f"the header {name[:80]!r} is not for a tool to set", "Leave it out."

@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kairos_mcp.core.effects import KEY_LIFE_S
+
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.effects import Effect, Reach
     from kairos_mcp.core.paths import Risk, Scope
     from kairos_mcp.core.urls import HostRule
 
 GateVerdict = Literal["allow", "ask", "deny"]
-DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign tool: none has a probe
+DeclaredEffect = Literal["read", "idempotent", "keyed", "irreversible"]  # of a foreign tool: none looks at files
 FlowMode = Literal["off", "ask", "deny"]
 FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
 
@@ -57,7 +59,7 @@ class ServerSetting:
     Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`.
     `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects`: effect classes by glob
     over the server's own tool names; `reaches`, `trusted`, `private`: what flows through them, in the same way (see
-    `ToolSpec`). `tools`: globs of the tools to offer.
+    `ToolSpec`). `tools`: globs of the tools to offer. `key_life_s`: how long it keeps the key of a keyed call.
     """
 
     name: str
@@ -73,6 +75,7 @@ class ServerSetting:
     reaches: tuple[tuple[str, Reach], ...] = ()
     trusted: tuple[tuple[str, bool], ...] = ()
     private: tuple[tuple[str, bool], ...] = ()
+    key_life_s: float = KEY_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)

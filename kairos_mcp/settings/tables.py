@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.command_patterns import check_pattern
-from kairos_mcp.core.effects import Effect, Reach
+from kairos_mcp.core.effects import KEY_LIFE_S, Effect, Reach
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
@@ -72,8 +72,8 @@ class GateTable(StrictTable):
     )
     effect: Effect | None = Field(
         None,
-        description='Narrows the rule to an effect class: "read", "idempotent", "checked" or "irreversible". A rule '
-        "allows an irreversible call only if it names this effect or the tool's full name.",
+        description='Narrows the rule to an effect class: "read", "idempotent", "keyed", "checked" or "irreversible". '
+        "A rule allows an irreversible call only if it names this effect or the tool's full name.",
         examples=["checked"],
     )
     risk: Risk | None = Field(
@@ -175,9 +175,9 @@ class ServerTable(StrictTable):
     )
     effects: dict[Text, DeclaredEffect] | None = Field(
         None,
-        description='The effects of its tools, by globs over its own names: "read", "idempotent" (may be repeated) or '
-        '"irreversible". Other tools are irreversible. If the server itself states a stronger effect for a tool, only '
-        "the tool's full name here overrides that.",
+        description='The effects of its tools, by globs over its own names: "read", "idempotent" (may be repeated), '
+        '"keyed" (carried out once for the key in its `_meta`) or "irreversible". Other tools are irreversible. If the '
+        "server itself states a stronger effect for a tool, only the tool's full name here overrides that.",
         examples=[{"read_*": "read", "list_*": "read", "save_*": "idempotent"}],
     )
     reaches: dict[Text, Reach] | Reach | None = Field(
@@ -211,6 +211,9 @@ class ServerTable(StrictTable):
         description="Its address.",
         examples=["https://mcp.example.com/mcp"],
     )
+    key_life_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        KEY_LIFE_S, description="How many seconds it keeps the key of a keyed call; later a person is asked."
+    )
     headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = Field(
         None,
         description="Headers of each request. Headers from Kairos's own callers are never passed on.",
@@ -243,6 +246,7 @@ class ServerTable(StrictTable):
             _by_glob(self.reaches),
             _by_glob(self.trusted),
             _by_glob(self.private),
+            self.key_life_s,
         )
 
 
@@ -400,8 +404,9 @@ class HttpToolTable(StrictTable):
     )
     effect: DeclaredEffect | None = Field(
         None,
-        description='The tool\'s effect: "read" (GET and HEAD only), "idempotent" (may be repeated) or '
-        '"irreversible". Default: idempotent for GET and HEAD, which still asks a person; irreversible for all others.',
+        description='The tool\'s effect: "read" (GET and HEAD only), "idempotent" (may be repeated), "keyed" (carried '
+        'out once for its Idempotency-Key) or "irreversible". Default: idempotent for GET and HEAD, which still asks a '
+        "person; irreversible for all others.",
         examples=["read"],
     )
     timeout_s: float = Field(30.0, description="The most seconds for a call.")
@@ -412,6 +417,9 @@ class HttpToolTable(StrictTable):
     )
     trusted: bool = Field(False, description="Whether nobody else wrote what it gives.")
     private: bool = Field(True, description="Whether what it gives may not leave without a question.")
+    key_life_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        KEY_LIFE_S, description="How many seconds the host keeps the key of a keyed call; later a person is asked."
+    )
 
     def to_definition(self) -> HttpDefinition:
         """Return the definition. Raises ConfigError."""
@@ -429,6 +437,7 @@ class HttpToolTable(StrictTable):
             self.reaches,
             self.trusted,
             self.private,
+            float(self.key_life_s),
         )
 
 

@@ -131,6 +131,12 @@ class StepRow(NamedTuple):
         return self.held_text is not None
 
     @property
+    def first_begun_at(self) -> int:
+        """When it was begun first, or earlier: when it was asked for, if only that is known."""
+        was_open_before = self.attempts == 1 and not self.was_begun_here
+        return self.newest.at if was_open_before and self.newest is not None else self.at
+
+    @property
     def is_open(self) -> bool:
         """Handed out, or waiting to be begun."""
         return bool(self.newest.open) if self.newest is not None else self.held_text is None

@@ -19,6 +19,10 @@ _RECALL_FROM_CALLS = (
     " join tool_intent on tool_intent.run = other.n where mine.n = ? and mine.flow = 'call' and name = ? limit 1"
 )
 _HAS_ANSWER = "select 1 from step join answer on answer.step = step.id where run = ? and path = ?"
+_KEEP_TEXT = (
+    "insert into tool_intent(run, name, body) select n, ?, ? from run where n = ? and owner = ? and fence = ?"
+    f" and not exists ({_HAS_ANSWER}) on conflict do nothing returning 1"
+)
 
 
 def intent_name(path: str) -> str:
@@ -42,13 +46,14 @@ def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, n
     Raises FenceLost, ValueError for another text under the same name, and Stale for the intent of a call that has its
     answer, since nothing would delete it any more.
     """
+    call = name.removeprefix(_INTENT) if name.startswith(_INTENT) else None
+    if session.row(_KEEP_TEXT, (name, text, run, owner, fence, run, call)) is not None:
+        return
     check_owner(session, run, run_id, owner, fence)
     known = _recall_own(session, run, name)
     if known is None:
-        if name.startswith(_INTENT) and session.row(_HAS_ANSWER, (run, name.removeprefix(_INTENT))) is not None:
-            raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
-        session.rows("insert into tool_intent(run, name, body) values (?, ?, ?)", (run, name, text))
-    elif known != text:
+        raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
+    if known != text:
         raise ValueError(f"{name} is kept already, otherwise")
 
 

@@ -16,6 +16,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_result, failure_result
+from kairos_mcp.tools.departure import mark_departure, probe_departure
 
 T = TypeVar("T")
 
@@ -41,14 +42,14 @@ def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview
     return _run_checked(tool, arguments, lambda checked: preview(checked, ctx))
 
 
-def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
+def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext, effect: Effect | None = None) -> ProbeResult:
     """Have the tool finish, revert or report a call that a crash interrupted; a probe that fails is `unclear`.
 
-    Raises FenceLost if another server has taken over the run.
+    `effect`: with which it was begun, if not the tool's own. Raises FenceLost if another server has taken over the run.
     """
     probe = tool.probe
     if probe is None:
-        return ProbeResult("unclear")
+        return probe_departure(tool, effect or tool.spec.effect, ctx)
     found = _run_checked(tool, arguments, lambda checked: probe(checked, ctx))
     return ProbeResult("unclear", found) if isinstance(found, ToolResult) else found
 
@@ -120,7 +121,9 @@ def call_redacted(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: To
     """
     # The call may have waited for a thread, or this process may have been suspended. Tools that reach the outside
     # check again at the moment they do (ToolContext.recheck_for).
-    if tool.spec.effect != "read":
+    if ctx.is_marked and not tool.marks_itself:
+        mark_departure(ctx)
+    elif tool.spec.effect != "read":
         ctx.memory.check_owner()
     try:
         if ctx.check_paths is not None:
@@ -173,12 +176,13 @@ def tool(
 ) -> Callable[[F], F]:
     """Declare how a function behaves when it is offered as a tool; the function itself is returned unchanged.
 
-    `effect`: "read" (changes nothing; repeated freely, side by side), "idempotent" (may be repeated after a crash) or
-    "irreversible". `reaches`, `trusted`, `private`: see `ToolSpec`. Raises ConfigError for another effect or reach.
+    `effect`: "read" (changes nothing; repeated freely, side by side), "idempotent" (may be repeated after a crash),
+    "keyed" (may be repeated with the same `ToolContext.key`) or "irreversible". `reaches`, `trusted`, `private`: see
+    `ToolSpec`. Raises ConfigError for another effect or reach.
     """
-    if effect not in ("read", "idempotent", "irreversible"):
-        raise ConfigError(f"A function can't be of the effect {effect!r}.", "Use read, idempotent or irreversible.")
-
+    if effect not in ("read", "idempotent", "keyed", "irreversible"):
+        hint = "Use read, idempotent, keyed or irreversible."
+        raise ConfigError(f"A function can't be of the effect {effect!r}.", hint)
     if reaches not in (None, *REACHES):
         raise ConfigError(f"A function can't reach {reaches!r}.", f"Use {', '.join(REACHES)}.")
     statement = ToolStatement(effect, category, timeout_s, tuple(examples), reaches, trusted, private)

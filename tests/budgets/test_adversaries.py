@@ -150,10 +150,8 @@ async def test_runs_of_sixteen_branches_with_a_provider_that_lies(place: Place, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(20))
-async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
+@pytest.mark.parametrize("part", range(10))
+async def test_a_hundred_runs_of_sixteen_branches_with_a_provider_that_lies(
     place: Place, server: Standin, part: int
 ) -> None:
-    for first in range(part * MANY // 20, (part + 1) * MANY // 20, 10):
-        is_first = first == part * MANY // 20
-        assert await count_overspent_branches(place, server, range(first, first + 10), watch=is_first) > 0
+    assert await count_overspent_branches(place, server, range(10 * part, 10 * (part + 1)), watch=part % 5 == 0) > 0

@@ -34,11 +34,12 @@ async def approve_call(app: App, run_id: str) -> None:
     await app.answers.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
-async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(place: Place) -> None:
-    """Its threads are busy until a person has released the server, as where it was stopped, or hangs."""
+async def test_a_command_that_waits_for_a_thread_is_not_run_twice_after_a_release(place: Place) -> None:
+    """Its threads are busy until a person has released the server, as where it was stopped, or hangs. The call is made
+    by whoever takes the run then, since it never left; the one that waited here is not."""
     hold, late = place.workspace / "hold", place.workspace / "late.txt"
     hold.write_text("")
-    argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["touch", "late.txt"]]
+    argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["sh", "-c", "echo late >> late.txt"]]
     async with App.open(place.settings(commands="bare"), via="mcp") as app:
         *busy, waits = [await app.runs.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
         await rests(app, waits, *busy)
@@ -54,12 +55,13 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         threads = app._factory._workers
         assert threads is not None
         await so(lambda: len(threads._idle) == THREADS)
-        assert not late.exists()
-        async with asyncio.timeout(SECONDS):  # this server takes its runs up again, as any other might
-            while not (report := await rests(app, waits)).waiting:  # noqa: ASYNC110 - files, rows and threads have no event
-                await asyncio.sleep(0.01)
-        assert [item["key"] for item in report.waiting] == ["call-1/settle"]
-        assert place.rows("select count(*) from answer") == [(0,)]
+        # this server takes its runs up again, as any other might
+        await so(lambda: place.rows("select count(*) from answer") == [(1,)])
+        assert (await rests(app, waits)).status == "completed"
+        for run_id in busy:
+            await app.runs.wait([run_id], until="attention", wait_s=SECONDS, caller=ME)
+            assert [item["key"] for item in (await app.runs.report(run_id, ME)).waiting] == ["call-1/settle"]
+        assert late.read_text() == "late\n"
 
 
 @pytest.mark.parametrize(("effect", "times"), [("read", 1), ("idempotent", 0), ("checked", 0), ("irreversible", 0)])

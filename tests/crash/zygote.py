@@ -121,7 +121,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
                 "same_digests": bool(settled) or [asked_digests(place, run) for run in runs] == [asked],
                 "same_outcome": [ended_as(place, run) for run in runs] == [outcome],
                 "same_outside": journey.outside(place) == outside,
-                "untouched": journey.outside(place) == without_edit(outside),
+                "untouched": journey.outside(place) in without_one(outside),
                 "refused": failed_in_a_tool(place),
                 "kept": before.items() <= after.items(),
                 "answers": len(after),
@@ -153,9 +153,17 @@ def _without_interruption(found: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "interrupted"}
 
 
-def without_edit(outside: Any) -> Any:
-    """What a run has done outside, but for its edit."""
-    return outside and {**outside, "files": {**outside["files"], "a.txt": "alpha\n"}}
+def without_one(outside: Any) -> list[Any]:
+    """What a run has done outside, but for one of its calls: its edit, its program or its request."""
+    if not outside:
+        return [outside]
+    files = outside["files"]
+    unmade = {name: text for name, text in files.items() if name != "made.txt"}
+    return [
+        {**outside, "files": {**files, "a.txt": "alpha\n"}},
+        {**outside, "files": unmade, "made": 0},
+        {**outside, "posted": 0},
+    ]
 
 
 def failed_in_a_tool(place: Place) -> int:

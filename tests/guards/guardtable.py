@@ -85,6 +85,7 @@ STAGE = "tools/test_stage.py::test_"
 RENDERED = "commands/test_rendered_markdown.py::test_"
 STAGED = "approvals/test_staged_runs.py::test_"
 STAGED_FLOWS = "approvals/test_staged_flows.py::test_"
+MARKED = "crash/test_keys_and_marks.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 INSTRUCTIONS = "core/test_instruction_files.py::test_"
@@ -1659,6 +1660,57 @@ FILES = (
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
     Guard("keep_text", never("name.startswith(_INTENT)"), EDITED + "a_call_that_has_its_answer_keeps_nothing_more"),
+    Guard(
+        "_KEEP_TEXT",
+        replaced_words("fence = ?", "? is not null"),
+        MARKED + "a_server_that_has_lost_the_run_keeps_nothing",
+    ),
+    Guard(
+        "check_before_leaving",
+        without("mark_departure(ctx)"),
+        MARKED + "what_can_not_be_undone_is_marked_before_its_first_byte_and_nothing_else_is[irreversible-marks0]",
+        quick=True,
+    ),
+    Guard(
+        "ServerClient.call",
+        never("call.mark is not None"),
+        MARKED + "a_server_s_call_is_marked_before_it_is_sent",
+    ),
+    Guard(
+        "call_redacted",
+        never("ctx.is_marked and not tool.marks_itself"),
+        MARKED + "what_does_not_mark_itself_is_marked_before_it_is_called",
+    ),
+    Guard(
+        "probe_departure",
+        replaced("ctx.memory.recall(...) is None", "True"),
+        MARKED + "a_person_is_asked_about_a_lost_call_only_if_it_had_left[True-1-stands1]",
+    ),
+    Guard(
+        "probe_departure",
+        replaced("0 <= ctx.begun_s_ago < tool.key_life_s", "0 <= ctx.begun_s_ago"),
+        MARKED + "a_person_is_asked_once_the_other_end_may_have_forgotten_the_key",
+    ),
+    Guard(
+        "probe_departure",
+        replaced("0 <= ctx.begun_s_ago < tool.key_life_s", "ctx.begun_s_ago < tool.key_life_s"),
+        MARKED + "a_clock_that_went_back_proves_no_key",
+    ),
+    Guard(
+        "ToolCaller._effect_of",
+        replaced("self.tool_access.find_spec(...)", "self.tool_access.find_tool(step.call.name).spec"),
+        MARKED + "a_server_s_call_carries_its_key_and_is_repeated_with_it[irreversible-True-keyed-stands3]",
+    ),
+    Guard(
+        "ToolCaller._key_of",
+        replaced("path", "''"),
+        MARKED + "a_call_that_is_keyed_is_made_again_with_its_key_and_nobody_is_asked",
+    ),
+    Guard(
+        "CommandRunner.clean_up",
+        never("ctx.memory.recall(...) is None"),
+        MARKED + "a_program_finds_its_call_s_key_in_its_environment",
+    ),
     Guard(
         "_RESOLVE",
         replaced("1 | 2 | 4 | 8", "0"),

@@ -316,7 +316,7 @@ BREAKING = {"broken": raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhal"), "
 
 
 @pytest.mark.parametrize("breaking", BREAKING)
-@pytest.mark.parametrize(("effect", "again"), [("irreversible", False), ("idempotent", True)])
+@pytest.mark.parametrize(("effect", "again"), [("irreversible", False), ("keyed", False), ("idempotent", True)])
 def test_what_was_sent_and_not_answered_may_be_repeated_only_where_that_is_stated(
     web: Peer, breaking: str, effect: str, again: bool
 ) -> None:
@@ -326,7 +326,7 @@ def test_what_was_sent_and_not_answered_may_be_repeated_only_where_that_is_state
     assert result.code == ("unreachable" if again and breaking != "silent" else "timeout")
 
 
-@pytest.mark.parametrize(("effect", "again"), [("irreversible", False), ("idempotent", True)])
+@pytest.mark.parametrize(("effect", "again"), [("irreversible", False), ("keyed", False), ("idempotent", True)])
 def test_a_server_error_may_be_repeated_only_where_that_is_stated(web: Peer, effect: str, again: bool) -> None:
     web.will(json_text("{}", "500 Oops"), json_text("{}", "429 Slow"))
     tool = tool_at(web, method="POST", effect=effect)
@@ -387,6 +387,9 @@ GOOD: JsonObject = {
         {"method": "get"},
         {"effect": "checked"},
         {"effect": "read", "method": "POST"},
+        {"effect": "keyed"},
+        {"effect": "keyed", "method": "POST", "headers": {"idempotency-key": "x"}},
+        {"effect": "keyed", "method": "POST", "key_life_s": 0},
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
         {"timeout_s": "3"},
@@ -419,14 +422,16 @@ def test_a_definition_that_does_not_hold_together_is_refused(change: JsonObject)
 
 
 def test_a_definition_comes_back_from_its_own_words_and_its_pin_changes_with_it() -> None:
-    made = parse_http_tool(GOOD | {"headers": {"X": "env:KEY"}, "effect": "read", "result": "/a", "timeout_s": 3})
+    made = parse_http_tool(
+        GOOD | {"headers": {"X": "env:KEY"}, "effect": "read", "result": "/a", "timeout_s": 3, "key_life_s": 60}
+    )
     again = parse_http_tool(json.loads(json.dumps(made.as_json())))
     assert (again, again.pin) == (made, made.pin)
     pins = {
         parse_http_tool(GOOD | change).pin
-        for change in ({}, {"effect": "read"}, {"description": "y"}, {"timeout_s": 3})
+        for change in ({}, {"effect": "read"}, {"description": "y"}, {"timeout_s": 3}, {"key_life_s": 60})
     }
-    assert len(pins) == 4
+    assert len(pins) == 5
     assert http_tool(made, HttpClient(), secret).spec.source == f"http#{made.pin[:16]}"
 
 

@@ -164,7 +164,7 @@ def test_what_a_person_made_after_the_program_s_time_stays(workspace: Path) -> N
 def test_a_call_that_never_began_undoes_nothing(workspace: Path) -> None:
     runner = CommandRunner(workspace)
     (workspace / "AGENTS.md").write_text("a person's")
-    assert probe_call(runner.tool, {"argv": ["true"]}, _Record().context()).state == "unclear"
+    assert probe_call(runner.tool, {"argv": ["true"]}, _Record().context()).state == "not_done"
     assert (workspace / "AGENTS.md").exists()
 
 

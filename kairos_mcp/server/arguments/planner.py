@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.effects import Effect, Reach
+from kairos_mcp.core.effects import Reach
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import CALLER_SOURCE, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
@@ -38,7 +38,7 @@ class CallerTool(Arguments):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
     description: Annotated[str, Field(max_length=8_000)]
     input_schema: JsonObject
-    effect: Effect | None = None
+    effect: Literal["read", "idempotent", "checked", "irreversible"] | None = None
     reaches: Reach | None = None
 
     def spec(self) -> ToolSpec:

@@ -16,6 +16,7 @@ from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.protected_paths import ProtectedEntry, ProtectedSurvey, ProtectionRules
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch
+from kairos_mcp.tools.departure import LEFT
 
 MAX_UNVISITED = 1_000  # folders that are named one by one; of more, the folders above them
 MAX_PROGRAM_BYTES = 256 * 1024  # kept of repositories that no sandbox covers
@@ -44,9 +45,9 @@ def keep_survey(watch: WriteWatch, ctx: ToolContext, lasts_s: float) -> None:
 
 
 def undo_interrupted(root: int, rules: ProtectionRules, ctx: ToolContext) -> UndoneWrites | None:
-    """Undo what the program of an interrupted call wrote at protected paths; None if it had not begun."""
+    """Undo what the program of an interrupted call wrote at protected paths; None if nothing was watched."""
     text = ctx.memory.recall(intent_name(ctx.path))
-    if text is None:
+    if text in (None, LEFT):  # it had not begun, or ran without a sandbox
         return None
     kept = json.loads(text)
     entries = {

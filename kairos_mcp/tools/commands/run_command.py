@@ -22,6 +22,7 @@ from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
 from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 from kairos_mcp.settings.settings import CommandMode, Settings
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.held_paths import HeldPaths, hold_protected_paths, remove_mount_points
@@ -49,6 +50,7 @@ from kairos_mcp.tools.commands.toolchains import (
 )
 from kairos_mcp.tools.commands.undo_writes import UndoneWrites, WriteWatch, mark_failed
 from kairos_mcp.tools.commands.workspace_lock import share_workspace
+from kairos_mcp.tools.departure import check_before_leaving
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, package_folder
 
@@ -57,6 +59,7 @@ MAX_TIMEOUT_S = 600
 RESULT_MARGIN_S = 5  # of the call's time, left for killing the program and reporting the result
 MIN_MEMORY = 1 << 30
 MAX_READS = 8
+KEY_VARIABLE = "KAIROS_IDEMPOTENCY_KEY"
 
 COMMAND_SPEC = BUILTIN["run_command"].spec(
     "Run a program in the workspace, given as a list of arguments; no shell is involved.\n"
@@ -145,7 +148,7 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     timeout_s = MAX_TIMEOUT_S + RESULT_MARGIN_S
     spec = replace(COMMAND_SPEC, reaches="outside") if commands.mode == "bare" else COMMAND_SPEC
-    return [Tool(spec, runner.run, timeout_s, examples, runner.preview, runner.clean_up)]
+    return [Tool(spec, runner.run, timeout_s, examples, runner.preview, runner.clean_up, marks_itself=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +243,8 @@ class CommandRunner:
 
         Whether it did its work is for a person to tell.
         """
+        if ctx.memory.recall(intent_name(ctx.path)) is None:
+            return ProbeResult("not_done")
         with open_folder(self._workspace, ".") as root:
             undone = undo_interrupted(root, self._rules, ctx)
         if undone is None or not (undone.changes or undone.remarks):
@@ -252,19 +257,21 @@ class CommandRunner:
     ) -> _FinishedCommand:
         """Run it to its end, and undo what it wrote at protected paths."""
         with self._prepare(program, sandbox, root, ctx) as prepared:
+            leaving = ctx
             if prepared.watch is not None:
                 keep_survey(prepared.watch, ctx, deadline - time.monotonic() + RESULT_MARGIN_S)
+                leaving = replace(ctx, is_marked=False)  # by the survey
             result = run_process(
                 LaunchRequest(
                     prepared.argv,
                     not self._bare,
                     prepared.cwd,
-                    prepared.environ,
+                    {**prepared.environ, KEY_VARIABLE: ctx.key},
                     deadline,
                     lambda: ctx.stop.is_set,
                     _memory_limit(),
                     prepared.pass_fds,
-                    ctx.recheck_for(COMMAND_SPEC.effect),
+                    check_before_leaving(leaving, COMMAND_SPEC.effect),
                 )
             )
             undone = UndoneWrites()

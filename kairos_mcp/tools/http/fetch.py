@@ -14,6 +14,7 @@ from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.tool import Preview, Tool, ToolContext
 from kairos_mcp.core.urls import URL_CHARS, parse_url
 from kairos_mcp.settings.table_values import GateVerdict
+from kairos_mcp.tools.departure import check_before_leaving
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import BodyText, decode_body, is_html, spell_out_line
 from kairos_mcp.tools.http.client import HEADER_CHARS, MAX_HEADERS, HttpClient, HttpReply, HttpRequest, check_request
@@ -84,7 +85,7 @@ def classify_fetch(arguments: JsonObject, client: HttpClient) -> GateVerdict:
 def fetch_tool(client: HttpClient) -> Tool:
     def http_fetch(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         outgoing = _build_request(arguments)
-        reply = client.send(outgoing, ctx.deadline, ctx.stop, ctx.recheck_for(FETCH_SPEC.effect))
+        reply = client.send(outgoing, ctx.deadline, ctx.stop, check_before_leaving(ctx, FETCH_SPEC.effect))
         return format_reply(outgoing, reply, ctx.find_parted)
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
@@ -100,6 +101,7 @@ def fetch_tool(client: HttpClient) -> Tool:
         FETCH_S,
         examples=({"url": "https://example.org/index.json"}, {"url": "https://example.org/", "method": "HEAD"}),
         preview=preview,
+        marks_itself=True,
     )
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
+from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
@@ -20,7 +21,8 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.tool import Preview, Tool, ToolContext
 from kairos_mcp.core.urls import parse_url
-from kairos_mcp.settings.http_definition import HttpDefinition, Parameter, fill_secrets
+from kairos_mcp.settings.http_definition import KEY_HEADER, HttpDefinition, Parameter, fill_secrets
+from kairos_mcp.tools.departure import check_before_leaving
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import spell_out_line
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check_request
@@ -52,8 +54,10 @@ def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: Re
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         secrets = {reference: _read_secret(reference, resolve_secret) for reference in definition.secret_references}
         request, redactor = build_request(definition, arguments, secrets), _CallRedactor(secrets)
+        if ctx.key and definition.takes_key:
+            request = replace(request, headers=(*request.headers, (KEY_HEADER, ctx.key)))
         try:
-            reply = client.send(request, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
+            reply = client.send(request, ctx.deadline, ctx.stop, check_before_leaving(ctx, spec.effect))
             return redactor.result(_tool_result(definition, request, reply, ctx.find_parted))
         except KairosError as error:
             raise type(error)(redactor.text(error.message), redactor.text(error.hint)) from None
@@ -66,7 +70,7 @@ def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: Re
             raise EgressDenied(f"{request.url.host} is not public, but {kind}.", hint)
         return Preview(format_request(request))
 
-    return Tool(spec, run, definition.timeout_s, preview=preview)
+    return Tool(spec, run, definition.timeout_s, preview=preview, marks_itself=True, key_life_s=definition.key_life_s)
 
 
 def build_request(
@@ -102,7 +106,7 @@ def build_request(
     body = _build_body(values)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
-    return HttpRequest(definition.method, target, tuple(headers), body, definition.effect != "irreversible")
+    return HttpRequest(definition.method, target, tuple(headers), body, definition.effect in REPEATABLE_EFFECTS)
 
 
 def _path_segment(parameter: Parameter, value: Any) -> str:

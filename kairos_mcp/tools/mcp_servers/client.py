@@ -21,7 +21,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from opentelemetry.context import attach
 from pydantic import ValidationError
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import REPEATABLE_EFFECTS, Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.text import FindParted, find_nothing_parted
@@ -63,8 +63,9 @@ class ServerToolCall:
     """One call of a tool.
 
     `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
-    call is sent. `recheck` raises if the call may not be sent any more. `trace`: the context of the call in its run's
-    trace, which the server is told; None without telemetry. `find_parted`: as that of the call's ToolContext.
+    call is sent. `mark` marks in the rows that the call leaves, where it has to; it blocks. `recheck` raises if the
+    call may not be sent any more. `key`, `find_parted`: as those of the call's ToolContext. `trace`: the context of the
+    call in its run's trace, which the server is told; None without telemetry.
     """
 
     definition: ServerToolDefinition
@@ -72,7 +73,9 @@ class ServerToolCall:
     effect: Effect
     deadline: float
     timeout_s: float
+    mark: Callable[[], None] | None
     recheck: Callable[[], None]
+    key: str = ""
     trace: Context | None = None
     find_parted: FindParted = find_nothing_parted
 
@@ -137,11 +140,13 @@ class ServerClient:
                 renewed = await self._close_if_unusable()
                 connection = await self._get_connection()
                 self._check_definition(call.definition)
+                if call.mark is not None:
+                    await asyncio.to_thread(call.mark)
                 call.recheck()  # here in the loop: made in a thread, the check could be outdated on return
                 refused_before, answer_deadline = connection.watch.refused.copy(), time.monotonic() + call.timeout_s
                 limit.reschedule(min(call.deadline, answer_deadline))
                 with self._counted_call(connection):
-                    answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck)
+                    answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck, call.key)
                     self._unanswered = 0
             result = convert_answer(answer, call.find_parted)
             result = self._add_refusals(result, connection.watch.refused - refused_before)
@@ -415,7 +420,7 @@ class ServerClient:
 
     def _no_answer_error(self, call: ServerToolCall, failure: str) -> KairosError:
         name = quote_server(call.definition.name, 64)
-        if call.effect in ("read", "idempotent"):
+        if call.effect in REPEATABLE_EFFECTS:
             return Unreachable(f"{self.name} {failure}, while it ran {name}.", "It may be called again.")
         return OutcomeUnknown(
             f"{self.name} {failure}, after {name} was sent: whether it was carried out is not known.",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -37,6 +37,7 @@ from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent, describe_misfit
 
 MAX_PAGES = 50
+KEY_META = "kairos-mcp/idempotency-key"  # in `_meta` of a call that does more than read
 PAGE_S = 10  # for a page of tools after the first
 HTTP_TIMEOUT_S = 30
 HTTP_SILENCE_S = 600  # how long an HTTP stream may stay silent; a call ends earlier, by its own deadline
@@ -161,16 +162,18 @@ class ServerConnection:
         names = (tool.get("name") for tool in listed if isinstance(tool, dict))
         return {name for name in names if isinstance(name, str)} - kept
 
-    async def call_tool(self, name: str, arguments: JsonObject, recheck: Callable[[], None]) -> Any:
+    async def call_tool(self, name: str, arguments: JsonObject, recheck: Callable[[], None], key: str = "") -> Any:
         """Call a tool; return the result as the server sent it. Over HTTP, `recheck` is called once the connection for
-        it is open, right before the request.
+        it is open, right before the request. `key`: the call's, which it carries unless it is empty.
 
         Raises MCPError, InputRefused, ValidationError.
         """
         # Not by the session's `call_tool`, which checks the output schema, with the server's patterns, in this thread.
         client = self._require_client()
         self._rechecks.set(iter((recheck,)))
-        request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
+        meta = cast("wire.RequestParamsMeta", {KEY_META: key}) if key else None
+        params = wire.CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
+        request = wire.CallToolRequest(params=params)
         result = await client.session.send_request(request, _ANSWER)
         if isinstance(result, wire.InputRequiredResult):
             methods = [str(getattr(asked, "method", "")) for asked in (result.input_requests or {}).values()]

@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
@@ -26,6 +27,7 @@ from kairos_mcp.core.tool import StopSignal, Tool, ToolContext
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow
 from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, UndoneWrites, mark_failed
+from kairos_mcp.tools.departure import mark_departure
 from kairos_mcp.tools.mcp_servers.definition import (
     ServerListing,
     ServerToolDefinition,
@@ -212,10 +214,16 @@ class McpServerSource:
             reason = self.why_withheld(offered_name(self.name, definition.name))
             raise ToolNotOffered(reason or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._built_tools[key].spec.effect
-        recheck = ctx.recheck_for(effect)
-        timeout_s = self._setting.timeout_s
         call = ServerToolCall(
-            definition, arguments, effect, ctx.deadline, timeout_s, recheck, find_parted=ctx.find_parted
+            definition,
+            arguments,
+            effect,
+            ctx.deadline,
+            self._setting.timeout_s,
+            partial(mark_departure, ctx) if ctx.is_marked else None,
+            ctx.recheck_for(effect),
+            ctx.key,
+            find_parted=ctx.find_parted,
         )
         if self._resources.trace_of is not None:
             call = replace(call, trace=self._resources.trace_of(ctx.run_id, ctx.path))
@@ -242,7 +250,7 @@ class McpServerSource:
         try:
             return self._run_in_loop(lambda client: client.call(call), ctx.deadline, ctx.stop)
         except (StillWaiting, CancelledError):
-            if call.effect in ("read", "idempotent"):
+            if call.effect in REPEATABLE_EFFECTS:
                 raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
             raise OutcomeUnknown(
                 f"The call to {self.name} was given up: whether it was carried out is not known.",
@@ -330,7 +338,13 @@ class McpServerSource:
         key = (definition.name, definition.hash)
         if key not in self._built_tools:
             spec = definition.build_spec(self._setting, self._pin_source)
-            self._built_tools[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s + START_GRACE_S)
+            self._built_tools[key] = Tool(
+                spec,
+                partial(self._run, definition),
+                self._setting.timeout_s + START_GRACE_S,
+                marks_itself=True,
+                key_life_s=self._setting.key_life_s,
+            )
         return self._built_tools[key]
 
 

@@ -16,6 +16,7 @@ from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext
 from kairos_mcp.store.mandates import is_check_step
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+from kairos_mcp.tools.departure import LEFT
 from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.file_tools import file_tools
 from kairos_mcp.tools.files.workspace import Workspace
@@ -108,9 +109,9 @@ class StagedTools:
 
     def _running(self, tool: Tool, commands: StagedCommands) -> Tool:
         def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-            ctx.memory.keep(intent_name(ctx.path), "{}")  # so that it is known whether it began
+            ctx.memory.keep(intent_name(ctx.path), LEFT)  # so that it is known whether it began
             with self._stage.writing(ctx, _command(arguments, ctx)):
-                return commands.run(arguments, ctx)
+                return commands.run(arguments, replace(ctx, is_marked=False))
 
         def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
             with self._stage.alone(ctx):
