@@ -37,7 +37,7 @@ class Screen(NamedTuple):
 
 
 UNKNOWN = Screen()
-_REMARKS = ("! ", "[", "touches ", "in the stage stay: ", "the model says:", "> ")
+_REMARKS = ("! ", "[", "touches ", "in the stage stay: ", "drops what was changed in ")
 MEASURED = (  # the name, from this version on, before that one
     ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
     ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8)),  # a link fails the whole call

@@ -50,7 +50,7 @@ def make_dialog(
     place = purpose.commands, name, choices, unseen, purpose.page_link
     text = _without_usual_reads(question.preview) if question.tool == RUN_COMMAND.name else question.preview
     if question.tool == SUBMIT_CHANGES.name:
-        counts, _, text = text.partition("\n")
+        counts, _, text = _without_summary(text).partition("\n")
         heading = heading if dialog_layout.read_diffs(text) else f"{question.tool}: {counts}"
     laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, text, about, *place), screen)
     if laid_out.link is not None:
@@ -72,6 +72,13 @@ def make_dialog(
     return wire.ElicitRequest(
         params=wire.ElicitRequestFormParams(message=laid_out.message, requested_schema=form)
     ), laid_out.shown
+
+
+def _without_summary(preview: str) -> str:
+    """Leave out what the model says of its changes: a dialog has room for the changes, which are decided about."""
+    head, blank, rest = preview.partition("\n\n")
+    kept = [line for line in head.split("\n") if not line.startswith(("the model says:", "> "))]
+    return "\n".join(kept) + blank + rest
 
 
 def _without_usual_reads(preview: str) -> str:

@@ -9,9 +9,12 @@ import pytest
 from support.app import ME, PERSON, Place, assert_all_lawful, rests, says, start_run
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.server.dialog_layout import find_screen
+from kairos_mcp.server.elicitation import make_dialog
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rules import RuleRequest
 
@@ -109,6 +112,20 @@ async def test_files_are_approved_alone_and_the_others_stay(place):
         assert any("1 file that a person did not approve" in note for note in report.degraded)
         assert place.rows("select files from approval") == [('["a.txt"]',)]
         await assert_all_lawful(app)
+
+
+async def test_a_dialog_counts_what_a_stage_changes_and_shows_a_small_diff_whole(place):
+    """Claude Code's screen of four lines; of more the page has all."""
+    cases = (((EDIT,), "whole", "edit a.txt  -1 +1"), ((EDIT, PROGRAM), "page", "submit_changes: 3 files: "))
+    for lines, way, begins in cases:
+        async with App.open(staged(place, *lines, says("done")), via="mcp") as app:
+            run_id = await start_run(app, way, tools=ALL)
+            row = await app.answers.find_approval(run_id, LAST, ME)
+            purpose = RunPurpose(run_id, commands=("kairos-mcp approve",), page_link="http://127.0.0.1:1/")
+            screen = find_screen("claude-code 2.1.332")
+            asked_for, shown = make_dialog(purpose, row, screen)
+            assert (shown.way, asked_for.params.message.startswith(begins)) == (way, True), asked_for.params.message
+            await decide(app, run_id, "deny")
 
 
 async def test_words_with_some_files_are_a_turn_and_a_call_is_approved_whole(place):

@@ -223,6 +223,12 @@ def test_a_stage_that_holds_too_much_ends_its_program(stage):
     assert not edit(stage, "a.py", "line 3\n", "LINE 3\n").is_error
 
 
+def test_a_file_that_is_too_large_to_be_edited_is_deleted(stage):
+    shell(stage, "dd if=/dev/zero of=large bs=1M count=3")
+    assert stage.preview("delete_file", path="large").failure is None
+    assert not stage.call("delete_file", path="large").is_error
+
+
 def test_files_are_deleted_and_moved_in_the_stage(stage):
     assert not stage.call("delete_file", path="old.py").is_error
     assert not stage.call("move_file", path="d/x.py", to="e/f/x.py").is_error

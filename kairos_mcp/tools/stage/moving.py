@@ -9,13 +9,14 @@ from contextlib import contextmanager
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import NotFound, NotRegularFile, StaleFile
-from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.tool import Preview, Tool, ToolContext
 from kairos_mcp.tools.files.atomic_write import make_folders, write_error
 from kairos_mcp.tools.files.edit_tools import PATH, EditRules
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace, open_error
+from kairos_mcp.tools.stage.layers import ABSENT, read_state
 
 DELETE_SPEC = BUILTIN["delete_file"].spec(
     "Delete a file, or a symbolic link, in this run's stage.",
@@ -61,8 +62,7 @@ def moving_tools(rules: EditRules) -> list[Tool]:
     def preview(*names: str) -> Callable[[JsonObject, ToolContext], Preview]:
         def describe(arguments: JsonObject, _ctx: ToolContext) -> Preview:
             paths = [rules.find_writable(arguments[name]) for name in names]
-            hashes = {path: rules.hash_content(path, rules.read_content(path)) for path in paths}
-            return Preview(" -> ".join(paths), hashes)
+            return Preview(" -> ".join(paths), {path: _hash(rules, path) for path in paths})
 
         return describe
 
@@ -76,6 +76,15 @@ def moving_tools(rules: EditRules) -> list[Tool]:
             internal=True,
         ),
     ]
+
+
+def _hash(rules: EditRules, path: str) -> str | None:
+    """Hash what stands at a path, however large it is; None where nothing does. Raises what opening it does."""
+    try:
+        state = read_state(rules.workspace, path)
+    except OSError as error:
+        raise open_error(error, path) from None
+    return None if state == ABSENT else rules.hash_content(path, canonical_json(state.as_json()).encode())
 
 
 def _name(path: str) -> str:
