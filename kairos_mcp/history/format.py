@@ -131,6 +131,7 @@ class ExportedDecision:
     at: int
     note: str | None
     shown: str | None
+    files: list[str] | None = None
     line: Literal["decision"] = "decision"
 
 

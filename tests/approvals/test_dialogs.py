@@ -242,7 +242,7 @@ async def test_what_was_shown_is_stored_with_the_decision(place, era):
         assert re.match(r"2 of 2 lines \(unknown, 60x24\) for \d", step["decided"][0]["shown"])
         exported = map(json.loads, await app.records.export(run_id, ME))
         (decision,) = [line for line in exported if line["line"] == "decision"]
-        assert decision == {"line": "decision", "path": STEP, **step["decided"][0], "at": decision["at"]}
+        assert decision == {"line": "decision", "path": STEP, "files": None, **step["decided"][0], "at": decision["at"]}
     assert shown_of(place) == [{"way": "whole", "screen": "unknown", "lines": 2, "of": 2}]
 
 
