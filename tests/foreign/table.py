@@ -72,7 +72,8 @@ MORE_AT_TERMINALS = """\
   other tools by its own search.
 - **Copilot and Codex** show up to eight lines of a dialog. Of a longer change they show the beginning, and it can only
   be left or denied there.
-- **qwen-code** shows its model one of our tools only after a search for it.
+- **qwen-code** shows its model one of our tools only after a search for it, unless the server's entry has
+  `alwaysLoadTools`; with that it was tried.
 - **Codex** sends no form with an empty text field, so it is asked for no comment.
 """
 ABOUT_RUNS = """## A run of three rounds

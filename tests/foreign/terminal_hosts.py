@@ -256,31 +256,21 @@ class Gemini(Host):
 
 
 class Qwen(Host):
-    """It shows its model no tool of a server before that has searched for it."""
+    """It is told to show its model our tools at once: the typed model can't call one that it has searched for."""
 
     client = QWEN
     prompt = "Type your message"
-
-    def start(self, shown: Terminal, packages: Path, place: Place, *words: str) -> None:
-        self.launch(shown, packages, place, *words)
-        shown.shows(self.prompt)
-        for n in range(40):
-            shown.does(f"look-{n}", LOOK)
-            shown.rests()
-            if (results := shown.results()) and not any("ot found" in result for result in results[-2:]):
-                return
-        raise AssertionError(shown.screen())
 
     def _command(self, packages: Path, place: Place) -> tuple[list[str], dict[str, str]]:
         home = place.root / "host"
         program, *given = place.command
         settings = {
-            "mcpServers": {"kairos": {"command": program, "args": given, "trust": True}},
+            "mcpServers": {"kairos": {"command": program, "args": given, "trust": True, "alwaysLoadTools": True}},
             "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
             "tools": {"approvalMode": "default"},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
-            "ui": {"hideBanner": True, "hideTips": True},
+            "ui": {"hideBanner": True, "hideTips": True, "enableFollowupSuggestions": False},
         }
         _write(home / ".qwen" / "settings.json", settings)
         return [f"{packages}/node_modules/.bin/qwen"], _variables(
