@@ -384,7 +384,9 @@ class Gate:
         touched = call.touched or self._paths.find(tool, call.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *call.preview_paths)))
         scopes = self._scopes_of(tool, inside)
-        if _writes_files(tool) and self._paths.writes_repository(inside):
+        # A program names only the folder that it is started in.
+        writes_files = tool is not None and tool.effect != "read" and not tool.is_caller_tool and not is_command(tool)
+        if writes_files and self._paths.writes_repository(inside):
             scopes = (*scopes, "L1")  # git starts there what its settings name, as for instructions
         has_instructions = "L1" in scopes
         if tool is not None and not tool.is_caller_tool:
@@ -464,11 +466,6 @@ class Gate:
             return None if self._scope_of is None else self._scope_of(plain_path(path))
         except KairosError:
             return None
-
-
-def _writes_files(tool: ToolSpec | None) -> bool:
-    """Whether the paths of a call are written, if any: a program names the folder that it is started in."""
-    return tool is not None and tool.effect != "read" and not tool.is_caller_tool and not is_command(tool)
 
 
 def _own_file_reason(facts: CallFacts) -> str:

@@ -53,7 +53,7 @@ from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
-from kairos_mcp.tools.mandate_tools import internal_tools
+from kairos_mcp.tools.mandate_tools import check_file_tool, read_mandate_tool
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
 from kairos_mcp.tools.team_tools import plan_problem_tool
@@ -401,7 +401,8 @@ class RunFactory:
             redactor=self.redactor,
             hash_content=hash_content,
         )
-        internal = [*internal_tools(opened, self._store, self.redactor), plan_problem_tool()]
+        internal = [read_mandate_tool(self._store), plan_problem_tool()]
+        internal += [] if opened is None else [check_file_tool(opened, self.redactor)]
         read_only = self.settings.read_only
         sources = self._tool_sources.sources(workspace)
         registry = ToolRegistry([*built_in, *networked, *internal], sources, read_only=read_only)

@@ -11,7 +11,7 @@ from functools import partial
 
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
+from kairos_mcp.core.errors import FenceLost, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import DailyAccounts
@@ -140,12 +140,6 @@ class RunPool:
     def is_moving(self, n: int) -> bool:
         return n in self.moving
 
-    def moving_numbers(self, run_ids: Collection[str], principal: str) -> list[int]:
-        """Return the numbers of those of a principal's runs that move here: for them this server was called before, and
-        looks for others itself."""
-        moving = ((n, worker.state.run) for n, (worker, _) in self.moving.items())
-        return [n for n, run in moving if run.id in run_ids and run.principal == principal]
-
     async def wait_until_stopped(self, ns: Sequence[int], within_s: float) -> bool:
         """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.
 
@@ -155,11 +149,6 @@ class RunPool:
         if tasks:
             await asyncio.wait(tasks, timeout=within_s)
         return bool(tasks)
-
-    def stall_error(self, n: int) -> KairosError | None:
-        """Return the error that stopped a run here, if one did."""
-        worker = self.stalled.get(n)
-        return worker.error if worker is not None else None
 
     def failed_attempts(self, n: int) -> list[BackOff]:
         """Return the attempts of a run that failed here and are repeated after a pause."""

@@ -138,10 +138,11 @@ class RunReports(Operations):
             missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
             goes_on = await self._is_taken_over(run, missing)
         stopped = None if is_moving else stopped_server_error(run, stands.owner)
+        stalled = self._pool.stalled.get(run.n)
         changed = None if self._context.is_command else find_changed_file(self._settings)
         return Viewer(
             goes_on,
-            self._pool.stall_error(run.n) or stopped,
+            (stalled and stalled.error) or stopped,
             () if goes_on else missing,
             at=self._clock(),
             backing_off=tuple(self._pool.failed_attempts(run.n)),

@@ -169,7 +169,8 @@ class Runs(RunReports):
         than in `since`, or has ended. `done`: all have ended. `rest`:
         none of them moves. `again`: the caller's call has waited before. Raises UnknownRun.
         """
-        moving = self._pool.moving_numbers(run_ids, caller.principal)
+        here = ((n, worker.state.run) for n, (worker, _) in self._pool.moving.items())
+        moving = [n for n, run in here if run.id in run_ids and run.principal == caller.principal]
         if not again and len(moving) < len(run_ids):
             await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run

@@ -19,7 +19,7 @@ from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.stage.mounts import Mounts
 from kairos_mcp.tools.stage.probe import find_stage_problem
 from kairos_mcp.tools.stage.stage import Stage, discard_folder, holds_unapplied
-from kairos_mcp.tools.stage.staged_tools import StagedTools, stage_specs
+from kairos_mcp.tools.stage.staged_tools import STAGE_SPECS, StagedTools
 
 STAGES = "stages"  # the folder of them in the state folder
 
@@ -55,7 +55,7 @@ class Stages:
         left = None
         if continues is not None:
             left = await asyncio.to_thread(self._find_left, continues)
-        return StageChoice(True, mode is True, problem, stage_specs(), left)
+        return StageChoice(True, mode is True, problem, STAGE_SPECS, left)
 
     def make_tools(
         self,

@@ -274,7 +274,9 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
         if request.from_round is not None:
             cut = _cut_run(context, run, loaded, record, request.from_round)
         elif loaded.planner_input is not None:
-            cut = Fork(transcript.list_messages(loaded.planner_input, record), loaded.planner_input.user, ())
+            answers, kinds = transcript.answers_by_path(record), transcript.kinds_by_path(record)
+            entries = transcript.list_entries(loaded.planner_input, answers, kinds)
+            cut = Fork(tuple(each.message for each in entries), loaded.planner_input.user, ())
         else:
             rounds = describe_rounds(record)
             cure = f"`from` goes on from a round: {rounds}." if rounds else "Start without `continues`."

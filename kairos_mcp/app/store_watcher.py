@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -109,7 +109,12 @@ class StoreWatcher:
             )
         )
         await self._wake_for(news, cancelled)
-        await self._drive_undriven_runs(owned)
+        # A run that this server took and does not drive: the call that took it was given up just then. It has to be
+        # found so twice, since a call that goes on drives it in a moment.
+        found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
+        undriven, self._undriven = found.items() & self._undriven.items(), found
+        for n, fence in undriven:
+            await self._pool.start_taken(n, fence)
         await self._take_runs(to_take, at)
 
     def _is_concerned(self, news: News) -> bool:
@@ -203,14 +208,3 @@ class StoreWatcher:
             self._factory.tracing.follow_takeover(run, fence, mine)
         await self._pool.start_taken(n, fence)
         return True
-
-    async def _drive_undriven_runs(self, owned: Mapping[int, int]) -> None:
-        """Drive the runs that this server took and does not drive: the call that took them was given up just then.
-
-        A run has to be found so twice, since a call that goes on drives it in a moment. `owned`: the fences of this
-        server's runs, by number.
-        """
-        found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
-        undriven, self._undriven = found.items() & self._undriven.items(), found
-        for n, fence in undriven:
-            await self._pool.start_taken(n, fence)

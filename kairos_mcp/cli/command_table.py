@@ -243,18 +243,13 @@ def run_app(words: list[str]) -> int:
         if context is not None and error.message == context.get_help():  # a group of commands without one
             print_note(error.message)
             return USAGE
-        raise _wrong_words(error, context) from error
+        command = "" if context is None else context.command_path.partition(" ")[2]
+        message = error.format_message().rstrip(".")
+        cure = f"`kairos-mcp {command} --help`" if command else "`kairos-mcp --help`"
+        raise BadArguments(f"{message}." if not message.endswith("?") else message, f"See {cure}.") from error
     except SystemExit as exit_:  # whoever reads our output has closed it
         return exit_.code if isinstance(exit_.code, int) else 0
     return code if isinstance(code, int) else 0
-
-
-def _wrong_words(error: typer.TyperException, context: typer.Context | None) -> BadArguments:
-    """Return the error for words that don't fit: what is wrong with them, and where it says what fits."""
-    command = "" if context is None else context.command_path.partition(" ")[2]
-    message = error.format_message().rstrip(".")
-    cure = f"`kairos-mcp {command} --help`" if command else "`kairos-mcp --help`"
-    return BadArguments(f"{message}." if not message.endswith("?") else message, f"See {cure}.")
 
 
 def _words_to_complete() -> list[str]:

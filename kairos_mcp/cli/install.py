@@ -174,14 +174,10 @@ def _program() -> list[str]:
     """The words that start what is installed; where uvx started it, uvx with what it was given. Raises ConfigError."""
     # what uvx installs lies in uv's cache, which is pruned; a virtual environment bears the tag of a cache itself
     if (uv := os.environ.get("UV")) and any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents):
-        return [uv, "tool", "run", *_uvx_source(), "kairos-mcp"]
+        # On an index the package that bears the command's own name is somebody else's.
+        distribution = find_distribution()
+        stated = None if distribution is None else distribution.read_text("direct_url.json")  # PEP 610
+        url: str = json.loads(stated)["url"] if stated else "" if distribution is None else distribution.name
+        source = ["--from", unquote(urlsplit(url).path) if url.startswith("file:") else url] if url else []
+        return [uv, "tool", "run", *source, "kairos-mcp"]
     return list(installed_words())
-
-
-def _uvx_source() -> list[str]:
-    """Where uvx has this package from, as its option. On an index the package that bears the command's own name is
-    somebody else's."""
-    distribution = find_distribution()
-    stated = None if distribution is None else distribution.read_text("direct_url.json")  # PEP 610
-    url: str = json.loads(stated)["url"] if stated else "" if distribution is None else distribution.name
-    return ["--from", unquote(urlsplit(url).path) if url.startswith("file:") else url] if url else []

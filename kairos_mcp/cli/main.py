@@ -38,7 +38,9 @@ def main() -> None:
     from kairos_mcp.cli.settings import unknown_variable_notes
     from kairos_mcp.cli.terminal import print_note
 
-    ensure_utf8()
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:  # some listed files could not be opened
+        os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-P", "-X", "utf8", *sys.orig_argv[1:]])
     protect_secrets(os.environ)
     if words[:1] != ["serve"]:  # which logs them
         for note in unknown_variable_notes():
@@ -62,14 +64,6 @@ def open_standard_streams() -> None:
                 os.close(opened)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
-
-
-def ensure_utf8() -> None:
-    """Start this process again in UTF-8 mode if its locale encodes file names in another way: some files that a folder
-    lists could not be opened."""
-    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
-        os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
-        os.execv(sys.executable, [sys.executable, "-P", "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -16,7 +16,6 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, settings_here
 from kairos_mcp.cli.terminal import Line, diff_lines, emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -167,13 +166,6 @@ def _read_details(flags: Flags, name: str) -> ToolDetails:
     return with_app(settings_here(flags), read_tool)
 
 
-def _flow_line(offered: JsonObject) -> str:
-    """Say what flows through a tool."""
-    reaches = offered["reaches"] or "outside (not stated)"
-    trusted, private = (f"{'' if offered[label] else 'not '}{label}" for label in ("trusted", "private"))
-    return f"reaches {reaches} · {trusted} · {private}"
-
-
 def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[Line]:
     yield details.name
     offered = details.offered
@@ -181,7 +173,9 @@ def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[Line]:
         yield "  not offered now"
     else:
         yield f"  {offered['effect']} · {offered['category']} · {offered['source']}"
-        yield f"  {_flow_line(offered)}"
+        reaches = offered["reaches"] or "outside (not stated)"
+        trusted, private = (f"{'' if offered[label] else 'not '}{label}" for label in ("trusted", "private"))
+        yield f"  reaches {reaches} · {trusted} · {private}"
         yield f"  {offered['description']}".replace("\n", "\n  ")
         yield "  arguments " + json.dumps(offered["input_schema"], ensure_ascii=True, indent=2).replace("\n", "\n  ")
         for example in offered.get("examples", ()):

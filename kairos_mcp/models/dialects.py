@@ -218,7 +218,10 @@ def _system_instructions(tools: ToolSet, schema: str, prompts: TextPrompts) -> s
         return "\n\n".join(part for part in (prompts.final, schema_text) if part)
     describe = _describe_briefly if prompts.is_brief else _describe_fully
     lines = [describe(tool) for tool in tools]
-    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines), example=_example_call(tools))
+    first = next(iter(tools))
+    arguments = dict.fromkeys(first.input_schema.get("required", ()), "...")
+    example = encode_text_turn("", (ToolCall("", first.name, arguments),))
+    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines), example=example)
     return "\n\n".join(part for part in (tools_text, schema_text) if part)
 
 
@@ -236,13 +239,6 @@ def _describe_briefly(tool: ToolSpec) -> str:
         for name, schema in properties.items()
     ]
     return f"- {tool.name} {{{', '.join(arguments)}}}: {tool.description.partition(chr(10))[0]}"
-
-
-def _example_call(tools: ToolSet) -> str:
-    """A reply that calls the first tool, with dots for the arguments that it requires."""
-    first = next(iter(tools))
-    arguments = dict.fromkeys(first.input_schema.get("required", ()), "...")
-    return encode_text_turn("", (ToolCall("", first.name, arguments),))
 
 
 def _format_type(schema: Any) -> str:

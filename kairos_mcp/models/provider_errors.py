@@ -17,7 +17,7 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_network import THROUGH_PROXY
 from kairos_mcp.models.replies.errors import ErrorWords, read_error
 from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, UnexpectedRedirect
-from kairos_mcp.models.replies.variations import find_refused
+from kairos_mcp.models.replies.variations import VARIATIONS
 
 MAX_WAIT_S = 30.0
 _MESSAGE_CHARS = 300
@@ -158,7 +158,8 @@ def _vary(said: ErrorWords, kind: str, environ: Mapping[str, str], exchange: Exc
     """Return the failure of a request that can be made in another way, as an error asks for; None where it can't."""
     if said.status not in _VARIED_STATUSES or said.kind is not None:
         return None
-    name = find_refused(said.words, exchange.possible)
+    possible = (each for each in VARIATIONS if each.name in exchange.possible)
+    name = next((each.name for each in possible if each.words.search(said.words)), None)
     if name is None:
         return None
     exchange.refused.add(name)

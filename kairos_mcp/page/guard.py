@@ -14,7 +14,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -126,7 +125,11 @@ class Guard:
         is_shell = path in ("", "/") and scope["method"] in ("GET", "HEAD")
         # A link in another page may lead here: the shell holds no data, and what it asks for then is its own.
         is_link = is_shell and given.get(b"sec-fetch-mode") == "navigate" and given.get(b"sec-fetch-dest") == "document"
-        if given.get(_SITE, "" if _is_browser(given) else "none") not in ("same-origin", "none") and not is_link:
+        # An old browser states no `Sec-Fetch-Site`.
+        is_browser = given.get(b"user-agent", "").startswith("Mozilla/") or any(
+            name in given for name in _ADDED_BY_BROWSERS
+        )
+        if given.get(_SITE, "" if is_browser else "none") not in ("same-origin", "none") and not is_link:
             return OTHER_PAGE
         if not path.startswith("/api/"):
             return None
@@ -137,8 +140,3 @@ class Guard:
         if path == "/api/enter":
             return None
         return None if self._sessions.include(given.get(SECRET, "")) else NO_SESSION
-
-
-def _is_browser(given: Mapping[bytes, str]) -> bool:
-    """Whether a browser seems to have sent this request, be it an old one that states no `Sec-Fetch-Site`."""
-    return given.get(b"user-agent", "").startswith("Mozilla/") or any(name in given for name in _ADDED_BY_BROWSERS)

@@ -112,7 +112,8 @@ def read_decision(
     """What the user decided about the question under `key`, as `shown` to them (`digest`). A reply that came before
     anybody can have seen the dialog is nobody's decision, a decline settles nothing, and nobody approves or settles
     what was not shown whole."""
-    content = _drop_marks(reply.content or {})
+    names = {f"z{name}": name for name in ("decision", "feedback", "settlement", "note")}  # where a z put them last
+    content = {names.get(field, field): value for field, value in (reply.content or {}).items()}
     match reply.action, content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "too_soon"
@@ -136,12 +137,6 @@ def read_decision(
             return "left"
         case _:
             return "unclear"
-
-
-def _drop_marks(content: dict[str, Any]) -> dict[str, Any]:
-    """Name the fields as they are named, also where a z put them last."""
-    names = {f"z{name}": name for name in ("decision", "feedback", "settlement", "note")}
-    return {names.get(field, field): value for field, value in content.items()}
 
 
 def _note_time(shown: DialogView, took_s: float) -> DialogView:

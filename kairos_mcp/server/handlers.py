@@ -12,6 +12,7 @@ from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
 from kairos_mcp.server.tasks import create_task
+from kairos_mcp.server.truncation import fit_result
 from kairos_mcp.store.queries import RunRow
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
     if arguments.wait and run_ids:
         until_s = time.monotonic() + arguments.wait
         wait = partial(call.app.runs.wait, run_ids, caller=call.caller, on_heartbeat=call.on_heartbeat)
-        await wait(until=arguments.until or "attention", wait_s=arguments.wait, since=arguments.known_seqs(run_ids))
+        since = {run_ids[0]: arguments.since} if isinstance(arguments.since, int) else dict(arguments.since or {})
+        await wait(until=arguments.until or "attention", wait_s=arguments.wait, since=since)
         if arguments.until == "news":  # after a decision it mostly goes on at once, and that is what is waited for
             await wait(until="attention", wait_s=min(NEWS_S, max(0.0, until_s - time.monotonic())), again=True)
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.named_runs)
@@ -157,7 +159,10 @@ async def run_control(call: ServerCall, arguments: RunControl) -> wire.CallToolR
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
     if (query := arguments.steps_query) is not None:
         frame = await call.app.records.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_heartbeat)
-        return results.steps_result(frame)
+        # the steps are cut to their page already, the run as any result is
+        run = fit_result({**frame["run"], "calls": []})
+        del run["calls"]
+        return results.plain_result({**frame, "run": run})
     return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), call.caller))
 
 

@@ -95,10 +95,11 @@ def serve(
             show_token(token)
         bound.listen(2048)
         has_page = options.transport == "http" and address in PAGE_ADDRESSES
+        resource_host = () if settings.oauth is None else (urlsplit(settings.oauth.resource).netloc,)
         app = partial(
             serve_app,
             transport=options.transport,
-            names=ServerNames(port, (*options.names, *_resource_host(settings))),
+            names=ServerNames(port, (*options.names, *resource_host)),
             access=_access(settings, tokens, no_auth=options.no_auth),
             bounds=bounds,
             has_metrics=settings.telemetry,
@@ -159,11 +160,6 @@ def _access(settings: Settings, tokens: Tokens, *, no_auth: bool) -> Access:
 
     rule = AccessRule(tokens, oauth=OAuthVerifier(settings.oauth))
     return Access(rule, Challenge(metadata_url(settings.oauth)), metadata_routes(settings.oauth))
-
-
-def _resource_host(settings: Settings) -> tuple[str, ...]:
-    """The host, with its port, of the address under which OAuth clients know this server."""
-    return () if settings.oauth is None else (urlsplit(settings.oauth.resource).netloc,)
 
 
 @contextmanager

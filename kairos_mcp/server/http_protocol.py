@@ -99,7 +99,8 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._client_owes_bytes():
+        # A header has begun, or the rest of a body is due after its answer.
+        if self.conn.their_state is h11.IDLE or (self.conn.their_state is h11.SEND_BODY and self.is_idle):
             self._wait_for_client()
         else:
             self._stop_waiting()
@@ -128,10 +129,6 @@ class BoundedProtocol(H11Protocol):
     def is_idle(self) -> bool:
         """Whether no request of this connection is being answered."""
         return self.cycle is None or self.cycle.response_complete
-
-    def _client_owes_bytes(self) -> bool:
-        """Whether a header has begun, or the rest of a body is due after its answer."""
-        return self.conn.their_state is h11.IDLE or (self.conn.their_state is h11.SEND_BODY and self.is_idle)
 
     def _wait_for_client(self) -> None:
         """Start the timer, if it does not run yet: more bytes gain no more time."""

@@ -9,7 +9,7 @@ import mcp_types as wire
 from pydantic_core import to_json
 
 from kairos_mcp.core.text import count_of
-from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result
+from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_result
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.cuts import size
 from kairos_mcp.views.run_report import FIELDS
@@ -34,7 +34,8 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
         return _result(body, _delta_text(report, body))
     full = report.as_json()
     kind = kind_of(report.flow)
-    body = fit_keeping_output(full) if kind.keeps_output else fit_result(full)
+    body = fit_result(full | {"output": None} if kind.keeps_output else full)
+    body["output"] = full["output"] if kind.keeps_output else body["output"]
     is_call = kind.is_call and not steered and isinstance(report.output, dict)
     return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
@@ -85,13 +86,6 @@ def plain_result(body: JsonObject) -> wire.CallToolResult:
     return _result(body, to_json(body).decode())
 
 
-def steps_result(frame: JsonObject) -> wire.CallToolResult:
-    """The result for a run and its steps: the steps are cut to their page already, the run as any result is."""
-    run = fit_result({**frame["run"], "calls": []})
-    del run["calls"]
-    return plain_result({**frame, "run": run})
-
-
 def error_result(
     error: KairosError, redactor: Redactor, complete_commands: Callable[[str], str] = lambda text: text
 ) -> wire.CallToolResult:
@@ -105,7 +99,10 @@ def error_result(
     }
     if error.run_id is not None:
         body["run_id"] = error.run_id
-    return _result(body, error_text(body), is_error=True)
+    retry = " Calling again may help." if body["retryable"] else ""
+    run = f" Run: {body['run_id']}." if "run_id" in body else ""
+    text = in_one_line(f"{body['code']}: {body['message']} {body['hint']}".rstrip() + retry + run)
+    return _result(body, text, is_error=True)
 
 
 def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.CallToolResult:
@@ -144,13 +141,6 @@ def rows_text(reports: Sequence[RunReport], next_call: JsonObject | None, elsewh
     if next_call is not None:
         lines.append(f"next: {next_words(next_call)}")
     return "\n".join(lines)
-
-
-def error_text(error: JsonObject) -> str:
-    """An error on one line."""
-    retry = " Calling again may help." if error["retryable"] else ""
-    run = f" Run: {error['run_id']}." if "run_id" in error else ""
-    return in_one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + retry + run)
 
 
 def _with_items(lines: list[str], items: list[JsonObject]) -> str:

@@ -198,14 +198,10 @@ def _write_messages(target: int, reads: MessageReads, writes: MessageWrites) -> 
     with suppress(RuntimeError):
         try:
             while (message := writes.get()) is not None:
-                _write_all(target, encode_message(message))
+                view = memoryview(encode_message(message))
+                while view:
+                    view = view[os.write(target, view) :]
         except OSError:  # the client has gone
             reads.end()
     with suppress(RuntimeError):
         writes.end()
-
-
-def _write_all(target: int, line: bytes) -> None:
-    view = memoryview(line)
-    while view:
-        view = view[os.write(target, view) :]

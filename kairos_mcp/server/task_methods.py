@@ -82,7 +82,12 @@ class TaskMethods:
     async def _open(self, ctx: ServerRequestContext[Any], task_id: str) -> AsyncIterator[tuple[ServerCall, Task]]:
         """The task that a request is about, with a call by the client that made it. Raises MCPError for every error."""
         _check_takes_tasks(ctx)
-        _check_name(ctx, task_id)
+        # HTTP messages are routed by this header. It may be missing: any server on the state folder answers for every
+        # task.
+        named = None if ctx.request is None else ctx.request.headers.get(MCP_NAME_HEADER)
+        if named is not None and decode_header_value(named) != task_id:
+            text = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
+            raise MCPError(wire.HEADER_MISMATCH, text)
         async with self._as_call(ctx, task_id) as found:
             yield found
 
@@ -193,15 +198,6 @@ def _check_takes_tasks(ctx: ServerRequestContext[Any]) -> None:
             f"Tasks need the extension {TASKS_EXTENSION} among the client's capabilities.",
             {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
         )
-
-
-def _check_name(ctx: ServerRequestContext[Any], task_id: str) -> None:
-    """Raise MCPError if the header by which HTTP messages are routed names another task. It may be missing: any server
-    on the state folder answers for every task."""
-    named = None if ctx.request is None else ctx.request.headers.get(MCP_NAME_HEADER)
-    if named is not None and decode_header_value(named) != task_id:
-        text = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
-        raise MCPError(wire.HEADER_MISMATCH, text)
 
 
 def _read_response(key: str, response: object) -> wire.InputResponse:

@@ -37,11 +37,6 @@ def fit_result(
     return {**body, "waiting": items}
 
 
-def fit_keeping_output(result: JsonObject) -> JsonObject:
-    """Cut the result except for its output, which the next phase takes unchanged."""
-    return {**fit_result({**result, "output": None}), "output": result["output"]}
-
-
 def _cut_field(body: JsonObject, name: str, cut: Cut, chars: int) -> JsonObject:
     """Make a field shorter, which keeps what is left of `chars` beside the others, but at least its share of them."""
     room = 0

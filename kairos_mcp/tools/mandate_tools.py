@@ -45,11 +45,6 @@ FILE_SPEC = BUILTIN["check_file"].spec(
 )
 
 
-def internal_tools(workspace: Workspace | None, store: Store, redactor: Redactor) -> list[Tool]:
-    """Return read_mandate and, if there is a workspace, check_file."""
-    return [read_mandate_tool(store), *([check_file_tool(workspace, redactor)] if workspace is not None else [])]
-
-
 def read_mandate_tool(store: Store) -> Tool:
     """Make read_mandate. Its data is {id, goal_hash}, for a mandate of the run's principal."""
 

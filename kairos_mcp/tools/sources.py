@@ -222,7 +222,7 @@ class ToolSources:
                 os.environ,
                 _now,
                 self._sandbox_limits,
-                self._redact_listing,
+                lambda listed: self._redactor.redact_json(listed)[0],
                 self._trace_of,
             )
         return McpServerSource(setting, workspace, self._server_resources)
@@ -237,10 +237,6 @@ class ToolSources:
             return SandboxLimits(hidden, reads=settings.command_reads, caches=caches)
         rules = ProtectionRules.from_scopes(build_scopes(workspace, settings), settings.command_writes)
         return SandboxLimits(hidden, rules, settings.command_reads, self._unreadable_test(str(workspace)), caches)
-
-    def _redact_listing(self, listed: JsonObject) -> JsonObject:
-        redacted: JsonObject = self._redactor.redact_json(listed)[0]
-        return redacted
 
     def _registered_source(self, workspace: Path | None) -> RegisteredSource:
         def tool(definition: HttpDefinition) -> Tool:

@@ -72,7 +72,13 @@ def _run_checked(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], 
         problems = tool.schema.problems(checked)
         if problems:
             message = f"{tool.spec.name}: {'; '.join(problems)}."
-            return error_result(BadArguments(message, _describe_arguments(tool.spec.input_schema)))
+            required = tool.spec.input_schema.get("required", [])
+            shown = [
+                f"{name} ({kind}{', required' * (name in required)})"
+                for name, kind in _argument_types(tool.spec.input_schema).items()
+            ]
+            valid = f"Valid arguments: {', '.join(shown) or 'none'}."
+            return error_result(BadArguments(message, valid))
         return act(checked)
     except KairosError as error:
         return error_result(error)
@@ -95,12 +101,6 @@ def _drop_nulls(arguments: JsonObject, schema: JsonObject) -> JsonObject:
         return arguments
     refusing = {name for name, kind in _argument_types(schema).items() if kind != "any" and "null" not in kind}
     return {name: value for name, value in arguments.items() if value is not None or name not in refusing}
-
-
-def _describe_arguments(schema: JsonObject) -> str:
-    required = schema.get("required", [])
-    shown = [f"{name} ({kind}{', required' * (name in required)})" for name, kind in _argument_types(schema).items()]
-    return f"Valid arguments: {', '.join(shown) or 'none'}."
 
 
 def _argument_types(schema: JsonObject) -> dict[str, str]:

@@ -348,7 +348,7 @@ class _ArgumentWalk:
             return False
         if stripped[:5].lower() == "file:" or _names_paths(name):
             return True
-        if _may_name_paths(name):
+        if name in ("from", "to") or any(word in _MAYBE_PATH_WORDS for word in _property_words(name)):
             return "\n" not in stripped and len(stripped) <= PATH_BYTES
         if not _is_one_word(stripped):
             return len(stripped) <= ONE_WORD_CHARS and "\n" not in stripped and self._may_exist(stripped)
@@ -402,10 +402,6 @@ def _names_paths(name: str) -> bool:
     words = _property_words(name)
     ends = any(word.endswith(_PATH_ENDINGS) and word not in _NO_PATH_WORDS for word in words)
     return ends or any(word in _PATH_WORDS for word in words)
-
-
-def _may_name_paths(name: str) -> bool:
-    return name in ("from", "to") or any(word in _MAYBE_PATH_WORDS for word in _property_words(name))
 
 
 def _property_words(name: str) -> list[str]:

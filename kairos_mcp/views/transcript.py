@@ -32,11 +32,6 @@ class TranscriptEntry:
     message: Message
 
 
-def list_messages(planner_input: PlannerInput, record: Sequence[StepRow]) -> tuple[Message, ...]:
-    """Return the conversation: history, goal, then each completion with its calls' results, in the order of paths."""
-    return tuple(each.message for each in list_entries(planner_input, answers_by_path(record), kinds_by_path(record)))
-
-
 def list_entries(
     planner_input: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]
 ) -> Iterator[TranscriptEntry]:

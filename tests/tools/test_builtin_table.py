@@ -22,7 +22,7 @@ from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.tools import CommandSettings, SkillFolders, Workspace, builtin_tools, network_tools
 from kairos_mcp.tools.files.content_hash import plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules
-from kairos_mcp.tools.mandate_tools import internal_tools
+from kairos_mcp.tools.mandate_tools import check_file_tool, read_mandate_tool
 from kairos_mcp.tools.selection import search_tool
 from kairos_mcp.tools.stage.moving import moving_tools
 from kairos_mcp.tools.stage.submit import submit_tool
@@ -53,7 +53,7 @@ MAKERS: dict[Needs, str] = {
     "web": "network_tools",
     "many_tools": "search_tool",
     "team": "plan_problem_tool",
-    "mandate": "internal_tools",
+    "mandate": "read_mandate_tool, check_file_tool",
     "stage": "moving_tools, submit_tool",
 }
 
@@ -75,7 +75,7 @@ def make(workspace: Path | None, *needs: Needs) -> list[Tool]:
             made += [*moving_tools(rules), submit_tool(NOTHING, rules)]
     if "mandate" in needs:
         with Workspace(cast(Path, workspace)) as opened:
-            made += internal_tools(opened, NOTHING, Redactor())
+            made += [read_mandate_tool(NOTHING), check_file_tool(opened, Redactor())]
     return made
 
 

@@ -26,10 +26,6 @@ class _Call:
     def is_complete(self) -> bool:
         return self._whole is not None or self.arguments.is_complete
 
-    def add_name(self, name: str) -> None:
-        """Add a piece of the name, or all of it once more."""
-        self.name = name if name.startswith(self.name) else self.name + name
-
     def add(self, arguments: object) -> None:
         """Add a piece of the arguments, or all of them."""
         if isinstance(arguments, str):
@@ -65,7 +61,9 @@ class ChatFold:
         """Take a chunk. Raises ErrorInReply."""
         event = unwrap_reply(event)
         choice = find_choice(event)
-        if self._is_other_answer(choice):
+        index = index_of(choice)
+        self._index = index if self._index is None else self._index
+        if index is not None and index != self._index:  # of a further answer, which nobody asked for
             choice = {}
         usages = list(usages_of(event, choice))
         self._usages += usages
@@ -109,12 +107,6 @@ class ChatFold:
         has_begun = bool(self._texts or self._calls)
         return end_in_error(error, self._exchange, self._usages, has_begun=has_begun, is_covered=self._is_covered)
 
-    def _is_other_answer(self, choice: JsonObject) -> bool:
-        """Whether a chunk is of a further answer, which nobody asked for: the one that begins first is taken."""
-        index = index_of(choice)
-        self._index = index if self._index is None else self._index
-        return index is not None and index != self._index
-
     def _take_delta(self, delta: JsonObject, holders: tuple[JsonObject, ...]) -> None:
         """Take a piece. `holders`: in which its calls may be."""
         for name in ("content", "refusal", "reasoning_content", "reasoning", "thinking"):
@@ -152,7 +144,7 @@ class ChatFold:
             call = _Call({key: piece[key] for key in ("id", "extra_content") if piece.get(key)})
             self._calls.append(call)
         self._by_index[index] = call
-        call.add_name(name)
+        call.name = name if name.startswith(call.name) else call.name + name  # all of it once more, or a piece
         if piece.get("extra_content"):
             call.fields["extra_content"] = piece["extra_content"]
         if piece.get("id") and not call.fields.get("id"):

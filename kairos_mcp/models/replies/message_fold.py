@@ -50,8 +50,11 @@ class MessageFold:
         if (error := error_of(event)) is not None:
             self._take_usage(event.get("usage"))
             raise self._end_in(error)
-        for holder in (event, event.get("delta"), event.get("message")):
-            self._take_end(holder)
+        for holder in (event, event.get("delta"), event.get("message")):  # servers differ in where its end stands
+            if isinstance(holder, dict):
+                stop_reason = finish_of(snake_keys(holder), {})
+                self._reply |= {"stop_reason": stop_reason} if stop_reason else {}
+                self._take_usage(holder.get("usage"))
         match event:
             case {"type": "message_start", "message": dict(message)}:
                 message = snake_keys(message)
@@ -108,13 +111,6 @@ class MessageFold:
             is_covered=self._is_covered,
             cache_is_apart=True,
         )
-
-    def _take_end(self, holder: object) -> None:
-        """Take a stop reason and a report of usage from an event, or from what it holds: servers differ in that."""
-        if isinstance(holder, dict):
-            stop_reason = finish_of(snake_keys(holder), {})
-            self._reply |= {"stop_reason": stop_reason} if stop_reason else {}
-            self._take_usage(holder.get("usage"))
 
     def _begin_ahead(self, end: int | None) -> None:
         """Begin the blocks that came with the start of the message, up to this index; those behind it come again."""

@@ -48,12 +48,6 @@ def find_possible(body: JsonObject, form: str, refused: Iterable[str]) -> tuple[
     )
 
 
-def find_refused(words: str, possible: Iterable[str]) -> str | None:
-    """Return which of the possible variations an error asks for, by its words."""
-    names = {*possible}
-    return next((each.name for each in VARIATIONS if each.name in names and each.words.search(words)), None)
-
-
 def _whole_word(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z_]){name}(?![a-z_])")
 

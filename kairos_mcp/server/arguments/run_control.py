@@ -33,7 +33,8 @@ class RunControl(Arguments):
             is_given = getattr(self, name) not in (None, UNLIMITED)
             field = TAKEN[self.action].get(name)
             if is_given if field is None else field.is_required and not is_given:
-                raise PydanticCustomError("needs", f"`{name}` is for {_takers(name)}, which needs it")
+                takers = " and ".join(action for action, taken in TAKEN.items() if name in taken)
+                raise PydanticCustomError("needs", f"`{name}` is for {takers}, which needs it")
         return self
 
     def operation(self) -> RunOperation:
@@ -42,10 +43,6 @@ class RunControl(Arguments):
         return FORMS[self.action](
             run=self.run_id, **{name: value for name, value in given.items() if value is not None}
         )
-
-
-def _takers(name: str) -> str:
-    return " and ".join(action for action, taken in TAKEN.items() if name in taken)
 
 
 def _make_class() -> type[RunControl]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -82,10 +81,6 @@ class RunStatus(ReadingArguments):
     def named_runs(self) -> list[str]:
         """The ids of the runs that the call names; none: the newest are meant."""
         return list(dict.fromkeys([*([] if self.run_id is None else [self.run_id]), *(self.run_ids or ())]))
-
-    def known_seqs(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """The seq that the caller knows of each run, where it gave one."""
-        return {run_ids[0]: self.since} if isinstance(self.since, int) else dict(self.since or {})
 
     @property
     def wait(self) -> float:

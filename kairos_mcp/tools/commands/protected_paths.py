@@ -217,7 +217,9 @@ class _SurveyWalk:
                 with os.scandir(folder_fd) as scan:
                     entries = sorted(scan, key=lambda entry: entry.name)
                 if kind != "covered" and is_repository({entry.name for entry in entries}):
-                    self._record_bare(folder, folder_fd)
+                    with contextlib.suppress(OSError):  # it is gone
+                        bare = ProtectedEntry(True, None, _fingerprint(os.fstat(folder_fd)), is_bare=True)
+                        self.entries[folder.rstrip("/") or "."] = bare
                 for entry in entries:
                     if entry.name not in skipped and (subkind := self._visit_entry(entry, folder, folder_fd, kind)):
                         subfolders.append((entry.name, subkind))
@@ -330,9 +332,13 @@ class _SurveyWalk:
     def _add_unreadable(self, path: str, inode: int) -> None:
         self.unreadable[path] = inode
         if len(self.unreadable) > MAX_UNREADABLE:
+            counted = Counter(path.rpartition("/")[0] or "." for path in self.unreadable)
+            fullest = ", ".join(
+                f"{shorten_path(printable_name(name))} ({count})" for name, count in counted.most_common(3)
+            )
             raise CommandDenied(
                 f"This workspace holds over {MAX_UNREADABLE} files that may not be read unasked; a sandbox can't "
-                f"cover so many. Most of them are in {_name_fullest_folders(self.unreadable)}.",
+                f"cover so many. Most of them are in {fullest}.",
                 "If a program made them, a person removes them. Else a person allows read_file for some of them by a "
                 "rule of the gate, or names a smaller workspace.",
             )
@@ -358,11 +364,6 @@ class _SurveyWalk:
                 finally:
                     os.close(folder_fd)
 
-    def _record_bare(self, folder: str, folder_fd: int) -> None:
-        with contextlib.suppress(OSError):  # it is gone
-            entry = ProtectedEntry(True, None, _fingerprint(os.fstat(folder_fd)), is_bare=True)
-            self.entries[folder.rstrip("/") or "."] = entry
-
     def _record(self, path: str, folder_fd: int, *, is_repository: bool) -> None:
         name = path.rpartition("/")[2]
         with contextlib.suppress(OSError):  # it is gone
@@ -381,12 +382,6 @@ class _SurveyWalk:
             if not any(target == known or target.startswith(f"{known}/") for known in self.entries):
                 with contextlib.suppress(OSError):
                     self.entries[target] = ProtectedEntry(False, None, _fingerprint(os.lstat(real)))
-
-
-def _name_fullest_folders(paths: Collection[str]) -> str:
-    """Name the folders that hold the most of these files, each with how many."""
-    counted = Counter(path.rpartition("/")[0] or "." for path in paths)
-    return ", ".join(f"{shorten_path(printable_name(name))} ({count})" for name, count in counted.most_common(3))
 
 
 def open_long_path(root: int, folder: str) -> int:

@@ -220,7 +220,9 @@ class CommandRunner:
         with open_folder(self._workspace, ".") as root:
             sandbox = self._sandbox_for(root, arguments)
             program = self._resolve(arguments, sandbox)
-            _check_approved_program(program, ctx.base_hashes)
+            for path, approved_hash in ctx.base_hashes.items():
+                if program.base_hashes.get(path) != approved_hash:
+                    raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
             self._check_usable()
             deadline = time.monotonic() + timeout_s
             finished = self._run_program(program, sandbox, root, ctx, deadline)
@@ -363,13 +365,6 @@ def _describe_uncovered(held: HeldPaths) -> str | None:
     if unheld := [path for path in held.list_unheld() if not held.survey.entries[path].is_bare]:
         return f"it could write {len(unheld)} .git folders or instruction files that lie deep in the workspace"
     return None
-
-
-def _check_approved_program(program: ResolvedProgram, approved: Mapping[str, str | None]) -> None:
-    """Raise StaleFile if the program's content is not the one that a person approved."""
-    for path, approved_hash in approved.items():
-        if program.base_hashes.get(path) != approved_hash:
-            raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
 
 
 def _memory_limit() -> int:

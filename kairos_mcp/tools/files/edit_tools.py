@@ -159,7 +159,8 @@ class EditRules:
     def _note_names(self, path: str) -> tuple[str, ...]:
         """Say that a file has other names, which keep the old text: a change gives its own name a new file."""
         try:
-            others = self.workspace.count_names(path) - 1
+            with self.workspace.open_file(path) as opened:
+                others = os.fstat(opened.fd).st_nlink - 1
         except KairosError:
             return ()
         if others < 1:

@@ -73,7 +73,9 @@ def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: Tool
         try:
             if done:
                 ctx.memory.check_owner()
-            _check_deadline(ctx)
+            if ctx.stop.is_set or time.monotonic() >= ctx.deadline:
+                # What became of the files is said by the hint, which is replaced where one of them could not go back.
+                raise Timeout("The call had to end before all files were written.", "Nothing was changed: try again.")
             exchanged = _apply_change(workspace, change, ctx) and exchanged
         except KairosError as error:
             if done:
@@ -214,12 +216,6 @@ def _file_state(workspace: Workspace, change: FileChange) -> Literal["before", "
     if content == change.after:
         return "after"
     return "before" if content == change.before else "neither"
-
-
-def _check_deadline(ctx: ToolContext) -> None:
-    if ctx.stop.is_set or time.monotonic() >= ctx.deadline:
-        # What became of the files is said by the hint, which is replaced where one of them could not go back.
-        raise Timeout("The call had to end before all files were written.", "Nothing was changed: try again.")
 
 
 def _format_paths(changes: Sequence[FileChange]) -> str:

@@ -206,12 +206,6 @@ class Workspace:
             pass  # whoever opens it is told what is wrong with it
         return True
 
-    def count_names(self, path: str) -> int:
-        """Return how many names a file has on its file system: more than one where it is linked. Raises as
-        `open_file`."""
-        with self.open_file(path) as opened:
-            return os.fstat(opened.fd).st_nlink
-
     def open_fd(self, plain: str, flags: int, folder: int | None = None, *, at_once: bool = False) -> int:
         """Open a path below the workspace, or below an opened folder of it; the caller closes the descriptor.
 

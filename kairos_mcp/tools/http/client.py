@@ -147,9 +147,11 @@ class HttpClient:
                 head = connection.send_request(
                     request.method, url.target, _build_headers(request), request.body, recheck
                 )
-                return head, None if _is_followed_redirect(request, head) else unpack_body(
-                    head, connection.read_body(), self._body_bytes
+                # only a reading request is sent again elsewhere
+                is_followed = (
+                    head.status in REDIRECTS and request.method in ("GET", "HEAD") and bool(head.header("location"))
                 )
+                return head, None if is_followed else unpack_body(head, connection.read_body(), self._body_bytes)
             except KairosError as error:
                 if request.repeatable or not connection.request_sent:
                     raise
@@ -250,11 +252,6 @@ def _build_headers(request: HttpRequest) -> list[tuple[str, str]]:
     if request.body or request.method in ("POST", "PUT", "PATCH"):
         own_headers.append(("content-length", str(len(request.body))))
     return [*own_headers, *headers]
-
-
-def _is_followed_redirect(request: HttpRequest, head: ReplyHead) -> bool:
-    """Return whether this is a redirect to follow: only a reading request is sent again elsewhere."""
-    return head.status in REDIRECTS and request.method in ("GET", "HEAD") and bool(head.header("location"))
 
 
 def _is_same_site(url: Url, target: Url) -> bool:

@@ -175,9 +175,13 @@ def _build_definition(
     reads_only = reads and operation.method in READ_METHODS
     effect: Effect = "read" if reads_only else effect_unless_stated(operation.method)
     headers = _key_headers(document, operation, inliner, secret)
+    summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
+    text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
+    shown = truncate(text, DESCRIPTION_CHARS)
+    description = f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
     return HttpDefinition(
         tool_name(operation.id),
-        _describe_operation(operation, left_out),
+        description,
         _operation_url(document, operation, named, has_key=bool(headers)),
         operation.method,
         tuple(parameters),
@@ -190,13 +194,6 @@ def tool_name(operation_id: str) -> str:
     """Return a name that every provider accepts: `pets.get/{id}` becomes `pets_get_id`."""
     plain = _NOT_IN_NAMES.sub("_", operation_id).strip("_-")[:64]
     return plain if plain[:1].isalpha() else f"op_{plain}"[:64]
-
-
-def _describe_operation(operation: ApiOperation, left_out: Sequence[str]) -> str:
-    summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
-    text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
-    shown = truncate(text, DESCRIPTION_CHARS)
-    return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
 
 
 def _operation_url(document: JsonObject, operation: ApiOperation, named: NamedAddresses, *, has_key: bool) -> str:

@@ -156,7 +156,9 @@ class ServerClient:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
             if answer_deadline > call.deadline:
                 raise self._no_answer_error(call, "had not answered when the caller's time was over") from None
-            self._count_unanswered(connection)
+            self._unanswered += 1
+            if connection is not None:
+                self._close_if_silent(connection)
             raise self._no_answer_error(call, "did not answer in time") from None
         except (MCPError, InputRefused, ValidationError, ConnectionError) as error:
             return ServerResult(await self._convert_failure(call, error, connection))
@@ -401,11 +403,6 @@ class ServerClient:
             yield
         finally:
             self._active_calls -= 1
-            self._close_if_silent(connection)
-
-    def _count_unanswered(self, connection: ServerConnection | None) -> None:
-        self._unanswered += 1
-        if connection is not None:
             self._close_if_silent(connection)
 
     def _close_if_silent(self, connection: ServerConnection) -> None:

@@ -34,7 +34,7 @@ from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, quote_server
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_METHODS, ConnectionWatch, FloodError
-from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent, describe_misfit
+from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent
 
 MAX_PAGES = 50
 KEY_META = "kairos-mcp/idempotency-key"  # in `_meta` of a call that does more than read
@@ -332,7 +332,10 @@ def describe_failure(error: BaseException) -> str:
         case TimeoutError() | httpx2.TimeoutException():
             return "it did not answer in time"
         case ValidationError() as misfit:
-            return describe_misfit(misfit)
+            # nothing of the answer is quoted
+            first = misfit.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = "/".join(str(part) for part in first["loc"])[:80]
+            return f"its answer is not as the protocol has it, at /{where}"
         case other:
             return f"the connection to it failed ({type(other).__name__})"
 

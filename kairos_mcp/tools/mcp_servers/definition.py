@@ -121,7 +121,9 @@ def read_listing(
             oddities.append(f"{quote_server(name, 64)} (not taken: {refusal})")
             continue
         definitions[name] = ServerToolDefinition(name, body)
-        repairs += _list_left_out(tool)
+        schemas = (tool[key] for key in ("inputSchema", "outputSchema") if key in tool)
+        reasons = [reason for schema in schemas for reason in relax_schema(schema)[1]]
+        repairs += [f"not checked: {quote_server(reason)}" for reason in reasons[:3]]
         if len(tool.get("description") or "") > DESCRIPTION_CHARS:
             repairs.append(f"its description is shown up to {DESCRIPTION_CHARS:,} characters")
         if repairs:
@@ -150,13 +152,6 @@ def repair_definition(listed: JsonObject) -> tuple[JsonObject, list[str]]:
         del tool["outputSchema"]
         repairs.append(f"its outputSchema is left out: {reason}")
     return tool, repairs
-
-
-def _list_left_out(tool: JsonObject) -> list[str]:
-    """Say which parts of a usable tool's schemas are not checked."""
-    schemas = (tool[key] for key in ("inputSchema", "outputSchema") if key in tool)
-    reasons = [reason for schema in schemas for reason in relax_schema(schema)[1]]
-    return [f"not checked: {quote_server(reason)}" for reason in reasons[:3]]
 
 
 def _repair_input_schema(schema: JsonObject, repairs: list[str]) -> JsonObject:

@@ -229,13 +229,6 @@ def _mark_answered(message: wire.JSONRPCMessage) -> wire.JSONRPCMessage:
     return message.model_copy(update={"error": marked})
 
 
-def describe_misfit(error: ValidationError) -> str:
-    """Say which part of an answer is not as the protocol has it; nothing of the answer is quoted."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = "/".join(str(part) for part in first["loc"])[:80]
-    return f"its answer is not as the protocol has it, at /{where}"
-
-
 def _carry_listing(sent: Any, *, for_library: bool) -> JsonObject:
     """Return a page of tools for the library. In the newer protocol it is given those tools that it takes: they may ask
     for headers, which it sends, and it drops those whose headers are not allowed."""

@@ -126,17 +126,14 @@ class Application:
                     slot.remove(self.blobs.get(old.sha))
                     old = ABSENT
                 if new.kind == "link":
-                    self._put_link(slot, new.target or "")
+                    half = fresh_name(slot.key, HALF)
+                    os.symlink(new.target or "", half, dir_fd=slot.folder)
+                    os.rename(half, slot.name, src_dir_fd=slot.folder, dst_dir_fd=slot.folder)
                 elif new.kind == "file":
                     self._put_file(slot, old, new)
                 os.fsync(slot.folder)
         except OSError as error:
             raise write_error(error, path) from None
-
-    def _put_link(self, slot: FileSlot, target: str) -> None:
-        half = fresh_name(slot.key, HALF)
-        os.symlink(target, half, dir_fd=slot.folder)
-        os.rename(half, slot.name, src_dir_fd=slot.folder, dst_dir_fd=slot.folder)
 
     def _put_file(self, slot: FileSlot, old: State, new: State) -> None:
         if old == ABSENT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import dropwhile
 from typing import Literal
@@ -210,13 +210,7 @@ def _merge(stage: Stage, base: State, after: State, now: State) -> State | None:
     return State("file", stage.blobs.keep(merged), exe, size=len(merged))
 
 
-def folders_to_remove(upper: Workspace, changes: Sequence[Change]) -> list[str]:
-    """Return the folders that go with the last file in them, the innermost first: those that the layer removed."""
-    above = {folder for change in changes if change.after == ABSENT for folder in folders_above(change.path)}
-    return sorted((folder for folder in above if not is_folder(upper, folder)), key=len, reverse=True)
-
-
-def folders_to_make(workspace: Workspace, changes: Sequence[Change]) -> list[str]:
-    """Return the folders that are made for new files, the innermost first."""
-    above = {folder for change in changes if change.after != ABSENT for folder in folders_above(change.path)}
-    return sorted((folder for folder in above if not is_folder(workspace, folder)), key=len, reverse=True)
+def missing_folders(there: Workspace, paths: Iterable[str]) -> list[str]:
+    """Return the folders above these files that are not `there`, the innermost first."""
+    above = {folder for path in paths for folder in folders_above(path)}
+    return sorted((folder for folder in above if not is_folder(there, folder)), key=len, reverse=True)

@@ -26,15 +26,11 @@ from kairos_mcp.tools.stage.moving import DELETE_SPEC, MOVE_SPEC, moving_tools
 from kairos_mcp.tools.stage.stage import MadeCall, Stage, folders_above
 from kairos_mcp.tools.stage.submit import SUBMIT_SPEC, submit_tool
 
+STAGE_SPECS = DELETE_SPEC, MOVE_SPEC, SUBMIT_SPEC  # the tools that only runs in a stage have
 UNCHANGED = "In the stage; nothing in the workspace has changed yet."
 INTERRUPTED = (
     "The server ended while this ran. What it wrote until then is in the stage; call it again if you need its result."
 )
-
-
-def stage_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools that only runs in a stage have."""
-    return DELETE_SPEC, MOVE_SPEC, SUBMIT_SPEC
 
 
 class StagedTools:
@@ -86,7 +82,8 @@ class StagedTools:
             with self._stage.writing(ctx, call, named):
                 with self._stage.mounted() as view:
                     result = self._tools_on(view)[name].run(arguments, ctx)
-                named += _changed_paths(result)
+                files = result.data.get("files", ()) if isinstance(result.data, dict) else ()
+                named += [file["path"] for file in files]
             return _staged_result(result)
 
         def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
@@ -135,11 +132,6 @@ def _named_paths(arguments: JsonObject) -> list[str]:
     edits = arguments.get("edits") or ()
     named: Iterable[str | None] = (arguments.get("path"), arguments.get("to"), *(edit.get("path") for edit in edits))
     return [plain_path(path) for path in named if path is not None]
-
-
-def _changed_paths(result: ToolResult) -> list[str]:
-    files = result.data.get("files", ()) if isinstance(result.data, dict) else ()
-    return [file["path"] for file in files]
 
 
 def _staged_result(result: ToolResult) -> ToolResult:

@@ -29,8 +29,7 @@ from kairos_mcp.tools.stage.changes import (
     Conflict,
     StagedChanges,
     collect_changes,
-    folders_to_make,
-    folders_to_remove,
+    missing_folders,
 )
 from kairos_mcp.tools.stage.layers import ABSENT, State
 from kairos_mcp.tools.stage.stage import Stage, wait_for_next_change_time
@@ -115,18 +114,19 @@ class _Submission:
                 return ToolResult("Dropped; nothing else was changed that could be applied.")
             if ctx.base_hashes and (digests := self._digests(found)) != dict(ctx.base_hashes):
                 raise _stale_error(digests, ctx.base_hashes)
+            workspace = self.stage.workspace
             with self.stage.open_upper() as upper:
                 intent = Intent(
                     tuple(found.changes),
-                    tuple(folders_to_remove(upper, found.changes)),
-                    tuple(folders_to_make(self.stage.workspace, found.changes)),
+                    tuple(missing_folders(upper, (gone.path for gone in found.changes if gone.after == ABSENT))),
+                    tuple(missing_folders(workspace, (made.path for made in found.changes if made.after != ABSENT))),
                 )
             for sha in {state.sha for change in found.changes for state in (change.before, change.after)}:
                 if sha is not None:
                     self.stage.blobs.sync(sha)
             self.stage.blobs.sync_folder()
             paths = [change.path for change in found.changes]
-            with exclude_programs(self.stage.workspace, self.rules.scopes, paths, ctx):
+            with exclude_programs(workspace, self.rules.scopes, paths, ctx):
                 ctx.memory.keep(intent_name(ctx.path), intent.encode())
                 try:
                     self._application(intent, ctx, _deadline_check(ctx)).complete()
