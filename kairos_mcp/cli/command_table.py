@@ -234,7 +234,8 @@ def run_app(words: list[str]) -> int:
     """Run the command in `words`, and return its exit code. Raises BadArguments for words that don't fit."""
     for stream in (sys.stdout, sys.stderr):  # what the terminal can't encode is escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
-    only = next(iter(words or _words_to_complete()), None)
+    completed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""  # by a shell
+    only = next(iter(words or completed.split()[1:]), None)
     app = build_app(only if only in (*COMMANDS, *GROUPS) else None)
     try:
         code = app(_with_optional_value(words), prog_name=script_name(), standalone_mode=False)
@@ -250,12 +251,6 @@ def run_app(words: list[str]) -> int:
     except SystemExit as exit_:  # whoever reads our output has closed it
         return exit_.code if isinstance(exit_.code, int) else 0
     return code if isinstance(code, int) else 0
-
-
-def _words_to_complete() -> list[str]:
-    """Return the words that a shell wants to have completed, as typer's scripts for shells pass them."""
-    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
-    return typed.split()[1:]
 
 
 def _with_optional_value(words: list[str]) -> list[str]:

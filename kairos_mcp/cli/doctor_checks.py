@@ -55,7 +55,11 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield _check_sqlite()
     yield _check_re2()
     yield _check_state_folder(settings.home)
-    yield from _check_file_system(settings)
+    # SQLite's WAL needs shared memory and real locks, which may fail in silence over a network.
+    kind = file_system_of(settings.home)
+    if kind is not None and kind.startswith(_NETWORK_FILE_SYSTEMS):
+        cure = "Name a folder on a disk of this machine by --home DIR."
+        yield Finding("state folder", "note", f"it is on {kind}, where locks can't be trusted", cure)
     for text in list_readable_secrets(settings, environ):
         yield Finding("settings", "note", *text.split(": ", 1))
     yield from _check_workspaces(settings)
@@ -134,15 +138,6 @@ def _check_state_folder(home: Path) -> Finding:
         return Finding("state folder", "note", f"{home}: {free >> 20} MB are free", "Make room.")
     made = "" if existing == home else "; it is made at the first run"
     return Finding("state folder", "ok", f"{home}{made}")
-
-
-def _check_file_system(settings: Settings) -> Iterator[Finding]:
-    """Check that the state folder is on a local disk: SQLite's WAL needs shared memory and real locks, which may
-    fail in silence over a network."""
-    kind = file_system_of(settings.home)
-    if kind is not None and kind.startswith(_NETWORK_FILE_SYSTEMS):
-        cure = "Name a folder on a disk of this machine by --home DIR."
-        yield Finding("state folder", "note", f"it is on {kind}, where locks can't be trusted", cure)
 
 
 def file_system_of(path: Path) -> str | None:

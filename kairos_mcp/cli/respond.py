@@ -46,7 +46,6 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.store.approvals import ApprovalRow
     from kairos_mcp.store.rules import RuleRequest, RuleScope
     from kairos_mcp.views.run_report import RunReport
 
@@ -249,8 +248,9 @@ def _decide(
                 )
             ]
         for approval in reversed(decided) if not as_json else ():
-            for line in _decided_lines(approval, decision, with_preview=not was_shown):
+            for line in () if was_shown else diff_lines(approval.person_preview):
                 print_line(line)
+            print_line(f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}")
         made = None if rule is None else await app.answers.find_rule_made_with(run_id, pins[0].key, caller)
         if made is not None and not as_json:
             where = "in this run" if made.run_id else "in this workspace"
@@ -357,13 +357,6 @@ def _ask_for_rule(
         raise BadArguments("It is not clear which commands to allow.", f"Add --pattern {shlex.quote(shown)}.")
     lines = iter((f"From now on, in {where}, this command runs unasked:", f"  {shown}"))
     return RuleRequest(scope) if _confirm(lines, "Allow it (--pattern 'PROGRAM ...' allows more)") else None
-
-
-def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[str | DiffLine | Prose]:
-    """What exactly was decided about, again where it was not shown just now: the decision is bound to it."""
-    if with_preview:
-        yield from diff_lines(approval.person_preview)
-    yield f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}"
 
 
 def _read_answer(text: str | None, file: str | None) -> JsonObject:

@@ -72,7 +72,9 @@ def _show_link(settings: Settings, url: str, place: str, *, opens: bool) -> None
     def link() -> str:
         return f"{url}#enter={make_code(settings.home)}" + (f"&to={quote(place, safe='')}" if place else "")
 
-    is_opened = opens and _has_browser() and webbrowser.open(write_redirect(settings.home, link()).as_uri())
+    # A browser that runs in the terminal would take it from us.
+    has_desktop = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    is_opened = opens and has_desktop and webbrowser.open(write_redirect(settings.home, link()).as_uri())
     if sys.stdout.isatty():
         print_line(link())
         print_note("The link works once, within two minutes; `kairos-mcp ui` prints another.")
@@ -81,8 +83,3 @@ def _show_link(settings: Settings, url: str, place: str, *, opens: bool) -> None
         if not is_opened:
             print_note("The login link is shown only in a terminal: run `kairos-mcp ui` there.")
     sys.stdout.flush()  # it is served until a signal comes
-
-
-def _has_browser() -> bool:
-    """Whether there is a desktop to open a browser on: one that runs in the terminal would take it from us."""
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -94,7 +94,8 @@ def lay_out(question: Question, screen: Screen) -> Layout:
     diffs, remarks = read_diffs(question.text) or ([], [])
     heading, notes = question.heading, _wrap_lines(remarks, screen.width)
     if diffs:
-        heading = _head_diffs(question.heading, diffs)
+        heading = diffs[0].heading if len(diffs) == 1 else f"{question.heading}: {len(diffs)} files"
+        heading += f"  {FileDiff('', [line for diff in diffs for line in diff.lines]).totals()}"
         body = [*notes, *_show_changes(diffs, screen.width)]
         beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.lines)]
     else:
@@ -191,13 +192,6 @@ def _read_hunk(lines: Iterator[str], old: int, new: int) -> list[str] | None:
             case _:
                 return None
     return changed if old == new == 0 else None
-
-
-def _head_diffs(heading: str, diffs: Sequence[FileDiff]) -> str:
-    if len(diffs) == 1:
-        return f"{diffs[0].heading}  {diffs[0].totals()}"
-    every = FileDiff("", [line for diff in diffs for line in diff.lines])
-    return f"{heading}: {len(diffs)} files  {every.totals()}"
 
 
 def _list_files(diffs: Sequence[FileDiff]) -> list[str]:

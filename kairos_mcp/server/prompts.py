@@ -27,7 +27,6 @@ from kairos_mcp.server.validation import validate_arguments
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from kairos_mcp.app.app import App
     from kairos_mcp.server.arguments.base import Arguments
 
 TEXTS = Path(__file__).with_name("prompt_texts")
@@ -125,7 +124,10 @@ async def get_prompt(name: str, given: dict[str, str] | None, get_app: GetApp) -
     app, caller = await get_app(), Caller(current_principal())
     try:
         arguments = _tool_arguments(kind, given or {})
-        reports = await _find_reports(kind, arguments, app, caller)
+        run_ids: list[str] = [arguments["continues"]] if "continues" in arguments else []
+        if kind.name == "inbox":
+            run_ids = arguments.get("run_ids") or await app.overview.list_waiting_ids(caller)
+        reports = [report.as_row() for report in await app.runs.list_reports(run_ids[:EMBEDDED_RUNS], caller)]
     except KairosError as error:
         raise protocol_error(error, app, caller) from error
     template = Template((TEXTS / f"{kind.name}.md").read_text(encoding="utf-8").strip())
@@ -161,11 +163,3 @@ def _tool_arguments(kind: PromptKind, given: dict[str, str]) -> JsonObject:
     except BadArguments as error:
         raise BadArguments(error.message, hint) from error
     return values
-
-
-async def _find_reports(kind: PromptKind, arguments: JsonObject, app: App, caller: Caller) -> list[JsonObject]:
-    """The brief reports that a prompt embeds: of what waits, or of the run that it goes on from."""
-    run_ids: list[str] = [arguments["continues"]] if "continues" in arguments else []
-    if kind.name == "inbox":
-        run_ids = arguments.get("run_ids") or await app.overview.list_waiting_ids(caller)
-    return [report.as_row() for report in await app.runs.list_reports(run_ids[:EMBEDDED_RUNS], caller)]

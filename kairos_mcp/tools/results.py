@@ -39,9 +39,7 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     allowed = max(shown_chars, MIN_SHOWN_CHARS)
     if len(text) <= allowed:
         return result, None
-    room = allowed - len(_omission_note(len(text), len(text), ref))
-    head = _cut_at_line_end(text[: int(room * HEAD_SHARE)])
-    tail = _cut_at_line_start(text[len(text) - (room - int(room * HEAD_SHARE)) :])
+    head, tail = _take_ends(text, allowed - len(_omission_note(len(text), len(text), ref)))
     shown = head + _omission_note(len(text) - len(head) - len(tail), len(text), ref) + tail
     return replace(result, content=shown, kept=sha256(text.encode()).hexdigest(), chars=len(text)), text
 
@@ -74,14 +72,16 @@ def _omission_note(omitted: int, total: int, ref: str) -> str:
     return f'\n[{omitted:,} of {total:,} characters left out here; read_result(ref="{ref}") has the whole]\n'
 
 
-def _cut_at_line_end(head: str) -> str:
-    end = head.rfind("\n")
-    return head[:end] if end >= len(head) - LINE_SLACK and end > 0 else head
-
-
-def _cut_at_line_start(tail: str) -> str:
-    start = tail.find("\n")
-    return tail[start + 1 :] if 0 <= start < min(LINE_SLACK, len(tail) - 1) else tail
+def _take_ends(text: str, room: int) -> tuple[str, str]:
+    """Return the beginning and the end of a text for which there is room, cut between lines if that costs little."""
+    head_chars = int(room * HEAD_SHARE)
+    head, tail = text[:head_chars], text[len(text) - (room - head_chars) :]
+    end, start = head.rfind("\n"), tail.find("\n")
+    if end >= len(head) - LINE_SLACK and end > 0:
+        head = head[:end]
+    if 0 <= start < min(LINE_SLACK, len(tail) - 1):
+        tail = tail[start + 1 :]
+    return head, tail
 
 
 PAGE_CHARS = 8_000

@@ -90,7 +90,7 @@ def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
     known = [_list_names(spec) for spec in pool]
     points = [0.0] * len(pool)
     for word in words:
-        found = [sum(weight * _find_word(word, among) for among, weight in names) for names in known]
+        found = [sum(weight * _weigh_word(word, among) for among, weight in names) for names in known]
         rarity = math.log1p(len(pool) / (1 + len(pool) - found.count(0)))
         points = [total + rarity * each for total, each in zip(points, found, strict=True)]
     ranked = sorted(range(len(pool)), key=lambda n: -points[n])
@@ -114,16 +114,15 @@ def _split_words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.casefold() for parts in words for part in parts))
 
 
-def _find_word(word: str, among: Sequence[str]) -> float:
+def _weigh_word(word: str, among: Sequence[str]) -> float:
     """Return 1 if the word is among these, less if one differs from it in an ending alone, as `searches`; else 0."""
     if word in among:
         return 1
-    return ENDING_WEIGHT * any(_differ_in_ending(word, each) for each in among)
-
-
-def _differ_in_ending(word: str, other: str) -> bool:
-    short, long = sorted((word, other), key=len)
-    return len(short) >= MIN_STEM and len(long) - len(short) <= MAX_ENDING and long.startswith(short)
+    for other in among:
+        short, long = sorted((word, other), key=len)
+        if len(short) >= MIN_STEM and len(long) - len(short) <= MAX_ENDING and long.startswith(short):
+            return ENDING_WEIGHT
+    return 0
 
 
 def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:

@@ -5,6 +5,7 @@ They take the value, the characters of JSON that are left for it, and the result
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import to_json
@@ -23,12 +24,9 @@ def size(value: Any) -> int:
     return len(on_one_line(to_json(value).decode()))
 
 
-def cut_previews(calls: list[JsonObject], _room: int, _result: JsonObject) -> list[JsonObject]:
-    return [call | {"preview": truncate(call["preview"], PREVIEW_CHARS, "...")} for call in calls]
-
-
-def cut_descriptions(plan: list[JsonObject], _room: int, _result: JsonObject) -> list[JsonObject]:
-    return [task | {"description": truncate(task["description"], PREVIEW_CHARS, "...")} for task in plan]
+def cut_texts(name: str) -> Callable[[list[JsonObject], int, JsonObject], list[JsonObject]]:
+    """Return a cut that shortens the text with this name in each item."""
+    return lambda items, _room, _result: [item | {name: truncate(item[name], PREVIEW_CHARS, "...")} for item in items]
 
 
 def leave_out(_value: Any, _room: int, _result: JsonObject) -> list[JsonObject]:

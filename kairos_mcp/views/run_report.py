@@ -20,7 +20,7 @@ from kairos_mcp.store import approvals
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import single_call_output
-from kairos_mcp.views.cuts import cut_descriptions, cut_notes, cut_output, cut_previews, cut_text, leave_out, size
+from kairos_mcp.views.cuts import cut_notes, cut_output, cut_text, cut_texts, leave_out, size
 from kairos_mcp.views.next_action import next_call
 from kairos_mcp.views.result_fields import (
     CALLS,
@@ -114,7 +114,7 @@ class RunReport:
             CALLS,
             calls_words,
             (
-                Cut(1, cut_previews, "previews of calls cut: run_trace view=calls"),
+                Cut(1, cut_texts("preview"), "previews of calls cut: run_trace view=calls"),
                 Cut(6, leave_out, "calls left out: run_trace view=calls"),
             ),
             in_delta=True,
@@ -125,7 +125,7 @@ class RunReport:
         Field(
             PLAN,
             cuts=(
-                Cut(2, cut_descriptions, "plan cut: run_trace view=plan"),
+                Cut(2, cut_texts("description"), "plan cut: run_trace view=plan"),
                 Cut(5, leave_out, "plan left out: run_trace view=plan"),
             ),
         ),

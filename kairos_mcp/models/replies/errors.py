@@ -87,7 +87,9 @@ def read_error(body: object, status: int | None = None) -> ErrorWords:
         return ErrorWords(words, status, _find_kind(status, (), words), _wait_in_words(words), page is not None)
     parts = list(_walk(body))
     words = _collapse("; ".join(dict.fromkeys(_words_of(parts))))
-    names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in _identifiers(parts)]
+    wanted = ("code", "status", "status_code", "type")  # the type is the widest of them
+    stated_names = (value for each in wanted for name, value in parts if name == each and isinstance(value, str | int))
+    names = [re.sub(r"[^a-z0-9]", "", str(name)[:60].lower()) for name in stated_names]
     stated = status if status is not None and status != 200 else _find_status(names)
     wait = next(_waits_of(parts), None)
     return ErrorWords(words, stated, _find_kind(stated, names, words), _wait_in_words(words) if wait is None else wait)
@@ -153,13 +155,6 @@ def _words_of(parts: list[tuple[str, Any]]) -> Iterator[str]:
     for name, value in parts:
         if name in _WORD_FIELDS and isinstance(value, str) and value.strip() and value[:1] not in "{[":
             yield " ".join(value[:MAX_BODY_CHARS].split())
-
-
-def _identifiers(parts: list[tuple[str, Any]]) -> Iterator[str]:
-    for wanted in ("code", "status", "status_code", "type"):  # the type is the widest of them
-        for name, value in parts:
-            if name == wanted and isinstance(value, str | int):
-                yield str(value)[:60]
 
 
 def _find_status(names: list[str]) -> int | None:

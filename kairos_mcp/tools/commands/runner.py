@@ -70,24 +70,19 @@ class CapturedStream:
         held = bytes(self.head + self.tail)
         if self.total <= HEAD_BYTES + TAIL_BYTES:
             return held.decode("utf-8", "replace")
-        head = _cut_end(held[:HEAD_BYTES], held[HEAD_BYTES : HEAD_BYTES + BESIDE_CUT_BYTES], find_parted)
-        tail = _cut_beginning(held[-TAIL_BYTES - BESIDE_CUT_BYTES : -TAIL_BYTES], held[-TAIL_BYTES:], find_parted)
+        head, _ = _cut_at(held[: HEAD_BYTES + BESIDE_CUT_BYTES], HEAD_BYTES, find_parted)
+        _, tail = _cut_at(held[-TAIL_BYTES - BESIDE_CUT_BYTES :], BESIDE_CUT_BYTES, find_parted)
         omitted = self.total - HEAD_BYTES - TAIL_BYTES
         note = f"\n[{omitted:,} of {self.total:,} bytes were not kept]\n"
         return head + note + tail
 
 
-def _cut_end(kept: bytes, following: bytes, find_parted: FindParted) -> str:
-    text = kept.decode("utf-8", "replace")
-    begins, _ = find_parted(text + following.decode("utf-8", "replace"), len(text))
-    return text[:begins]
-
-
-def _cut_beginning(preceding: bytes, kept: bytes, find_parted: FindParted) -> str:
-    before = preceding.decode("utf-8", "replace")
-    text = before + kept.decode("utf-8", "replace")
-    _, ends = find_parted(text, len(before))
-    return text[ends:]
+def _cut_at(held: bytes, at: int, find_parted: FindParted) -> tuple[str, str]:
+    """Return the text before this byte and the one from it on, both without a secret that it would part."""
+    before = held[:at].decode("utf-8", "replace")
+    text = before + held[at:].decode("utf-8", "replace")
+    begins, ends = find_parted(text, len(before))
+    return text[:begins], text[ends:]
 
 
 @dataclass(frozen=True, slots=True)

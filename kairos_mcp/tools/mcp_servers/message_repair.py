@@ -233,7 +233,8 @@ def _carry_listing(sent: Any, *, for_library: bool) -> JsonObject:
     """Return a page of tools for the library. In the newer protocol it is given those tools that it takes: they may ask
     for headers, which it sends, and it drops those whose headers are not allowed."""
     listed = sent.get("tools") if isinstance(sent, dict) and for_library else None
-    tools = [tool for tool in listed[:MAX_CARRIED] if _is_plain_tool(tool)] if isinstance(listed, list) else []
+    objects = [tool for tool in listed[:MAX_CARRIED] if isinstance(tool, dict)] if isinstance(listed, list) else []
+    tools = [tool for tool in objects if _fits("tools/list", LATEST_MODERN_VERSION, _page([tool]))]
     return _page(tools) | {"_meta": {AS_SENT: sent}}
 
 
@@ -246,10 +247,6 @@ def _carry_result(sent: Any) -> JsonObject:
     if isinstance(sent, dict) and sent.get("resultType") == "input_required":
         return sent
     return {"content": [], "resultType": "complete", "_meta": {AS_SENT: sent}}
-
-
-def _is_plain_tool(tool: Any) -> bool:
-    return isinstance(tool, dict) and _fits("tools/list", LATEST_MODERN_VERSION, _page([tool]))
 
 
 def _fits(method: str, version: str, result: JsonObject) -> bool:
