@@ -9,7 +9,6 @@ calls and not others counts as matching.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import mcp_types as wire
@@ -34,14 +33,6 @@ TOOLS_OF_PHASES: Mapping[str, Collection[str]] = {
 """What a phase that changes no file calls besides tools that only read."""
 
 
-@dataclass(frozen=True, slots=True)
-class PossibleEffect:
-    """The most that may happen without an approval: an effect class, and whether it reaches beyond this machine."""
-
-    effect: Effect = "read"
-    open_world: bool = False
-
-
 def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
     """Return the four hints of the protocol for an effect class."""
     return wire.ToolAnnotations(
@@ -56,13 +47,13 @@ def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
     """Return the tool with the hints that hold with these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
-    possible = possible_effect(settings, TOOLS_OF_PHASES.get(tool.name))
-    effect: Effect = max("idempotent", possible.effect, key=EFFECTS.index)
-    return tool.model_copy(update={"annotations": hints(effect, open_world=possible.open_world)})
+    possible, is_open_world = possible_effect(settings, TOOLS_OF_PHASES.get(tool.name))
+    effect: Effect = max("idempotent", possible, key=EFFECTS.index)
+    return tool.model_copy(update={"annotations": hints(effect, open_world=is_open_world)})
 
 
-def possible_effect(settings: Settings, called: Collection[str] | None = None) -> PossibleEffect:
-    """Return the most that a run may do without an approval with these settings.
+def possible_effect(settings: Settings, called: Collection[str] | None = None) -> tuple[Effect, bool]:
+    """Return the most that a run may do without an approval, and whether it reaches beyond this machine.
 
     `called`: of the tools that do more than read it calls only these; None: any.
     """
@@ -74,7 +65,7 @@ def possible_effect(settings: Settings, called: Collection[str] | None = None) -
         if verdict == "allow" or (verdict == "ask" and settings.approvals == "host"):
             effects.append(effect)
     is_open_world = bool(settings.servers or settings.http_tools or (settings.http_fetch and settings.http_hosts))
-    return PossibleEffect(max(effects, key=EFFECTS.index), is_open_world)
+    return max(effects, key=EFFECTS.index), is_open_world
 
 
 def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:

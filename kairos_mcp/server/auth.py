@@ -118,14 +118,6 @@ class Challenge:
         return {"www-authenticate": "Bearer " + ", ".join(f'{name}="{value}"' for name, value in fields.items())}
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """How many requests a principal may still make, as of `at`."""
-
-    left: float
-    at: float
-
-
 class RateLimiter:
     """A token bucket per principal: so many requests a second, after a burst."""
 
@@ -133,17 +125,17 @@ class RateLimiter:
         self._per_s = bounds.calls_per_s
         self._burst = float(bounds.burst)
         self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}  # how many requests are left, and as of when
 
     def wait_s(self, principal: str) -> float:
         """Count a request: 0 if it may go on, else the seconds until the next one may."""
         now = self._clock()
-        bucket = self._buckets.setdefault(principal, _Bucket(self._burst, now))
-        bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
-        bucket.at = now
-        if bucket.left < 1:
-            return (1 - bucket.left) / self._per_s
-        bucket.left -= 1
+        left, at = self._buckets.get(principal, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_s)
+        if left < 1:
+            self._buckets[principal] = (left, now)
+            return (1 - left) / self._per_s
+        self._buckets[principal] = (left - 1, now)
         return 0.0
 
 

@@ -2835,7 +2835,7 @@ OUTSIDE = (
     ),
     Guard(
         "RateLimiter.wait_s",
-        never("bucket.left < 1"),
+        never("left < 1"),
         "http/test_tenancy.py::test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else",
     ),
     Guard("read_run", without("caller.principal"), RUNS + "another_principal_s_run_looks_like_an_unknown_one"),

@@ -167,15 +167,6 @@ class PreparedCommand:
     held: HeldPaths | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _FinishedCommand:
-    """How a program ended; a `note` on how it ran, if any; and what it changed at protected paths."""
-
-    result: ProcessResult
-    note: str | None
-    undone: UndoneWrites
-
-
 class CommandRunner:
     """Runs the programs of one workspace, as a person has configured that."""
 
@@ -225,12 +216,14 @@ class CommandRunner:
                     raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
             self._check_usable()
             deadline = time.monotonic() + timeout_s
-            finished = self._run_program(program, sandbox, root, ctx, deadline)
+            ended, note, undone = self._run_program(program, sandbox, root, ctx, deadline)
             # The workspace may have changed while the sandbox was built; nothing has run yet, so try once more.
-            if finished.result.reason == "no_sandbox":
-                finished = self._run_program(program, self._sandbox_for(root, arguments), root, ctx, deadline)
-        result = _command_result(program, finished, timeout_s, ctx.find_parted)
-        return mark_failed(self._explain_failure(result, finished.result, sandbox), finished.undone)
+            if ended.reason == "no_sandbox":
+                ended, note, undone = self._run_program(
+                    program, self._sandbox_for(root, arguments), root, ctx, deadline
+                )
+        result = _command_result(program, ended, note, timeout_s, ctx.find_parted)
+        return mark_failed(self._explain_failure(result, ended, sandbox), undone)
 
     def _explain_failure(self, result: ToolResult, ended: ProcessResult, sandbox: Sandbox) -> ToolResult:
         """Add what the program missed, if it failed since its sandbox does not show that."""
@@ -256,8 +249,11 @@ class CommandRunner:
 
     def _run_program(
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
-    ) -> _FinishedCommand:
-        """Run it to its end, and undo what it wrote at protected paths."""
+    ) -> tuple[ProcessResult, str | None, UndoneWrites]:
+        """Run it to its end, and undo what it wrote at protected paths.
+
+        Returns how it ended, a note on how it ran, if any, and what was undone.
+        """
         with self._prepare(program, sandbox, root, ctx) as prepared:
             leaving = ctx
             if prepared.watch is not None:
@@ -280,7 +276,7 @@ class CommandRunner:
             if prepared.watch is not None and prepared.held is not None:
                 remove_mount_points(root, prepared.held)
                 undone = prepared.watch.undo(ctx.memory.keep_taken, f"{ctx.path}/taken-out")
-        return _FinishedCommand(result, "without a sandbox" if self._bare else prepared.warning, undone)
+        return result, "without a sandbox" if self._bare else prepared.warning, undone
 
     def _sandbox_for(self, root: int, arguments: JsonObject) -> Sandbox:
         """Return the sandbox around the workspace that is open as `root`, with what this call asks to read.
@@ -373,13 +369,13 @@ def _memory_limit() -> int:
 
 
 def _command_result(
-    program: ResolvedProgram, finished: _FinishedCommand, timeout_s: float, find_parted: FindParted
+    program: ResolvedProgram, result: ProcessResult, note: str | None, timeout_s: float, find_parted: FindParted
 ) -> ToolResult:
     """Build the result: how the program ended and ran, and both streams.
 
     It states no duration, so that the same call with the same outcome gives the same result.
     """
-    result, code = finished.result, None
+    code = None
     match result.reason:
         case "exit":
             ending = f"exit code {result.exit_code}"
@@ -399,7 +395,7 @@ def _command_result(
             return error_result(_not_started_error(program, result))
         case "no_sandbox":
             return error_result(_no_sandbox_error(result))
-    notes = f"[{ending}{f'; {finished.note}' if finished.note else ''}]"
+    notes = f"[{ending}{f'; {note}' if note else ''}]"
     stdout = _format_stream("stdout", result.stdout, find_parted)
     stderr = _format_stream("stderr", result.stderr, find_parted)
     content = "\n".join([notes, *stdout, *stderr])
