@@ -26,7 +26,6 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
-from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.teams import TeamViews
@@ -96,7 +95,6 @@ class App:
         self.mandates = Mandates(context, self.runs)
         self.schedules = Schedules(context, self.mandates, self.runs)
         self.tools = Tools(context)
-        self.spending = Spending(context)
         self.client_requests = ClientRequests(context)
         self.dialogs = Dialogs(context)
         self.records = Records(context, self.runs)

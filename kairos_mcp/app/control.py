@@ -12,6 +12,7 @@ from kairos_mcp import __version__
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
+from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.limits import Limits
@@ -20,11 +21,12 @@ from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, RouteName,
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.settings.settings import KEYS, Settings
 from kairos_mcp.specs import build
-from kairos_mcp.store import approvals, ownership, queries
+from kairos_mcp.store import accounts, approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.inbox import ControlName, submit_request
 from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.store.rows import Session, decode, encode
 
 CONTROL_POLL_S = 1.0
@@ -273,6 +275,22 @@ class Control(Operations):
         # A run keeps its script and its model; one that has neither can be sent to a provider.
         goes_on = waits_for_caller and is_paid
         return ModelChange(run.route, spec.asked_route, "reroute" if goes_on else "another", now.route)
+
+    async def trust_clock(self, caller: Caller) -> list[str]:
+        """Undo days after today that were opened while the clock was ahead, and return their names.
+
+        Runs that were paused for them go on.
+        """
+        at, principal = self._clock(), caller.principal
+        today = day_at(at, self._settings.time_zone).name
+
+        def correct(session: Session) -> list[str]:
+            gone = accounts.mark_days_mistaken(session, principal, today, at)
+            wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
+            session.rows(wake, (at, principal, clock_behind_reason(principal)))
+            return gone
+
+        return await self._store.submit(correct)
 
     async def release(self, owner: int, caller: Caller) -> int:
         """Take all unfinished runs from a server, for the next one, and return how many.

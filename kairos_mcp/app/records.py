@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from kairos_mcp.app.run_steps import RunSteps
+from kairos_mcp.app.spending import Spending
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import NotFound, ReplayDiffers
 from kairos_mcp.core.messages import JsonObject, Message
@@ -26,8 +27,8 @@ from kairos_mcp.views.trace import FoundTrace, TraceInput, TraceQuery, cut_page,
 from kairos_mcp.views.transcript import phase_transcripts
 
 
-class Records(RunSteps):
-    """Show, replay and export what a run's rows hold."""
+class Records(RunSteps, Spending):
+    """Show, replay and export what a run's rows hold; show what was spent."""
 
     async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations

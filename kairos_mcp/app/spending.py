@@ -26,7 +26,7 @@ MANDATE_PREFIX = "mandate:"  # before the id, as a scope
 class Spending(Operations):
     """Read what is spent and left, account by account."""
 
-    async def read(self, scope: str | None, caller: Caller) -> JsonObject:
+    async def read_spending(self, scope: str | None, caller: Caller) -> JsonObject:
         """Return what is spent and left.
 
         `scope`: the caller's `day` (the default), their newest `days`, `mandate:ID`, or a run's id. Raises UnknownRun,
@@ -165,22 +165,6 @@ class Spending(Operations):
                 "note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."
             }
         return fields
-
-    async def trust_clock(self, caller: Caller) -> list[str]:
-        """Undo days after today that were opened while the clock was ahead, and return their names.
-
-        Runs that were paused for them go on.
-        """
-        at, principal = self._clock(), caller.principal
-        today = day_at(at, self._settings.time_zone).name
-
-        def correct(session: Session) -> list[str]:
-            gone = accounts.mark_days_mistaken(session, principal, today, at)
-            wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
-            session.rows(wake, (at, principal, clock_behind_reason(principal)))
-            return gone
-
-        return await self._store.submit(correct)
 
 
 def _run_spending(session: Session, run: RunRow) -> JsonObject:

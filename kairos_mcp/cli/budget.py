@@ -42,7 +42,7 @@ def budget(
         scope, caller, settings = target.run_id, target.caller, target.settings
 
     async def look(app: App) -> JsonObject:
-        return await app.spending.read(scope, caller)
+        return await app.records.read_spending(scope, caller)
 
     spending = with_app(settings, look)
     emit(spending, spending_lines(scope, spending), as_json=as_json)
@@ -61,7 +61,7 @@ def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
     """Forget the principal's days after today: a clock that was ahead had begun them."""
 
     async def trust(app: App) -> list[str]:
-        return await app.spending.trust_clock(person_for(principal))
+        return await app.control.trust_clock(person_for(principal))
 
     forgotten = with_app(read_settings(flags), trust)
     line = "No later day has begun, so nothing was corrected."

@@ -84,7 +84,9 @@ async def _show(talk: Talk, words: list[str], place: Place) -> list[Line]:
 
 async def _budget(talk: Talk, words: list[str], place: Place) -> list[Line]:
     scopes = ["day", *([] if talk.newest is None else [talk.newest])]
-    return [line for scope in scopes for line in spending_lines(scope, await place.app.spending.read(scope, PERSON))]
+    return [
+        line for scope in scopes for line in spending_lines(scope, await place.app.records.read_spending(scope, PERSON))
+    ]
 
 
 async def _model(talk: Talk, words: list[str], place: Place) -> list[Line]:

@@ -242,7 +242,7 @@ async def _waits(app: App, _request: Request) -> JsonObject:
 
 async def _budget(app: App, _request: Request) -> JsonObject:
     caller = person_on_page()
-    return {"today": await app.spending.read(None, caller), "days": await app.spending.read_days(caller)}
+    return {"today": await app.records.read_spending(None, caller), "days": await app.records.read_days(caller)}
 
 
 async def _mandates(app: App, _request: Request) -> JsonObject:

@@ -178,4 +178,4 @@ async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) 
 
 
 async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.CallToolResult:
-    return results.plain_result(await call.app.spending.read(arguments.scope, call.caller))
+    return results.plain_result(await call.app.records.read_spending(arguments.scope, call.caller))

@@ -143,7 +143,7 @@ async def _read_inbox(get_app: GetApp, caller: Caller, _values: dict[str, str]) 
 
 
 async def _read_budget(get_app: GetApp, caller: Caller, _values: dict[str, str]) -> Content:
-    return Content(canonical_json(await (await get_app()).spending.read(None, caller)))
+    return Content(canonical_json(await (await get_app()).records.read_spending(None, caller)))
 
 
 async def _read_agent(get_app: GetApp, _caller: Caller, values: dict[str, str]) -> Content:

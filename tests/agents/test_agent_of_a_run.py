@@ -128,7 +128,7 @@ async def test_what_it_used_is_its_own_in_the_day_s_account(place: Place) -> Non
     async with App.open(place.settings(says("one"), says("two")), via="mcp") as app:
         await start_run(app, agent="general")
         await start_run(app, "another", agent=None)
-        shares = (await app.spending.read("day", ME))["by"]
+        shares = (await app.records.read_spending("day", ME))["by"]
     assert sorted((each["agent"] or "", each["attempts"]) for each in shares) == [("", 1), ("general", 1)]
 
 

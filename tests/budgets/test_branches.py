@@ -304,11 +304,11 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(2, tries=1, agent="scout")) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=4))
-        spending = await app.spending.read(run_id, ME)
+        spending = await app.records.read_spending(run_id, ME)
         assert [each["branch"] for each in spending["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in spending["branches"]] == [2] * 4
         assert {each["spent"]["rounds"] for each in spending["branches"]} == {2}
-        by = {each["agent"]: each["attempts"] for each in (await app.spending.read("day", ME))["by"]}
+        by = {each["agent"]: each["attempts"] for each in (await app.records.read_spending("day", ME))["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out

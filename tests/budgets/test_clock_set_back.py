@@ -29,8 +29,8 @@ async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: 
             report = await app.runs.report(await start_run(app, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
-        assert (await app.spending.read(None, ME))["day"] == "2026-11-21"
-        assert "earlier day" in (await app.spending.read(None, ME))["note"]
+        assert (await app.records.read_spending(None, ME))["day"] == "2026-11-21"
+        assert "earlier day" in (await app.records.read_spending(None, ME))["note"]
     assert list(days_of(place)) == ["2026-11-21"]
     assert days_of(place)["2026-11-21"].spent.model_calls == 3
 
@@ -56,12 +56,12 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
         assert report.next["why"].endswith(" --trust-clock`.")
-        assert "--trust-clock" in (await app.spending.read(None, ME))["note"]
+        assert "--trust-clock" in (await app.records.read_spending(None, ME))["note"]
         other = Caller("other")
         free = (await app.runs.start(PlannerRequest("free"), other)).run_id
         await app.runs.wait([free], until="rest", wait_s=20, caller=other)
         assert (await app.runs.report(free, other)).status == "completed"
-        assert await app.spending.trust_clock(ME) == ["2026-12-21"]
+        assert await app.control.trust_clock(ME) == ["2026-12-21"]
         await app.control.request(stopped, "resume", ME)
         assert (await rests(app, stopped)).status == "completed"
     assert set(days_of(place)) == {"2026-11-21", "2026-12-21"}

@@ -201,7 +201,7 @@ async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_
         run_id = await start_run(app)
         assert (await app.runs.report(run_id, ME)).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
-        await app.spending.trust_clock(ME)
+        await app.control.trust_clock(ME)
         assert (await wait_until_ended(app, run_id)).summary == "done"
 
 
@@ -306,11 +306,12 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
         async with app_at(lowered, clock) as other:
             second = await start_run(other, "second")
             assert (await other.runs.report(second, ME)).status == "paused"
-            spending = await other.spending.read("day", ME)
+            spending = await other.records.read_spending("day", ME)
             assert (spending["limits"]["model_calls"], spending["remaining"]["model_calls"]) == (1, 0)
         report = await answer_run(app, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
-        assert all(left is None or left >= 0 for left in (await app.spending.read("day", ME))["remaining"].values())
+        day = await app.records.read_spending("day", ME)
+        assert all(left is None or left >= 0 for left in day["remaining"].values())
 
 
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:

@@ -85,13 +85,13 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
         assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from step where kind = 'phase'") == [("cycle-1/orient",)]
-        spending = await app.spending.read("day", ME)
+        spending = await app.records.read_spending("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in spending["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in spending["by"]] == [("tidy", 1)]
-        alone = await app.spending.read("mandate:tidy", ME)
+        alone = await app.records.read_spending("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):
-            await app.spending.read("mandate:other", ME)
+            await app.records.read_spending("mandate:other", ME)
 
 
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:

@@ -50,8 +50,8 @@ async def test_a_run_whose_texts_hold_nul_ends_and_can_be_read(place: Place) -> 
         report = await finish_run(app, run_id, NUL)
         assert (report.status, report.summary) == ("completed", NUL), report
         for scope in (None, run_id):
-            await app.spending.read(scope, ME)
-        assert await app.spending.read_days(ME)
+            await app.records.read_spending(scope, ME)
+        assert await app.records.read_days(ME)
         for view in get_args(View):
             assert await app.records.trace(run_id, TraceQuery(view=view), ME)
         lines = [json.loads(line) for line in b"".join(await app.records.export(run_id, ME)).splitlines()]

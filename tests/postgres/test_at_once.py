@@ -31,7 +31,7 @@ async def replicas(place: Place) -> AsyncIterator[list[App]]:
             for number in range(REPLICAS)
         ]
         for app in apps:
-            await app.spending.read(None, ME)  # from here on each has its connections
+            await app.records.read_spending(None, ME)  # from here on each has its connections
         yield apps
 
 

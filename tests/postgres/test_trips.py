@@ -89,8 +89,8 @@ ACTS: dict[str, tuple[Callable[[App], Awaitable[object]], list[int]]] = {
     "runs": (list_runs, [1, 2, 2, 1]),  # ids; rows, then what each waits for; reports, then names of calls; elsewhere
     "a look at what others did": (look_at_store, [1]),
     "the runs that wait for a person": (lambda app: app.overview.list_waiting_ids(ME), [1]),
-    "what a day has used": (lambda app: app.spending.read(None, ME), [3]),  # the day, its account, who used it
-    "what days have used": (lambda app: app.spending.read_days(ME), [2]),
+    "what a day has used": (lambda app: app.records.read_spending(None, ME), [3]),  # the day, its account, who used it
+    "what days have used": (lambda app: app.records.read_days(ME), [2]),
     "the books of a day": (check_accounts, [1, 1]),
 }
 
@@ -110,7 +110,7 @@ async def test_what_is_read_together_takes_one_trip(place: Place) -> None:
             await app.runs.report(waiting[0], ME)
 
         async def read_run_spending(_app: App) -> None:
-            await app.spending.read(ended[0], ME)
+            await app.records.read_spending(ended[0], ME)
 
         assert await count(app, report) == [1, 2]  # its row; the rest, then the names of its calls
         assert await count(app, report_waiting) == [1, 1, 1]  # its row; what it waits for; the rest

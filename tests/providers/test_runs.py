@@ -120,7 +120,8 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
-        assert [each["attempts"] for each in (await app.spending.read("day", ME))["by"]] == [5]  # to wait is no attempt
+        day = await app.records.read_spending("day", ME)
+        assert [each["attempts"] for each in day["by"]] == [5]  # to wait is no attempt
 
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:

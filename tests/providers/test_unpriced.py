@@ -36,7 +36,7 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
     server.will(refuses(429, Retry_After="0"), LOOKS, talks("done"))
     async with open_checked_app(openai(place, server)) as app:
         report = await app.runs.report(await start_run(app), ME)
-        day = await app.spending.read("day", ME)
+        day = await app.records.read_spending("day", ME)
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
     assert count_notes(report) == 1
     sent = place.rows("select sent from step where kind = 'round' union all select sent from attempt")
@@ -52,7 +52,7 @@ async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, serve
     server.will(talks("done", usage=(1_000, 100, 0)))
     async with open_checked_app(openai(place, server, price_input=1.0, price_output=10.0)) as app:
         report = await app.runs.report(await start_run(app), ME)
-        assert (await app.spending.read("day", ME))["unpriced"] is None
+        assert (await app.records.read_spending("day", ME))["unpriced"] is None
     assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
     assert count_notes(report) == 0
 
@@ -61,7 +61,7 @@ async def test_a_model_on_this_machine_is_free_and_is_no_unknown(place: Place, s
     server.will(talks("done", usage=(1_000, 100, 0)))
     async with open_checked_app(place.settings(model="openai:small", base_url=server.openai)) as app:
         report = await app.runs.report(await start_run(app, limits=Limits(nano_usd=1)), ME)  # a limit that can be kept
-        assert (await app.spending.read("day", ME))["unpriced"] is None
+        assert (await app.records.read_spending("day", ME))["unpriced"] is None
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
     assert count_notes(report) == 0
 
@@ -71,7 +71,7 @@ async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(
         scripted = await app.runs.report(await start_run(app, "on a script"), ME)
         asked = await start_run(app, "of the caller", route="caller")
         by_caller = await answer_run(app, asked, round_1={"content": "done", "finish": "stop"})
-        assert (await app.spending.read(asked, ME))["unpriced"] is None
+        assert (await app.records.read_spending(asked, ME))["unpriced"] is None
     for report in (scripted, by_caller):
         assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
         assert not any("price" in text for text in report.degraded)

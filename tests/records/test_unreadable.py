@@ -263,9 +263,9 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(fresh_
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fresh_copy: Filled, damage: str) -> None:
     async with App.open(fresh_copy.place.settings(), via="command") as app:
-        whole = (await app.spending.read("day", ME))["spent"]
+        whole = (await app.records.read_spending("day", ME))["spent"]
         fresh_copy.place.rows((SENT | AMOUNTS)[damage], fresh_copy.waits)
-        said = await app.spending.read("day", ME)
+        said = await app.records.read_spending("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
@@ -274,7 +274,7 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fre
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(fresh_copy: Filled) -> None:
     fresh_copy.place.rows("update answer set spent = ''")
     async with App.open(fresh_copy.place.settings(), via="command") as app:
-        (share,) = (await app.spending.read("day", ME))["by"]
+        (share,) = (await app.records.read_spending("day", ME))["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 

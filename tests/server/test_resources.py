@@ -202,7 +202,7 @@ async def test_the_inbox_and_the_budget_are_those_of_the_commands(place: Place, 
         assert second["key"] == "round-1/call-2/approval"
         assert "-alpha\n+omega" in item["preview"]
         assert await json_of(client, "kairos://budget") == json.loads(
-            json.dumps(await app.spending.read(None, Caller()))
+            json.dumps(await app.records.read_spending(None, Caller()))
         )
 
 

@@ -75,7 +75,7 @@ async def test_a_reading_task_that_fails_comes_into_no_hands_that_may_write(plac
 async def test_steps_are_of_their_agent_in_the_record_and_in_the_report_of_spending(place: Place) -> None:
     async with App.open(place.settings(TWO, *ENDS), via="mcp") as app:
         await team(app)
-        spent = await app.spending.read(None, ME)
+        spent = await app.records.read_spending(None, ME)
     assert sent_at(place, "task-1/try-1/round-1")["agent"] == "code_analyzer"
     assert sent_at(place, "task-2/try-1/round-1")["agent"] == "file_manager"
     assert "file_manager" in json.dumps(spent)
