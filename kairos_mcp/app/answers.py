@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
-from kairos_mcp.app.context import Operations
+from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.redact_aside import count_chars, redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
@@ -61,10 +61,11 @@ class ListedRule:
         }
 
 
-class Answers(Operations):
+class Answers(Dialogs):
     """Submit answers for open steps, decisions about approvals, and settlements of calls of unknown outcome.
 
-    What people allowed from then on, by a rule, is listed and removed here; only a person removes one, by a command.
+    A client's user may also answer in a dialog (`Dialogs`). What people allowed from then on, by a rule, is listed and
+    removed here; only a person removes one, by a command.
     """
 
     async def submit(self, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True) -> None:
@@ -196,7 +197,7 @@ class Answers(Operations):
         """Store answers and decisions, all or none, and make sure that somebody goes on with the run.
 
         Every decision that a command, the page or a tool brings passes here; those of dialogs pass
-        `Dialogs.decide`.
+        `Dialogs.take_decisions`.
         """
         self._check_may_decide(run, decided, settled, caller)
         at, dead = self._clock(), (await self._context.check_server_runs(run)).dead

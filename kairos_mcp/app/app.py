@@ -17,7 +17,6 @@ from kairos_mcp.app.answers import Answers
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
-from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
@@ -96,7 +95,6 @@ class App:
         self.schedules = Schedules(context, self.mandates, self.runs)
         self.tools = Tools(context)
         self.client_requests = ClientRequests(context)
-        self.dialogs = Dialogs(context)
         self.records = Records(context, self.runs)
         self.overview = Overview(context, self.runs, self.records)
         self.tasks = Tasks(context)

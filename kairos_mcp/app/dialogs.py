@@ -112,7 +112,7 @@ class Dialogs(Operations):
             lambda session: client_questions.create_ask_once(session, run, asking), of_run=run.n
         )
 
-    async def decide(
+    async def take_decisions(
         self,
         run_id: str,
         decisions: Mapping[str, UserDecision | UserSettlement],

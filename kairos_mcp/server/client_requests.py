@@ -152,7 +152,7 @@ async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str
     waiting = await app.runs.what_waits(run)
     completions = await app.client_requests.open_requests(run, waiting) if samples else []
     completions = [each for each in completions if each.path not in call.skipped]
-    questions = await app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else ()
+    questions = await app.answers.open_questions(run, waiting, call.caller, call.skipped) if elicits else ()
     if answered and _waits_for_caller(run, waiting):
         loops = {loop_of(key) for key in answered}
         questions = [question for question in questions if loop_of(question.path) in loops]
@@ -226,8 +226,8 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
             call.on_page.add(key)
         elif decision != "unclear":
             too_soon = decision == "too_soon"
-            await call.app.dialogs.mark_ignored(resumed.run_id, key, digest, call.caller, too_soon=too_soon)
-    await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
+            await call.app.answers.mark_ignored(resumed.run_id, key, digest, call.caller, too_soon=too_soon)
+    await call.app.answers.take_decisions(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
 async def _input_required(
@@ -254,7 +254,7 @@ async def _input_required(
             requests[key] = sampling.make_sampling_request(request.step, request.sent, dialect, request.prompts)
         nonces.append(row.nonce)
     if found.approvals:
-        row = await call.app.dialogs.create_ask(run, found.approvals, call.caller, stale_after_s=stale_after_s)
+        row = await call.app.answers.create_ask(run, found.approvals, call.caller, stale_after_s=stale_after_s)
         by_key = {question.key: question for question in found.approvals}
         if row is None:
             call.skipped.update(by_key)

@@ -138,7 +138,7 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
 
 async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
-        await call.app.dialogs.forget_ignored(arguments.run_id, call.caller)
+        await call.app.answers.forget_ignored(arguments.run_id, call.caller)
     answers = arguments.answers or {}
     if call.resumed is None:
         await call.app.answers.submit(arguments.run_id, answers, call.caller)

@@ -285,7 +285,7 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
     match decision:
         case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):
-                await call.app.dialogs.decide(push.run_id, {row.key: decision}, call.caller)
+                await call.app.answers.take_decisions(push.run_id, {row.key: decision}, call.caller)
         case "on_page":
             push.undecided = True
             call.on_page.add(push.key)
@@ -294,7 +294,7 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
         case _ if not push.client_gone:
             push.undecided, push.unseen = True, decision in ("nobody", "too_soon")
             too_soon = decision == "too_soon"
-            await call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller, too_soon=too_soon)
+            await call.app.answers.mark_ignored(push.run_id, row.key, row.digest, call.caller, too_soon=too_soon)
         case _:
             pass
 

@@ -2962,7 +2962,7 @@ OUTSIDE = (
         RIGHTS + "every_cell_of_the_table_is_what_each_way_of_deciding_does[settlement-argument-ask]",
     ),
     Guard(
-        "Dialogs.decide",
+        "Dialogs.take_decisions",
         always("self._decides_by_dialog('settlement', caller)"),
         "approvals/test_settling_dialogs.py::"
         "test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decides_nothing",

@@ -162,8 +162,8 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         eliciting = Caller(elicits=True)
         run = await here.runs.find(run_id, eliciting)
         waiting = await here.runs.what_waits(run)
-        assert await here.dialogs.open_questions(run, waiting, eliciting, ())
-        assert not await there.dialogs.open_questions(run, waiting, eliciting, ())
+        assert await here.answers.open_questions(run, waiting, eliciting, ())
+        assert not await there.answers.open_questions(run, waiting, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:

@@ -15,7 +15,6 @@ from support.interruptions import memory_in
 from support.tools import WorkspaceTools
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool import ToolContext
@@ -111,8 +110,7 @@ async def test_the_person_sees_the_masked_diff_and_the_caller_its_own_arguments(
         run = await app.runs._context.find_run(report.run_id, ME)
         with app._store.read_session() as session:
             waits = read_waiting_items(session, run.n)
-        assert isinstance(app.dialogs, Dialogs)
-        assert await app.dialogs.open_questions(run, waits, ME, ()) == []
+        assert await app.answers.open_questions(run, waits, ME, ()) == []
         await app.answers.decide(report.run_id, item["key"], "approve", None, PERSON, digest=item["digest"])
         done = await rests(app, report.run_id)
         assert isinstance(done.output, dict)
