@@ -23,7 +23,7 @@ from kairos_mcp.core.builtin_tools import LIST_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
-from kairos_mcp.core.messages import JsonObject, ToolSpec
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.gate import GatedCall
@@ -170,7 +170,12 @@ class Tools(Operations):
         registry = await self._factory.ready_registry(workspace, ("*",), soon_s=NAMED_WAIT_S)  # a person has the time
         known = await self._pending_definitions()
         at = {each.offered_name: each for each in known if each.row.state == "approved"}
-        lines = [_offered_tool(spec, at.get(spec.name)) for spec in registry.specs]
+        lines: list[ToolSummary] = []
+        for spec in registry.specs:
+            defined = at.get(spec.name)
+            binding = (None, None) if defined is None else (defined.address, defined.pin)
+            source = spec.source.partition("#")[0]
+            lines.append(ToolSummary(spec.name, spec.effect, source, spec.category, "offered", *binding))
         for each in known:
             if each.row.state == "pending":
                 state = "changed" if each.offered_name in at else "new"
@@ -380,13 +385,6 @@ class Tools(Operations):
 
 def _counts(definition: PendingDefinition) -> bool:
     return definition.row.state == "approved"
-
-
-def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
-    source = spec.source.partition("#")[0]
-    if defined is None:
-        return ToolSummary(spec.name, spec.effect, source, spec.category, "offered")
-    return ToolSummary(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
 
 
 def _server_address(setting: ServerSetting) -> str:

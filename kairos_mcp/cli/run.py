@@ -106,7 +106,7 @@ def run(
     cancelled.
     """
     is_team = team or plan is not None or plan_only
-    _refuse_contradictions(
+    contradictions = (
         (interactive and as_json, "--json is for a single run.", "Leave out --json or -i."),
         (
             from_round is not None and continues is None,
@@ -122,6 +122,9 @@ def run(
             '`kairos-mcp run --team "GOAL"`',
         ),
     )
+    for holds, message, hint in contradictions:
+        if holds:
+            raise BadArguments(message, hint)
     given = None if plan is None else _read_plan(plan)
     if goal == "-" or (goal is None and not (interactive or from_round or given) and not sys.stdin.isatty()):
         goal = _read_goal()
@@ -215,13 +218,6 @@ def _read_goal() -> str:
         return read_stdin_bounded()
     except (OSError, UnicodeDecodeError) as error:
         raise BadArguments(f"The goal can't be read from stdin: {error}.", "Give it as UTF-8.") from error
-
-
-def _refuse_contradictions(*found: tuple[bool, str, str]) -> None:
-    """Raise BadArguments with the message and the hint of the first that holds."""
-    for holds, message, hint in found:
-        if holds:
-            raise BadArguments(message, hint)
 
 
 def _read_plan(file: Path) -> JsonObject:

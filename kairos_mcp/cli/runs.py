@@ -123,7 +123,11 @@ def _prune_runs(
     `older_than`, or than the setting keep_days, of the folders at hand. Raises BadArguments where neither age is given,
     and where nobody can be asked."""
     settings = read_settings(flags) if everywhere else settings_here(flags)
-    days = _parse_age(older_than) if older_than is not None else settings.keep_days
+    days: float | None = settings.keep_days
+    if older_than is not None:
+        if (age := re.fullmatch(r"(\d{1,6})([hdw])", older_than)) is None:
+            raise BadArguments(f"--older-than: {older_than[:20]!r} is not an age.", "As 12h, 30d or 2w.")
+        days = int(age[1]) * _DAYS[age[2]]
     if days is None:
         raise BadArguments("Ended runs are kept forever here.", "Give an age, as --older-than 30d, or set keep_days.")
 
@@ -183,14 +187,6 @@ def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iter
         yield "The database uses the freed space for later runs."
     elif pruned.runs and not pruned.shrunk:
         yield "The freed space is used by later runs; the file shrinks when no server has the state folder open."
-
-
-def _parse_age(age: str) -> float:
-    """Days of an age as 12h, 30d or 2w. Raises BadArguments."""
-    found = re.fullmatch(r"(\d{1,6})([hdw])", age)
-    if found is None:
-        raise BadArguments(f"--older-than: {age[:20]!r} is not an age.", "As 12h, 30d or 2w.")
-    return int(found[1]) * _DAYS[found[2]]
 
 
 def show(

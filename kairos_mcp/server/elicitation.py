@@ -48,7 +48,10 @@ def make_dialog(
     about = f"digest {question.digest[:DIGEST_CHARS]} · {purpose.run_id}{_format_goal(purpose)}{_format_place(purpose)}"
     about = dialog_layout.cut_to_width(about, ABOUT_LINES * screen.width)
     place = purpose.commands, name, choices, unseen, purpose.page_link
-    text = _without_usual_reads(question.preview) if question.tool == RUN_COMMAND.name else question.preview
+    text = question.preview
+    if question.tool == RUN_COMMAND.name:
+        shown, _, last = text.rstrip("\n").rpartition("\n")
+        text = shown if last.startswith("reads also ") else text  # what every command here reads: no call changes it
     if question.tool == SUBMIT_CHANGES.name:
         counts, _, text = _without_summary(text).partition("\n")
         heading = heading if dialog_layout.read_diffs(text) else f"{question.tool}: {counts}"
@@ -79,12 +82,6 @@ def _without_summary(preview: str) -> str:
     head, blank, rest = preview.partition("\n\n")
     kept = [line for line in head.split("\n") if not line.startswith(("the model says:", "> "))]
     return "\n".join(kept) + blank + rest
-
-
-def _without_usual_reads(preview: str) -> str:
-    """Leave out the last line of a command's preview that says what every command here reads: no call changes it."""
-    text, _, last = preview.rstrip("\n").rpartition("\n")
-    return text if last.startswith("reads also ") else preview
 
 
 def _format_place(purpose: RunPurpose) -> str:

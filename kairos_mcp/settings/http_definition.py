@@ -192,7 +192,8 @@ class HttpDefinition:
             yield "the holes of its url are not its path parameters", "Name each once in both: {id} and in = 'path'."
         if any(not parameter.required for parameter in self.parameters_in("path")):
             yield "a path parameter is not required", "Set required = true."
-        if self.secret_references and sample.scheme == "http" and not _is_local(sample):
+        is_local = sample.host == "localhost" if sample.address is None else sample.address.is_private
+        if self.secret_references and sample.scheme == "http" and not is_local:
             yield "its secret would go over http", "Use https."
 
     def _problems_of_headers(self) -> Iterator[tuple[str, str]]:
@@ -250,10 +251,6 @@ def fill_secrets(value: str, secrets: Mapping[str, str]) -> str:
 def find_references(value: str) -> list[str]:
     """Find the references to secrets in the value of a header or a variable, as `env:NAME`."""
     return [value] if is_reference(value) else EMBEDDED_REFERENCE.findall(value)
-
-
-def _is_local(url: Url) -> bool:
-    return url.host == "localhost" if url.address is None else url.address.is_private
 
 
 def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:

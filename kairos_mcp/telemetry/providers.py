@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -47,7 +47,9 @@ class Providers:
     def __init__(self, spans: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> None:
         resource, self._ids, self._registry = _describe_process(), _PlannedIds(), CollectorRegistry()
         self._readers = readers
-        self.receiver_keys = tuple(_header_values(os.environ))
+        variables = [f"OTEL_EXPORTER_OTLP_{signal}HEADERS" for signal in ("", "TRACES_", "METRICS_")]
+        headers = [header for name in variables for header in os.environ.get(name, "").split(",")]
+        self.receiver_keys = tuple(unquote(header.partition("=")[2].strip()) for header in headers)
         # Neither is shut down at exit by the SDK, which would wait for a collector that does not answer.
         self.traces = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         for processor in spans:
@@ -157,13 +159,6 @@ class _PlannedIds(RandomIdGenerator):
     def generate_span_id(self) -> int:
         ids: tuple[int, int] | None = getattr(self.planned, "ids", None)
         return super().generate_span_id() if ids is None else ids[1]
-
-
-def _header_values(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of the headers that a receiver is sent, which are often its keys."""
-    for signal in ("", "TRACES_", "METRICS_"):
-        for header in environ.get(f"OTEL_EXPORTER_OTLP_{signal}HEADERS", "").split(","):
-            yield unquote(header.partition("=")[2].strip())
 
 
 def _exporter_name(variable: str, known: tuple[str, ...]) -> str:

@@ -67,7 +67,9 @@ class ChatFold:
             choice = {}
         usages = list(usages_of(event, choice))
         self._usages += usages
-        self._is_covered = any(usages) or (self._is_covered and not _has_piece(choice))
+        held = held_in(choice, "delta") or held_in(choice, "message")
+        has_piece = bool(choice.get("text") or choice.get("tool_calls")) or _is_said(held)  # and not the role alone
+        self._is_covered = any(usages) or (self._is_covered and not has_piece)
         if (error := error_of(event) or error_of(choice)) is not None:
             raise self._end_in(error)
         for name in ("id", "model", "created"):
@@ -161,12 +163,6 @@ class ChatFold:
         call = self._find_call(given_id)
         is_same = call is not None and (call.fields.get("id") == given_id if given_id else not name)
         return call if call is not None and is_same and not call.is_complete else None
-
-
-def _has_piece(choice: JsonObject) -> bool:
-    """Whether a chunk holds a piece of the answer, and not the role alone."""
-    held = held_in(choice, "delta") or held_in(choice, "message")
-    return bool(choice.get("text") or choice.get("tool_calls")) or _is_said(held)
 
 
 def _is_said(held: JsonObject) -> bool:

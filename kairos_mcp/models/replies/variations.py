@@ -96,15 +96,11 @@ def _alternating(messages: list[JsonObject]) -> list[JsonObject]:
     for message in messages:
         last = joined[-1] if joined else {}
         is_behind = message.get("role") == "user" and last.get("role") in ("user", "tool")
-        if is_behind or _are_plain_turns(last, message):
+        if is_behind or all(each.get("role") == "assistant" and not each.get("tool_calls") for each in (last, message)):
             joined[-1] = {**last, "content": _join([last["content"], message["content"]])}
         else:
             joined.append(message)
     return joined
-
-
-def _are_plain_turns(*messages: JsonObject) -> bool:
-    return all(each.get("role") == "assistant" and not each.get("tool_calls") for each in messages)
 
 
 def _join(contents: list[Any]) -> str:

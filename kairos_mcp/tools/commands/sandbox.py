@@ -120,7 +120,10 @@ class Sandbox:
         arguments = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent"]
         arguments += ["--cap-drop", "ALL"]
         arguments += [] if self.network else ["--unshare-net"]
-        arguments += [*_link_arguments(), "--proc", "/proc", *_kernel_setting_arguments(), "--dev", "/dev"]
+        for folder in SYSTEM_FOLDERS:
+            if folder.is_symlink():  # as /bin is to usr/bin
+                arguments += ["--symlink", os.readlink(folder), str(folder)]
+        arguments += ["--proc", "/proc", *_kernel_setting_arguments(), "--dev", "/dev"]
         arguments += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for mount in mounts:
             arguments += _mount_arguments(mount)
@@ -306,13 +309,6 @@ def _top_entry(path: Path, workspace: Path | None) -> Path:
     if workspace is None or path == workspace or not path.is_relative_to(workspace):
         return path
     return workspace / path.relative_to(workspace).parts[0]
-
-
-def _link_arguments() -> Iterator[str]:
-    """Yield arguments for folders of the system that are links, as /bin is to usr/bin."""
-    for folder in SYSTEM_FOLDERS:
-        if folder.is_symlink():
-            yield from ("--symlink", os.readlink(folder), str(folder))
 
 
 def _existing_mounts(kind: MountKind, paths: Sequence[Path]) -> Iterator[SandboxMount]:

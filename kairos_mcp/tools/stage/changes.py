@@ -143,18 +143,14 @@ def collect_changes(
                 raise TooLarge(f"Over {MAX_SUBMITTED_FILES:,} files are changed.", "Submit some of them: name `paths`.")
     if sum(change.after.size for change in found.changes) > MAX_BYTES:
         raise TooLarge(f"Over {MAX_BYTES >> 20} MiB are changed.", "Submit some of it: name `paths`.")
-    found.ignored = _outermost(found.ignored)
+    ignored = set(found.ignored)
+    found.ignored = [path for path in dict.fromkeys(found.ignored) if ignored.isdisjoint(folders_above(path))]
     found.changes.sort(key=lambda change: change.path)
     return found
 
 
 def _is_named(path: str, named: Sequence[str]) -> bool:
     return "." in named or any(path == one or path.startswith(f"{one}/") for one in named)
-
-
-def _outermost(paths: Sequence[str]) -> list[str]:
-    known = set(paths)
-    return [path for path in dict.fromkeys(paths) if not known.intersection(folders_above(path))]
 
 
 def _add_change(stage: Stage, upper: Workspace, notes: StageNotes, path: str, found: StagedChanges) -> None:
