@@ -263,7 +263,7 @@ def clock_behind_reason(principal: str) -> str:
     whose = f" --principal {quote(principal)}" if principal != "local" else ""
     return (
         "The clock shows a day more than 48 hours before one that was begun already, so no model call is made. Set the"
-        f" clock; or, if it is right now, run `kairos-mcp budget --trust-clock{whose}`."
+        f" clock and resume the run; or, if it is right now, run `kairos-mcp budget --trust-clock{whose}`."
     )
 
 

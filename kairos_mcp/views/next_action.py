@@ -11,6 +11,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.routes import AUTO, is_answered_by
 from kairos_mcp.store.approvals import LAPSED
+from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TaskView, TeamView
@@ -156,8 +157,10 @@ def _next_for_queued_approvals(facts: RunFacts) -> JsonObject:
     return _call("run_status", {"run_ids": [facts.run.id], "until": "done"}, why)
 
 
-def _next_for_paused(facts: RunFacts, viewer: Viewer) -> JsonObject:
+def _next_for_paused(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
     run, lacks = facts.run, viewer.lacks
+    if run.paused == clock_behind_reason(run.principal):
+        return None  # a resume would pause it again
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
         resumes_at = format_timestamp(run.resume_at)

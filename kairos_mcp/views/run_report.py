@@ -18,6 +18,7 @@ from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, ROUTES, SERVER_R
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals
 from kairos_mcp.store.queries import StepRow
+from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import single_call_output
 from kairos_mcp.views.cuts import cut_notes, cut_output, cut_text, cut_texts, leave_out, size
@@ -312,7 +313,7 @@ def _held_up_by(facts: RunFacts, viewer: Viewer) -> Iterator[str]:
         yield f"{number} of this run not asked about yet: {room}; the next is when one was decided."
     if viewer.lacks:
         yield f"No server goes on with this run: it needs one with {' and '.join(viewer.lacks)}."
-    if run.resume_at is not None:
+    if run.resume_at is not None or run.paused == clock_behind_reason(run.principal):
         yield f"Paused: {run.paused}"
 
 

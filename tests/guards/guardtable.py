@@ -1669,6 +1669,12 @@ FILES = (
         MARKED + "a_server_that_has_lost_the_run_keeps_nothing",
     ),
     Guard(
+        "_next_for_paused",
+        never("run.paused == clock_behind_reason(run.principal)"),
+        "budgets/test_clock_set_back.py"
+        "::test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
+    ),
+    Guard(
         "check_before_leaving",
         without("mark_departure(ctx)"),
         MARKED + "what_can_not_be_undone_is_marked_before_its_first_byte_and_nothing_else_is[irreversible-marks0]",
