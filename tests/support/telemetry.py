@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Thread
 from typing import Any
+from unittest import mock
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -18,7 +20,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_tracing import RunTracing
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.telemetry.providers import ContentFilter, Providers
@@ -153,13 +154,9 @@ class Telemetry:
     async def app(self, settings: Settings, ids: Sequence[str] = ()) -> AsyncIterator[App]:
         """An app that sends here. `ids`: of the runs that it starts, in order."""
         given, numbers = iter(ids), count(1)
-        telemetry = self
-
-        class Factory(RunFactory):
-            def _make_tracing(self) -> RunTracing:
-                return RunTracing(self.settings, self._store, self.redactor, telemetry.providers)
-
-        app = App(settings, "mcp", None, lambda: next(given, f"run-{next(numbers)}"), make_factory=Factory)
+        to_here = partial(RunTracing, providers=self.providers)
+        with mock.patch("kairos_mcp.app.run_tracing.RunTracing", to_here):
+            app = App(settings, "mcp", None, lambda: next(given, f"run-{next(numbers)}"))
         try:
             yield app
         finally:
