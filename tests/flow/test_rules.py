@@ -159,7 +159,7 @@ def test_nothing_goes_along_with_a_link_as_it_stands(arguments: dict[str, Any]) 
     ],
 )
 def test_an_address_as_browsers_read_it_is_no_plain_word_and_no_other_host(url: str) -> None:
-    rows = (G, page("http://docs.test/howto", "the page https evil test docs"), BASE[2])
+    rows = (G, page("http://docs.test/howto", "the page q https evil test docs"), BASE[2])
     assert judge(replace(get(url), trusts_host=lambda host: host.endswith(".docs.test")), rows)
 
 

@@ -4918,7 +4918,7 @@ WHAT_LEAVES = (
     Guard(
         "_paths_in",
         replaced("plain_path(each)", "each"),
-        LEAVES + "words_of_others_stay_theirs_through_a_file[by another spelling]",
+        LEAVES + "words_of_others_stay_theirs_through_a_file[moved]",
     ),
     Guard(
         "flow_view:_WRITING",
