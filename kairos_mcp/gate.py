@@ -43,7 +43,7 @@ from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, pl
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
-from kairos_mcp.settings.table_values import GateRule, GateVerdict
+from kairos_mcp.settings.table_values import FlowOfRule, GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
@@ -60,12 +60,14 @@ _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are
 class GateRuling:
     """What is decided; `reason` names the rule, or the default, in words that a model may read.
 
-    `may_remember`: a person is asked, and may answer for further calls of this kind.
+    `may_remember`: a person is asked, and may answer for further calls of this kind. `flow`: what the rule that allows
+    the call says of what it takes along.
     """
 
     decision: GateVerdict
     reason: str
     may_remember: bool = False
+    flow: FlowOfRule = "watched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,14 @@ class Gate:
         find_program: FindProgram | None = None,
         *,
         read_only: bool = False,
+        sees_flow: bool = True,
     ) -> None:
-        """Compile the rules. `read_only`: only what reads, and is allowed unasked, may be done. Raises ConfigError for
-        a glob that can't be read."""
+        """Compile the rules. `read_only`: only what reads, and is allowed unasked, may be done. `sees_flow`: what calls
+        take along is looked at; else a rule that allows only what is clean asks. Raises ConfigError for a glob that
+        can't be read."""
         self._is_read_only = read_only
-        self._rules = [CompiledRule.compile(rule) for rule in rules]
+        asks = [replace(rule, verdict="ask") if rule.flow == "clean" and not sees_flow else rule for rule in rules]
+        self._rules = [CompiledRule.compile(rule) for rule in asks]
         self._scope_of = lru_cache(maxsize=1_024)(scope_of) if scope_of is not None else None  # a call is judged twice
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
@@ -186,7 +191,8 @@ class Gate:
                 return GateRuling("deny", rule.description)
         for rule in self._rules:
             if rule.matches(facts):
-                return self._ask_if_needed(GateRuling(rule.setting.verdict, rule.description), rule, facts)
+                ruling = GateRuling(rule.setting.verdict, rule.description, flow=rule.setting.flow)
+                return self._ask_if_needed(ruling, rule, facts)
         if not _shows_files(tool) and _reads_env_file(tool, facts):
             return GateRuling(
                 "ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it"
@@ -497,7 +503,7 @@ def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "lo
 def tool_pin(tool: ToolSpec) -> str:
     """Return what binds an approval to this tool: a hash of its name, description, schema, effect, source and
     labels."""
-    labels = canonical_json([tool.source, tool.reaches, tool.trusted, tool.private])
+    labels = canonical_json([tool.source, tool.reaches, tool.trusted, tool.private, *(tool.texts or ())])
     return sha256(ToolSet([tool]).digest + labels.encode()).hexdigest()
 
 

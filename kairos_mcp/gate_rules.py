@@ -90,7 +90,8 @@ class CompiledRule:
         narrowed += [f"mandate {rule.mandate}"] if rule.mandate else []
         narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
         where = f" on {', '.join(narrowed)}" if narrowed else ""
-        return f'the rule {rule.verdict} "{rule.tools}"{where}'
+        verdict = "clean" if rule.flow == "clean" else rule.verdict
+        return f'the rule {verdict} "{rule.tools}"{where}'
 
     def applies_to(self, tool: ToolSpec) -> bool:
         rule = self.setting

@@ -12,7 +12,7 @@ from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.redact_aside import count_chars, redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotFound, NotWaiting, Stale
 from kairos_mcp.core.input_checks import REPLY_BYTES, refuse_placeholders
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.redaction import Redactor
@@ -21,6 +21,7 @@ from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, rules, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.foreign_files import ForeignFile, list_files, trust_file
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode_answer
@@ -289,6 +290,27 @@ class Answers(Dialogs):
         return self._make_listed(
             await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, workspaces, at))
         )
+
+    async def list_foreign_files(self) -> dict[str, list[ForeignFile]]:
+        """List the files that runs wrote from texts of others, by workspace: of those at hand."""
+        workspaces = self._context.listed_workspaces
+
+        def read(session: Session) -> dict[str, list[ForeignFile]]:
+            return {each: [file for file in list_files(session, each) if file.trusted is None] for each in workspaces}
+
+        return await self._store.read(read)
+
+    async def trust_file(self, workspace: str, path: str, caller: Caller) -> None:
+        """Take a file's words for the person's own from now on, whoever wrote them. Raises NotFound where it is not
+        known to be of others, ApprovalRequired."""
+        self._context.check_may_decide("rule", caller)
+        if path not in [file.path for file in (await self.list_foreign_files()).get(workspace, [])]:
+            raise NotFound(
+                f"{path} is not known to hold texts of others.",
+                "`kairos-mcp trust` without a file lists those that are.",
+            )
+        at = self._clock()
+        await self._store.submit(lambda session: trust_file(session, workspace, path, at))
 
     def _make_listed(self, rule: RuleRow) -> ListedRule:
         counts = not rule.workspace or folder_identity(rule.workspace) == rule.folder

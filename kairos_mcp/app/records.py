@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.spending import Spending
@@ -17,6 +19,7 @@ from kairos_mcp.execution.flow_view import JudgedCall
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
+from kairos_mcp.history.flow_check import find_other_judgement
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
@@ -118,7 +121,13 @@ class Records(RunSteps, Spending):
                 one_state=True,
             )
             entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.asked) for row in record]
-        return replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
+            report = replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
+            judged = [(row.path, row.judged_text) for row in record if row.judged_text is not None]
+            if report.identical and judged:
+                make_view = partial(self._factory.make_flow_view, run, loaded)
+                found = await asyncio.to_thread(find_other_judgement, make_view, judged)
+                report = replace(report, difference=found)
+        return report
 
     async def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
         """Return the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.

@@ -41,6 +41,7 @@ from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store import mandates, queries, rules, tool_intents
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
+from kairos_mcp.store.foreign_files import ForeignFile, list_files
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow, StepRow, read_steps_since
 from kairos_mcp.store.rows import Session, decode, read_text, unreadable
@@ -301,7 +302,13 @@ class RunFactory:
             with self._store.read_session() as session:
                 return approved_findings(session, run.n)
 
-        return FlowView(self._flow_policy, find_spec, read_opening, read_steps, read_approved)
+        def read_files() -> Sequence[ForeignFile]:
+            if run.workspace is None:
+                return ()
+            with self._store.read_session() as session:
+                return list_files(session, run.workspace)
+
+        return FlowView(self._flow_policy, find_spec, read_opening, read_steps, read_approved, read_files)
 
     @property
     def stages(self) -> Stages:
@@ -410,7 +417,11 @@ class RunFactory:
         paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)
         programs = None if folder is None else command_namer(folder, commands)
         scope_of = (scopes or Scopes()).scope_of
-        gate = Gate(self.settings.gate, scope_of, gate_defaults, paths, programs, read_only=read_only)
+        gate = Gate(
+            *(self.settings.gate, scope_of, gate_defaults, paths, programs),
+            read_only=read_only,
+            sees_flow=self.settings.flow.mode != "off",
+        )
         return Resources(
             registry,
             gate,

@@ -1,19 +1,23 @@
-"""`flow`: what each call of a run would have been asked about for what it takes along."""
+"""`flow`: what each call of a run would have been asked about for what it takes along; `trust`: files of others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags, AsJson, Run
-from kairos_mcp.cli.session import find_target, with_app
+from kairos_mcp.cli.session import PERSON, find_target, with_app
+from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.text import count_of
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.execution.flow_view import JudgedCall
+    from kairos_mcp.store.foreign_files import ForeignFile
 
 
 def flow(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
@@ -35,3 +39,31 @@ def _lines(judged: Sequence[JudgedCall]) -> Iterator[str]:
         yield from (f"  {finding['says']}" for finding in each.as_json()["findings"])
     asked = sum(bool(each.found) for each in judged)
     yield f"{asked} of {count_of(len(judged), 'call')} that may take something along would be asked about."
+
+
+def trust(
+    path: Annotated[str | None, typer.Argument(metavar="FILE", help="One of them; without it they are listed.")] = None,
+    *,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Take the words of a file for your own that a run wrote from texts of others, or list such files."""
+    settings = settings_for_list(flags)
+
+    async def trust_or_list(app: App) -> dict[str, list[ForeignFile]]:
+        found = await app.answers.list_foreign_files()
+        if path is not None:
+            holding = next((each for each, files in found.items() if path in [file.path for file in files]), "")
+            await app.answers.trust_file(holding, path, PERSON)
+        return await app.answers.list_foreign_files() if path is not None else found
+
+    found = with_app(settings, trust_or_list)
+    files = [(workspace, file) for workspace, files in found.items() for file in files]
+    shown = [
+        {"workspace": workspace, "path": file.path, "run_id": file.run_id, "call": file.step}
+        for workspace, file in files
+    ]
+    lines = [f"{file.path}  written by {file.step} of {file.run_id}" for _, file in files]
+    said = [f"trusted: {path}"] if path is not None else lines or ["No file here is known to hold texts of others."]
+    emit({"trusted": path, "foreign_files": shown}, said, as_json=as_json)
+    return COMPLETED

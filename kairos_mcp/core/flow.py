@@ -17,7 +17,8 @@ docs/flow.md says what these rules can't see.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -44,7 +45,8 @@ class Row:
 
     `path`: of its step. `source`: whose words a person is told they are. `server`: who answered. `found_by`: the
     arguments of the call that it answers. `is_said`: the person's own words. `is_trusted`: nobody else wrote it.
-    `is_private`: it may not leave.
+    `is_private`: it may not leave. `is_printed`: by a command that named neither an address nor a file of others: what
+    is in it may say where nothing goes, but is no sign that others had their say.
     """
 
     path: str
@@ -56,10 +58,16 @@ class Row:
     is_private: bool = True
     found_by: str = ""
     is_said: bool = False
+    is_printed: bool = False
 
     @property
     def is_foreign(self) -> bool:
         return not (self.is_trusted or self.is_said)
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether somebody else may have had their say in it."""
+        return self.is_foreign and not self.is_printed
 
     @cached_property
     def plain(self) -> str:
@@ -86,14 +94,16 @@ class Row:
     def squashed_text(self) -> str:
         return forms.squash(self.plain)
 
-    @cached_property
-    def telling(self) -> dict[str, str]:
-        return forms.telling_tokens(self.text)
-
-    @cached_property
-    def windows(self) -> frozenset[str]:
-        text = self.squashed_text
-        return frozenset(text[at : at + WINDOW] for at in range(0, len(text) - WINDOW + 1, STRIDE))
+    def find(self, parts: Collection[str]) -> Iterator[tuple[int, str]]:
+        """Yield which of these squashed texts are names, numbers or addresses of this row, or letters that were taken
+        in of it: where, and as the row has them."""
+        tokens = {bare: token for token, bare in forms.telling_tokens(self.text).items()} if parts else {}
+        for part in parts:
+            at = self.squashed_text.find(part)
+            while at % STRIDE and part not in tokens and at >= 0:
+                at = self.squashed_text.find(part, at + 1)
+            if part in tokens or (at >= 0 and len(part) == WINDOW):
+                yield at, tokens.get(part, part)
 
     @cached_property
     def _structure(self) -> tuple[dict[str, set[str]], str]:
@@ -133,7 +143,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call to be judged. `is_stated`: somebody stated how far it reaches, or it is no tool of a caller; else only
-    words that stand in rows are found. `paths`: files that it touches. `is_opaque`: it can take along more than its
+    words that stand in rows are found. `texts`: arguments that are text which goes along, beside those of usual
+    names. `paths`: files that it touches. `is_opaque`: it can take along more than its
     arguments, as a command with the network does. `trusts_host`: whether the settings trust a host."""
 
     tool: str
@@ -142,6 +153,7 @@ class Call:
     reaches: Reach
     arguments: Mapping[str, Any]
     is_stated: bool = True
+    texts: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     is_opaque: bool = False
     trusts_host: Callable[[str], bool] = lambda _host: False
@@ -161,9 +173,8 @@ class Call:
 
     def is_name(self, argument: str, value: str) -> bool:
         """Whether a value says where or which; the rest is text that goes along."""
-        return forms.is_address(value) or (
-            argument not in forms.TEXT_ARGUMENTS and forms.is_short(value) and "\n" not in value
-        )
+        is_text = argument in forms.TEXT_ARGUMENTS or argument in self.texts
+        return forms.is_address(value) or (not is_text and forms.is_short(value) and "\n" not in value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +189,47 @@ class Finding:
     source: str = ""
 
 
+class PrivateWords:
+    """What is looked for of private rows, each taken in once: then a call costs by what it holds, not by the rows."""
+
+    def __init__(self) -> None:
+        self._rows: set[Row] = set()
+        self._windows: set[str] = set()
+        self._telling: defaultdict[str, set[str]] = defaultdict(set)  # by their first three letters
+
+    def add(self, row: Row) -> None:
+        if row not in self._rows:
+            self._rows.add(row)
+            text = row.squashed_text
+            self._windows.update(text[at : at + WINDOW] for at in range(0, len(text) - WINDOW + 1, STRIDE))
+            for bare in forms.telling_tokens(row.text).values():
+                self._telling[bare[:3]].add(bare)
+
+    def find(self, text: str, spend: Callable[[int], None]) -> Iterator[str]:
+        """Yield what of them a squashed text holds. `spend` is told what is compared, in characters."""
+        heads = {text[at : at + 3] for at in range(len(text) - 2)} & self._telling.keys()
+        spend(len(text) * sum(len(self._telling[head]) for head in heads))
+        yield from (bare for head in heads for bare in self._telling[head] if bare in text)
+        yield from {text[at : at + WINDOW] for at in range(len(text) - WINDOW + 1)} & self._windows
+
+
 def judge(
-    call: Call, rows: Sequence[Row], approved: frozenset[str] = frozenset(), *, wish: bool = True
+    call: Call,
+    rows: Sequence[Row],
+    approved: frozenset[str] = frozenset(),
+    private_words: PrivateWords | None = None,
+    *,
+    wish: bool = True,
 ) -> tuple[Finding, ...]:
     """Return what a person has to be asked about; nothing: the flow is clean.
 
     `rows`: in view of the call, in the order in which they came. `approved`: what `covers` gave of calls that a person
-    approved. Whatever goes wrong here is a finding.
+    approved. `private_words`: kept from call to call of a run. Whatever goes wrong here is a finding.
     """
     if not call.is_judged:
         return ()
     try:
-        return _Judgement(call, rows, approved).findings(wish=wish)
+        return _Judgement(call, rows, approved, private_words or PrivateWords()).findings(wish=wish)
     except Exception:  # the rules may fail on what nobody foresaw, and then a person decides
         return (Finding("leaves", "", "what could not be looked through"),)
 
@@ -218,10 +258,14 @@ class _View:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
         self._left = MAX_COMPARED
+        self.own = [row for row in rows if not row.is_foreign]
         self.foreign = [row for row in rows if row.is_foreign]
+        self.hears_others = any(row.is_of_others for row in rows)
         self.private = [row for row in rows if row.is_private and not row.is_said]
         self.open = [row for row in rows if row.is_said or not row.is_private]
         self.said = "\n".join(row.plain for row in rows if row.is_said)
+
+        self.said_words = frozenset(forms.words(self.said))
 
     def spend(self, count: int) -> None:
         self._left -= count
@@ -232,27 +276,16 @@ class _View:
     def _size(self) -> int:
         return sum(len(row.plain) for row in self.rows)
 
-    @cached_property
-    def said_words(self) -> frozenset[str]:
-        return frozenset(forms.words(self.said))
-
-    @cached_property
-    def trusted_text(self) -> str:
-        """What the person said, and what nobody else wrote."""
-        return "\n".join(row.plain for row in self.rows if not row.is_foreign)
-
-    @cached_property
-    def trusted_tokens(self) -> frozenset[str]:
-        return frozenset().union(*(row.tokens for row in self.rows if not row.is_foreign))
-
     def names(self, value: str) -> bool:
         """Whether the person said a value, or nobody else wrote it."""
         self.spend(2 * self._size)  # so much is read for one value, with the rows that others named it in
         bare = forms.strip_scheme(forms.plain(value))
         parts = [part for part in forms.tokens(bare) if len(part) > 2]
-        if not bare or forms.contains(self.trusted_text, bare):
+        if not bare or any(forms.contains(row.plain, bare) for row in self.own):
             return True
-        return bool(parts) and not forms.is_address(value) and all(part in self.trusted_tokens for part in parts)
+        if not parts or forms.is_address(value):
+            return False
+        return all(any(part in row.tokens for row in self.own) for part in parts)
 
     def picks(self, value: str, server: str, *, by_words: bool) -> bool:
         """Whether an answer of the same server holds a plain value as one of its own, and no running text of others
@@ -272,8 +305,8 @@ class _View:
 class _Judgement:
     """The four rules over one call."""
 
-    def __init__(self, call: Call, rows: Sequence[Row], approved: frozenset[str]) -> None:
-        self.call, self.approved, self.view = call, approved, _View(rows)
+    def __init__(self, call: Call, rows: Sequence[Row], approved: frozenset[str], private_words: PrivateWords) -> None:
+        self.call, self.approved, self.view, self.private_words = call, approved, _View(rows), private_words
         self.values = list(forms.texts_of(call.arguments))
         self.changes = call.effect != "read"
 
@@ -284,7 +317,7 @@ class _Judgement:
         if self.changes:
             for name, value in self.values:
                 found += self._where(name, value) if call.is_name(name, value) else self._points(name, value)
-            if wish and not found and self.view.foreign and not self._is_wished():
+            if wish and not found and self.view.hears_others and not self._is_wished():
                 found.append(Finding("wish", "", call.tool))
         if call.reaches == "outside" and self.view.private:
             found += self._leaves(is_astray=any(each.rule == "where" for each in found))
@@ -316,7 +349,9 @@ class _Judgement:
                 (row for row in self.view.foreign if row.names(token) or forms.contains(row.plain, host)), None
             )
             if namer is not None or (
-                "://" in token and self.view.foreign and not forms.contains(self.view.trusted_text, host)
+                "://" in token
+                and self.view.foreign
+                and not any(forms.contains(row.plain, host) for row in self.view.own)
             ):
                 yield _finding("points", name, token, namer)
 
@@ -338,21 +373,38 @@ class _Judgement:
         call, view = self.call, self.view
         if call.sent in self.approved:
             return []
-        is_opaque = call.is_opaque and bool(view.foreign) and not self._is_said_command()
+        is_opaque = call.is_opaque and view.hears_others and not self._is_said_command()
         if unseen := [*call.paths, *(["whatever it can read"] if is_opaque else [])]:
             return [Finding("leaves", "", each) for each in unseen]
         is_aimed = self.changes and not is_astray and any(self._is_clear_aim(*each) for each in self.values)
         private = [row for row in view.private if not (is_aimed and view.asked_for(row))]
-        known = [row for row in view.rows if row not in private]
         link = self._one_link()
         taken = [(name, value) for name, value in self._taken_along() if value != link]
-        if hit := _find_taken(view, private, [value for _, value in taken], known):
+        if hit := self._find_taken([value for _, value in taken], private):
             return [_finding("leaves", taken[0][0], *hit)]
-        if link is not None or is_aimed or not view.foreign or self._goes_to_said_host():
+        if link is not None or is_aimed or not view.hears_others or self._goes_to_said_host():
             return []
         texts = [(name, value) for name, value in self.values if not self.changes or not call.is_name(name, value)]
         strange = next((value for _, value in texts if forms.is_address(value)), None) or self._strange_words(texts)
         return [Finding("leaves", texts[0][0], strange)] if strange else []
+
+    def _find_taken(self, values: Sequence[str], private: Sequence[Row]) -> tuple[str, Row] | None:
+        """Return what of private rows is in these values, in the clear or in a usual disguise, and in no row that may
+        be told."""
+        for row in private:
+            self.private_words.add(row)
+        known = sorted({*self.view.rows} - {*private}, key=lambda row: not row.is_said)  # most often the person's words
+        texts = {forms.squash(forms.plain(text)) for text in forms.disguises(values)}
+        found = {part for text in texts for part in self.private_words.find(text, self.view.spend)}
+        told_in = sum(len(row.squashed_text) for row in known) if found else 0
+        for row in private if found else ():
+            parts = {part for part in found if part in row.squashed_text}
+            self.view.spend(len(found) * len(row.squashed_text) + len(parts) * told_in)
+            told = {part for part in parts if any(part in each.squashed_text for each in known)}
+            if held := sorted(row.find(parts - told)):
+                return held[0][1], row
+            found -= told
+        return None
 
     def _is_said_command(self) -> bool:
         """Whether the person said the whole command, as a mandate says its checks."""
@@ -393,7 +445,7 @@ class _Judgement:
         return links[0] if stands and may_follow else None
 
     def _goes_to_said_host(self) -> bool:
-        hosts = [forms.host_of(forms.plain(value)) for _, value in self.values if forms.is_address(value)]
+        hosts = forms.hosts_in(self.call.arguments)
         trusts = self.call.trusts_host
         return bool(hosts) and all(
             forms.contains(self.view.said, host) or host in self.approved or trusts(host) for host in hosts
@@ -401,42 +453,10 @@ class _Judgement:
 
     def _strange_words(self, texts: Iterable[tuple[str, str]]) -> str:
         """Return the words that stand in nothing which may be told."""
-        known = frozenset[str]().union(*(row.words for row in self.view.open))
         parts = (part for _, value in texts for part in re.split(r"\W+", unquote_plus(forms.plain(value))))
-        return " ".join(part for part in parts if part and part not in known)
+        return " ".join(part for part in parts if part and not any(part in row.words for row in self.view.open))
 
 
 def _finding(rule: Rule, name: str, words: str, row: Row | None) -> Finding:
     row_path, source = (row.path, row.source) if row is not None else (None, "")
     return Finding(rule, name, forms.plain(words), row_path, source)
-
-
-def _find_taken(
-    view: _View, private: Sequence[Row], values: Sequence[str], known: Sequence[Row]
-) -> tuple[str, Row] | None:
-    """Return what of private rows is in these values, in the clear or in a usual disguise, and not in rows that may be
-    told."""
-    if not values or not private:
-        return None
-    texts = [forms.squash(forms.plain(text)) for text in forms.disguises(values)]
-    heads = {text[at : at + 3] for text in texts for at in range(len(text) - 2)}
-    windows = {text[at : at + WINDOW] for text in texts for at in range(len(text) - WINDOW + 1)}
-
-    length = sum(map(len, texts))
-
-    def stands(part: str) -> bool:
-        view.spend(length)
-        return any(part in text for text in texts)
-
-    def may_be_told(part: str) -> bool:
-        view.spend(sum(len(row.squashed_text) for row in known))
-        return any(part in row.squashed_text for row in known)
-
-    for row in private:
-        for token, bare in row.telling.items():
-            if bare[:3] in heads and stands(bare) and not may_be_told(bare):
-                return token, row
-        for part in sorted(row.windows & windows, key=row.squashed_text.find):
-            if not may_be_told(part):
-                return part, row
-    return None

@@ -127,6 +127,11 @@ def host_of(text: str) -> str:
     return first.rpartition("@")[2] if _LINK.match(text) else first
 
 
+def hosts_in(arguments: Any) -> list[str]:
+    """Return the hosts of the addresses in arguments."""
+    return [host_of(plain(text)) for _, text in texts_of(arguments) if is_address(text)]
+
+
 def is_date(text: str) -> bool:
     return _DATE.fullmatch(text) is not None
 

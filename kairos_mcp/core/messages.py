@@ -229,6 +229,7 @@ class ToolSpec:
     reaches: Reach | None = None  # how far what a call takes along can get; None: nobody stated it
     trusted: bool = False  # nobody else wrote what it gives
     private: bool = True  # what it gives may not leave unasked
+    texts: tuple[str, ...] | None = None  # arguments that are text which goes along, beside those of usual names
 
     @property
     def is_caller_tool(self) -> bool:

@@ -93,6 +93,10 @@ Drafts = dict[str, bytes]
 """What files will hold, by plain path, once calls were made that a person is asked about together."""
 
 
+Written = dict[str, tuple[bytes, bytes]]
+"""What files of the workspace hold before and after a call, by plain path; empty: there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know of the call: when it must end, what it may keep, and what it has to check.
@@ -115,7 +119,7 @@ class ToolContext:
     raises Denied or StaleFile if the call now touches other files than when it was authorized; None if that can't
     happen. `find_parted` finds the secret that a cut would part: a text is redacted after its tool has cut it. `drafts`
     is for previews: what files hold once the calls before this one in its turn were made; a preview of changes adds
-    its own.
+    its own. `written`: what a call that changes files puts into each, for whoever asks whose text that is.
     """
 
     run_id: str
@@ -132,6 +136,7 @@ class ToolContext:
     key: str = ""
     is_marked: bool = False
     begun_s_ago: float = 0
+    written: Written = field(default_factory=dict)
 
     def recheck_for(self, effect: Effect) -> Callable[[], None]:
         """Return the check that a call of this effect makes right before it acts.

@@ -11,10 +11,12 @@ import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, StaleFile, ToolNotOffered
+from kairos_mcp.core.flow import Finding
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import (
     SEARCH,
@@ -25,7 +27,7 @@ from kairos_mcp.core.messages import (
     add_discovered_tools,
     canonical_json,
 )
-from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
@@ -34,7 +36,7 @@ from kairos_mcp.core.text import count_of, make_visible, nearest_names
 from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
 from kairos_mcp.execution.flow_view import FlowPolicy, FlowView, describe_finding
 from kairos_mcp.execution.tool_calls import Allowed, Authorization
-from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
+from kairos_mcp.gate import Gate, GatedCall, GateRuling, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.tools.files.safe_open import folder_identity
@@ -123,35 +125,75 @@ def authorize(
         case _ if is_private:
             return _ask_privately(spec, call, ctx, preview, approval)
         case _:
-            paths = [] if flow is None else _existing(call.touched, approval.workspace)
-            found = () if flow is None else flow.judge(ctx.path, spec, call.arguments, paths)
-    warnings = [describe_finding(each, spec.name) for each in found]
+            seen = _look_at_flow(flow, verdict, call, ctx, approval)
     match verdict.decision:
-        case _ if found and flow is not None and flow.policy.mode == "deny":
-            return flow_denial(spec, warnings)
-        case decision if not found and (decision == "allow" or uncovered == ()):
+        case _ if seen.found and flow is not None and flow.policy.mode == "deny":
+            return flow_denial(spec, seen.warnings)
+        case decision if not seen.warnings and (decision == "allow" or uncovered == ()):
             return Allowed()
         case decision:
-            base, may_remember = preview.base_hashes, verdict.may_remember and uncovered is None
+            may_remember = verdict.may_remember and uncovered is None
             if decision == "allow":
-                may_remember = not paths and gate.may_remember(call)
-            text = "".join(f"! {line}\n" for line in warnings) + preview.text
-            if gate.reads_file_system(spec) and call.touched is not None and call.touched.names:
-                base = {**base, **dict.fromkeys(call.touched.names)}  # what the call must touch, no more and no less
-                text = f"{text}\ntouches {_format_touched_paths(call.touched)}"
-            shown = format_preview(text, approval.redactor)
-            return ApprovalRequest(
-                key=ctx.path + KEY_SUFFIX,
-                tool=spec.name,
-                effect=spec.effect,
-                digest=approval_digest(spec, call.arguments, approval.workspace, shown, base),
-                preview=shown,
-                base_hashes=base,
-                valid_for_ms=approval.lifetime_ms,
-                shape=_shape_of(call, preview, approval) if may_remember else None,
-                flow=found,
-                covered_by=_shapes_of(uncovered or (), approval),
-            )
+                may_remember = not seen.paths and gate.may_remember(call)
+            names_paths = gate.reads_file_system(spec)
+            request = _ask(call, ctx, preview, approval, seen, names_paths=names_paths)
+            shape = _shape_of(call, preview, approval) if may_remember and not seen.foreign_files else None
+            covered = () if seen.foreign_files else _shapes_of(uncovered or (), approval)
+            return replace(request, shape=shape, covered_by=covered)
+
+
+def _ask(
+    call: GatedCall,
+    ctx: ToolContext,
+    preview: Preview,
+    approval: ApprovalContext,
+    seen: _SeenFlow,
+    *,
+    names_paths: bool,
+) -> ApprovalRequest:
+    """Ask about a call. `names_paths`: what it must touch, no more and no less, are the paths that it names now."""
+    spec, base = call.tool, preview.base_hashes
+    assert spec is not None, "a person is asked about tools that exist"
+    text = "".join(f"! {line}\n" for line in seen.warnings) + preview.text
+    if names_paths and call.touched is not None and call.touched.names:
+        base = {**base, **dict.fromkeys(call.touched.names)}
+        text = f"{text}\ntouches {_format_touched_paths(call.touched)}"
+    shown = format_preview(text, approval.redactor)
+    return ApprovalRequest(
+        key=ctx.path + KEY_SUFFIX,
+        tool=spec.name,
+        effect=spec.effect,
+        digest=approval_digest(spec, call.arguments, approval.workspace, shown, base),
+        preview=shown,
+        base_hashes=base,
+        valid_for_ms=approval.lifetime_ms,
+        flow=seen.found,
+    )
+
+
+class _SeenFlow(NamedTuple):
+    """What was seen of a call that others may have had a hand in: what it takes along, by its arguments and by `paths`,
+    and the files that would get texts of others. `warnings`: for the person who is asked."""
+
+    found: tuple[Finding, ...] = ()
+    paths: Sequence[str] = ()
+    foreign_files: Mapping[str, str] = MappingProxyType({})
+    warnings: Sequence[str] = ()
+
+
+def _look_at_flow(
+    flow: FlowView | None, verdict: GateRuling, call: GatedCall, ctx: ToolContext, approval: ApprovalContext
+) -> _SeenFlow:
+    spec, found, paths = call.tool, tuple[Finding, ...](), list[str]()
+    if flow is None or spec is None:
+        return _SeenFlow()
+    if flow.policy.judges(spec) and verdict.flow != "unwatched":
+        paths = _existing(call.touched, approval.workspace)
+        found = flow.judge(ctx.path, spec, call.arguments, paths, wish=verdict.flow == "clean")
+    sources = flow.find_sources(ctx.path, ctx.written) if ctx.written else {}
+    warnings = [describe_finding(each, spec.name) for each in found]
+    warnings += [f"{printable_name(path)} holds words of others ({step})" for path, step in sources.items()]
+    return _SeenFlow(found, paths, sources, warnings)
 
 
 def sees_workspace(spec: ToolSpec) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, NamedTuple
 
+from kairos_mcp.core import flow_text
 from kairos_mcp.core.builtin_tools import (
     DELETE_FILE,
     EDIT_TOOLS,
@@ -26,8 +27,10 @@ from kairos_mcp.core.builtin_tools import (
     RUN_COMMAND,
     SEARCH_FILES,
 )
+from kairos_mcp.core.effects import Reach
 from kairos_mcp.core.errors import BadArguments, KairosError, PathDenied
-from kairos_mcp.core.flow import Call, Finding, Row, covers, judge
+from kairos_mcp.core.flow import VERSION, Call, Finding, PrivateWords, Row, covers, judge
+from kairos_mcp.core.foreign_text import Written, find_sources
 from kairos_mcp.core.messages import (
     SEARCH,
     Completion,
@@ -37,14 +40,15 @@ from kairos_mcp.core.messages import (
     ToolSpec,
     discovered_tools,
 )
-from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.paths import plain_path, plain_path_or_none
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.steps import call_path, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import READ_METHODS
+from kairos_mcp.store.foreign_files import ForeignFile
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.store.rows import decode_answer
+from kairos_mcp.store.rows import decode_answer, encode, unreadable
 
 _WRITING = EDIT_TOOLS | {DELETE_FILE.name, MOVE_FILE.name}
 _SHOWING_FOLDERS = NAME_LISTING_TOOLS | {SEARCH_FILES.name}
@@ -90,6 +94,7 @@ def make_call(
         reaches,
         arguments,
         is_stated=spec.reaches is not None or not spec.is_caller_tool,
+        texts=spec.texts or (),
         paths=() if is_command else tuple(paths),
         is_opaque=is_command and reaches == "outside",
         trusts_host=policy.trusts_host if policy is not None else _trust_none,
@@ -123,6 +128,26 @@ class JudgedCall(NamedTuple):
         return {"path": self.path, "tool": self.tool, "findings": findings}
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a call was judged, as it is stored: what was found, and all that was known beside the run's rows, so that it
+    can be computed again from them.
+
+    `version`: of the rules. `reaches`, `wish`: as they were stated. `paths`: files that it names. `hosts`: those of its
+    hosts that the settings trust. `foreign`: paths of steps that read files of others. `approved`: paths of calls
+    whose approvals counted.
+    """
+
+    found: tuple[Finding, ...]
+    version: int
+    reaches: Reach
+    wish: bool
+    paths: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    approved: tuple[str, ...] = ()
+
+
 class _CompletionRequest(NamedTuple):
     """When a completion was asked for: the id of its step, and milliseconds since 1970."""
 
@@ -144,6 +169,8 @@ class FlowView:
 
     `read_opening`: what it begins with. `read_steps`: the steps after an id, and those of these ids. `read_approved`:
     of each call that a person approved, what was found. `find_spec`: a tool as it was offered at the start.
+    `read_files`: the files of the workspace that are known to be of others. `foreign`: the steps that read such files,
+    where that is known beforehand; None: it follows from the files.
     """
 
     policy: FlowPolicy
@@ -151,26 +178,49 @@ class FlowView:
     read_opening: Callable[[], Sequence[Row]]
     read_steps: Callable[[int, Collection[int]], Sequence[StepRow]]
     read_approved: Callable[[], Mapping[str, Sequence[Finding]]] = dict
+    read_files: Callable[[], Iterable[ForeignFile]] = tuple
+    foreign: frozenset[str] | None = None
     _opening: tuple[Row, ...] | None = None
     _seen: list[_Seen] = field(default_factory=list)
     _asked: dict[str, _CompletionRequest] = field(default_factory=dict)
     _calls: dict[str, ToolCall] = field(default_factory=dict)
     _found: dict[str, ToolSpec] = field(default_factory=dict)
-    _foreign_files: set[str] = field(default_factory=set)
+    _files: dict[str, list[ForeignFile]] = field(default_factory=dict)
+    _own_files: set[str] = field(default_factory=set)
+    _of_foreign_files: set[str] = field(default_factory=set)
+    _judgements: dict[str, Judgement] = field(default_factory=dict)
+    _private_words: PrivateWords = field(default_factory=PrivateWords)
     _unanswered: set[int] = field(default_factory=set)
     _last: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def judge(self, path: str, spec: ToolSpec, arguments: JsonObject, paths: Sequence[str]) -> tuple[Finding, ...]:
-        """Return what a person has to be asked about before this call. Blocks while rows are read."""
-        call = make_call(spec, arguments, paths, self.policy)
+    def judge(
+        self, path: str, spec: ToolSpec, arguments: JsonObject, paths: Sequence[str], *, wish: bool = False
+    ) -> tuple[Finding, ...]:
+        """Return what a person has to be asked about before this call, and keep how it was judged. `wish`: a change has
+        to be wished for, whatever the settings say. Blocks while rows are read."""
         try:
-            with self._lock:
-                rows = self.rows_before(path)
-                approved = frozenset[str]().union(*self._list_approved_words(rows))
+            call = make_call(spec, arguments, paths, self.policy)
+            found, judgement = self._judge(path, call, wish=wish or self.policy.wish)
         except (KairosError, ValueError, RecursionError):  # a row that can't be read
             return (Finding("leaves", "", "what can't be told: its rows can't be read"),)
-        return judge(call, rows, approved, wish=self.policy.wish)
+        self._judgements[path] = judgement
+        return found
+
+    def take_judgement(self, path: str) -> str | None:
+        """Return how the call at this path was judged, to be stored with it; None: it was not."""
+        judgement = self._judgements.pop(path, None)
+        return None if judgement is None else encode(judgement)
+
+    def judge_again(self, path: str, judgement: Judgement) -> tuple[Finding, ...]:
+        """Judge a recorded call by what was known when it was judged. Raises Unreadable."""
+        with self._lock:
+            self._read()
+        call = self._calls.get(path)
+        if call is None or (spec := self._spec_of(call.name)) is None:
+            raise unreadable("call that was judged")
+        again = replace(make_call(spec, call.arguments, judgement.paths), trusts_host=judgement.hosts.__contains__)
+        return self._judge(path, again, wish=judgement.wish)[0]
 
     def judge_record(self) -> list[JudgedCall]:
         """Judge each recorded call that may take something along, by its arguments. Raises Unreadable."""
@@ -183,6 +233,26 @@ class FlowView:
             if spec is not None and call.unreadable is None and make_call(spec, call.arguments).is_judged
         ]
 
+    def find_sources(self, path: str, written: Written) -> Mapping[str, str]:
+        """Return which of the files that the call at this path writes get texts of others: by file, the path of the
+        step that brought them. Blocks while rows are read."""
+        try:
+            with self._lock:
+                rows = self.rows_before(path)
+                return find_sources(written, rows, lambda name: self._is_foreign_file(name, self._now()))
+        except (KairosError, ValueError, RecursionError):
+            return dict.fromkeys(written, path)
+
+    def _judge(self, path: str, call: Call, *, wish: bool) -> tuple[tuple[Finding, ...], Judgement]:
+        with self._lock:
+            rows = self.rows_before(path)
+            approved = dict(self._list_approved_words(rows))
+        covered = frozenset[str]().union(*approved.values())
+        found = judge(call, rows, covered, self._private_words, wish=wish)
+        hosts = tuple(host for host in flow_text.hosts_in(call.arguments) if call.trusts_host(host))
+        foreign = tuple(row.path for row in rows if row.path in self._of_foreign_files)
+        return found, Judgement(found, VERSION, call.reaches, wish, call.paths, hosts, foreign, tuple(approved))
+
     def rows_before(self, path: str) -> list[Row]:
         """Return the rows in view of the call at this path, in the order in which they came."""
         self._read()
@@ -194,14 +264,17 @@ class FlowView:
         if turn is not None:
             yield from (seen.row for seen in self._seen if seen.id < turn.id and seen.at <= turn.at)
 
-    def _list_approved_words(self, rows: Iterable[Row]) -> Iterator[frozenset[str]]:
-        """Yield what the approvals of calls in view cover."""
+    def _now(self) -> int:
+        return max((seen.at for seen in self._seen), default=0)
+
+    def _list_approved_words(self, rows: Iterable[Row]) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield what the approvals of calls in view cover, by the call's path."""
         approved = self.read_approved()
         for row in rows:
             if (found := approved.get(row.path)) is None or (call := self._calls.get(row.path)) is None:
                 continue
             if (spec := self._spec_of(call.name)) is not None:
-                yield covers(make_call(spec, call.arguments), found)
+                yield row.path, covers(make_call(spec, call.arguments), found)
 
     def _read(self) -> None:
         if self._opening is None:
@@ -218,6 +291,10 @@ class FlowView:
                 continue
             self._unanswered.discard(step.id)
             answered.append((step.answered_at, step.id, step.path, decode_answer(step.body)))
+        if answered:  # after them, since a file is labelled together with the answer of the call that wrote it
+            self._files.clear()
+            for file in self.read_files():
+                self._files.setdefault(file.path, []).append(file)
         for at, step_id, path, answer in sorted(answered, key=lambda each: each[:2]):
             match answer:
                 case Completion(tool_calls=of_turn):
@@ -232,50 +309,61 @@ class FlowView:
         spec = self._spec_of(call.name) or ToolSpec(call.name, "", {}, source="unknown")
         if call.name == SEARCH and spec.source == "builtin":
             self._found |= {each.name: each for each in discovered_tools(result)}
-        row = self._label(path, call, spec, result)
+        row = self._label(path, at, call, spec, result)
         self._seen.append(_Seen(step_id, at, row))
         if result.remark:
             said = Row(path, "you", "", result.remark, is_trusted=True, is_private=False, is_said=True)
             self._seen.append(_Seen(step_id, at, said))
 
-    def _label(self, path: str, call: ToolCall, spec: ToolSpec, result: ToolResult) -> Row:
+    def _label(self, path: str, at: int, call: ToolCall, spec: ToolSpec, result: ToolResult) -> Row:
         """Return the answer of a call as a row."""
         is_ours, data = spec.source == "builtin", result.data
         if is_ours or (isinstance(data, dict) and set(data) == {"result"}):
-            data = (
-                None  # a text in a wrapper has no structure: a page that is one address would be "a value of its own"
-            )
-        source = _source_of(call, spec)
-        row = Row(
-            path, source, server_of(spec), result.content, data, spec.trusted, spec.private, json.dumps(call.arguments)
-        )
-        if not is_ours:
-            return row
-        if READ_RESULT.is_tool(spec):
-            kept = next((seen.row for seen in self._seen if seen.row.path == call.arguments.get("ref")), None)
-            trusted, private = (kept.is_trusted, kept.is_private) if kept is not None else (False, True)
-            return replace(row, is_trusted=trusted, is_private=private)
-        named = [*_paths_in([call.arguments, result.data])]
-        is_foreign = any(map(self._is_foreign_file, named)) or self._shows_foreign(call, spec, result)
-        if spec.name in _WRITING and (is_foreign or any(seen.is_foreign for seen in self._rows_before(path))):
+            # A text in a wrapper has no structure: a page that is one address would be "a value of its own".
+            data = None
+        named = [*_paths_in([call.arguments, result.data])] if is_ours else []
+        is_foreign = any(self._is_foreign_file(each, at) for each in named) or self._shows_foreign(spec, result, at)
+        if (
+            is_ours
+            and spec.name in _WRITING
+            and (is_foreign or any(row.is_of_others for row in self._rows_before(path)))
+        ):
             # The model's words may be those of others, and so may be what it wrote, or moved.
             is_foreign = True
             if spec.effect != "read":
-                self._foreign_files.update(named)
-        return replace(row, is_trusted=False) if is_foreign else row
+                self._own_files.update(named)
+        if self.foreign is None and is_foreign:
+            self._of_foreign_files.add(path)
+        is_of_foreign_file = path in (self._of_foreign_files if self.foreign is None else self.foreign)
+        trusted, private = spec.trusted and not is_of_foreign_file, spec.private
+        if READ_RESULT.is_tool(spec):
+            kept = next((seen.row for seen in self._seen if seen.row.path == call.arguments.get("ref")), None)
+            trusted, private = (kept.is_trusted, kept.is_private) if kept is not None else (False, True)
+        is_printed = RUN_COMMAND.is_tool(spec) and not is_of_foreign_file and not _names_address(call.arguments)
+        found_by = json.dumps(call.arguments)
+        return Row(
+            *(path, _source_of(call, spec), server_of(spec), result.content, data, trusted, private, found_by),
+            is_printed=is_printed,
+        )
 
-    def _is_foreign_file(self, path: str) -> bool:
-        return path in self._foreign_files or any(is_foreign(path) for is_foreign in self.policy.foreign)
+    def _is_foreign_file(self, path: str, at: int) -> bool:
+        """Whether a file was of others at a time: by the settings, by this run, or since any run wrote it."""
+        return (
+            path in self._own_files
+            or any(is_foreign(path) for is_foreign in self.policy.foreign)
+            or any(file.counts_at(at) for file in self._files.get(path, ()))
+        )
 
-    def _shows_foreign(self, call: ToolCall, spec: ToolSpec, result: ToolResult) -> bool:
+    def _shows_foreign(self, spec: ToolSpec, result: ToolResult, at: int) -> bool:
         """Whether a search, or a list of names, shows something of files that others wrote."""
-        if spec.name not in _SHOWING_FOLDERS:
+        if spec.source != "builtin" or spec.name not in _SHOWING_FOLDERS:
             return False
         folder = next(_paths_in(result.data), ".")
-        if any(folder == "." or path.startswith(f"{folder}/") for path in self._foreign_files):
+        known = (path for path in {*self._own_files, *self._files} if folder == "." or path.startswith(f"{folder}/"))
+        if any(self._is_foreign_file(path, at) for path in known):
             return True
         hits = (_HIT.match(line) for line in result.content.splitlines())
-        return any(self._is_foreign_file(hit[1]) for hit in hits if hit is not None)
+        return any(self._is_foreign_file(hit[1], at) for hit in hits if hit is not None)
 
     def _spec_of(self, name: str) -> ToolSpec | None:
         return self._found.get(name) or self.find_spec(name)
@@ -289,14 +377,22 @@ def _source_of(call: ToolCall, spec: ToolSpec) -> str:
     return spec.name or "a tool"
 
 
+def _names_address(arguments: JsonObject) -> bool:
+    """Whether a command names an address: then it may print what others wrote."""
+    texts = [flow_text.plain(text) for _, text in flow_text.texts_of(arguments)]
+    return any("://" in token or "@" in token[1:] for text in texts for token in flow_text.tokens(text))
+
+
 def _paths_in(value: Any) -> Iterator[str]:
-    """Yield the plain paths of files in arguments and results of our own tools."""
+    """Yield the plain paths of files in arguments and results of our own tools, and the words of a command."""
     match value:
         case Mapping():
             for key, each in value.items():
-                if key in ("path", "to") and isinstance(each, str):
+                if key in ("path", "to", "cwd") and isinstance(each, str):
                     with suppress(BadArguments, PathDenied):  # which no tool has opened
                         yield plain_path(each)
+                elif key == "argv" and isinstance(each, list):
+                    yield from (plain_path_or_none(word) or word for word in " ".join(map(str, each)).split())
                 else:
                     yield from _paths_in(each)
         case list() | tuple():

@@ -122,7 +122,8 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
         elif (authorization := state.take_authorization(path, step)) is not None:
             asks = _rounds_request(state, path, step) if executor.asks_for_rounds(step) else None
             new = executor.plan_call(path, step, at, time_shares, authorization)
-            planned.append(new._replace(asked=step.stored_call, rounds_request=asks))
+            judged = executor.tool_caller.take_judgement(path)
+            planned.append(new._replace(asked=step.stored_call, rounds_request=asks, judged=judged))
     return planned, len(planned) < len(without_row) or bool(passed_by)
 
 
@@ -217,7 +218,10 @@ def _finish_probed_calls(state: RunState, at: int) -> None:
             case ProbeResult(state="done", result=found):
                 answer = found or ToolResult("It was done before the server ended.")
                 spent = step.held._replace(milliseconds=step.lost_ms(at))
-                state.finish_step(path, StepResult(answer, spent), SERVER_ROUTE)
+                call = step.step
+                assert isinstance(call, CallTool), "no other step is probed"
+                foreign = state.executor.tool_caller.foreign_files(call, answer)
+                state.finish_step(path, StepResult(answer, spent, foreign_files=foreign), SERVER_ROUTE)
             case _:
                 pass
 

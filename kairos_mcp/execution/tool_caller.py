@@ -13,6 +13,7 @@ from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.effects import REPEATABLE_EFFECTS, Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
+from kairos_mcp.core.file_changes import changed_files, mark_foreign
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redactor
@@ -59,10 +60,15 @@ ShortenedResult = tuple[ToolResult, str | None]  # as `shorten` returns it
 
 
 def _call_shortened(
-    redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext, shown_chars: int
+    redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext, shown_chars: int, flow: FlowView | None
 ) -> ShortenedResult:
     """Call the tool, and shorten its result in the same thread, since a long one takes time to look through."""
-    return shorten(call_redacted(redactor, tool, arguments, ctx), shown_chars, ctx.path)
+    return shorten(_mark_foreign(call_redacted(redactor, tool, arguments, ctx), ctx, flow), shown_chars, ctx.path)
+
+
+def _mark_foreign(result: ToolResult, ctx: ToolContext, flow: FlowView | None) -> ToolResult:
+    """Say of the files that a call wrote which hold texts of others."""
+    return mark_foreign(result, flow.find_sources(ctx.path, ctx.written)) if ctx.written and flow else result
 
 
 @dataclass(slots=True)
@@ -87,6 +93,11 @@ class ToolCaller:
     @property
     def redactor(self) -> Redactor:
         return self.resources.redactor
+
+    @property
+    def _watching_view(self) -> FlowView | None:
+        """What is in view of each call; None where the settings look at no flow."""
+        return None if self.tool_access.flow.mode == "off" else self.flow_view
 
     def _local_step(self, step: CallTool) -> CallTool:
         call = self.tool_access.local_call(step.call)
@@ -120,7 +131,7 @@ class ToolCaller:
         approval = ApprovalContext(made.workspace, made.redactor, made.approval_ms, made.has_sandbox)
         try:
             stale = self.sibling_changes.refusal(path, step.call)
-            flow = self.flow_view if spec is not None and self.tool_access.judges_flow(spec) else None
+            flow = self._watching_view
             judge = partial(authorize, stage=self.tool_access.stage, find_spec=self.tool_access.find_spec)
             found = await self.resources.workers.call(
                 PREVIEW_TIMEOUT_S, judge, made.gate, call, tool, ctx, approval, stale, flow
@@ -133,6 +144,10 @@ class ToolCaller:
             return found
         reused = await self.find_approval(path, found)
         return found if reused is None else Allowed(reused)
+
+    def take_judgement(self, path: str) -> str | None:
+        """Return how the call at this path was judged by what it takes along, to be stored; None: it was not."""
+        return None if self.flow_view is None else self.flow_view.take_judgement(path)
 
     def restore_changes(self, calls: Iterable[tuple[StepRow, CallTool]]) -> None:
         """Take over what the calls of a team's tasks did to files, from the record."""
@@ -175,7 +190,9 @@ class ToolCaller:
             return ProbeResult("unclear")
         if found.result is None:
             return found
-        redacted = redact_values.redact_result(found.result, self.resources.redactor)
+        flow = self._watching_view
+        found_result = await self.resources.workers.call(PREVIEW_TIMEOUT_S, _mark_foreign, found.result, ctx, flow)
+        redacted = redact_values.redact_result(found_result, self.resources.redactor)
         return ProbeResult(found.state, shorten(redacted, self.resources.shown_chars, path)[0])
 
     def call(
@@ -240,7 +257,8 @@ class ToolCaller:
         if (result := call_redacted_at_once(self.resources.redactor, tool, step.call.arguments, ctx)) is not None:
             return self._call_result(path, step, result, elapsed_ms(began, reservation))
         workers, shown_chars = self.resources.workers, self.resources.shown_chars
-        work = partial(_call_shortened, self.resources.redactor, tool, step.call.arguments, ctx, shown_chars)
+        flow = self._watching_view
+        work = partial(_call_shortened, self.resources.redactor, tool, step.call.arguments, ctx, shown_chars, flow)
         if tool.spec.effect != "read":  # it may wait for this loop, to keep what it changes
             grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S
             calling = workers.call(seconds + grace_s, work)
@@ -290,7 +308,15 @@ class ToolCaller:
         shown, full_text = shortened
         stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
         notes = server_failures(self.tool_access.find_spec(step.call.name), shown)
-        return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)
+        spent, foreign = Units(tool_calls=1, milliseconds=took_ms), self.foreign_files(step, shown)
+        return StepResult(shown, spent, text=stored, notes=notes, foreign_files=foreign)
+
+    def foreign_files(self, step: CallTool, result: ToolResult) -> tuple[str, ...]:
+        """Return the files of the workspace that one of our own tools wrote from texts of others."""
+        spec = self.tool_access.find_spec(step.call.name)
+        if spec is None or spec.source != "builtin" or spec.effect == "read":
+            return ()
+        return tuple(each.path for each in changed_files(result) if each.foreign is not None)
 
 
 async def _stop_after(calling: asyncio.Future[ShortenedResult], seconds: float, stop: StopSignal) -> ShortenedResult:

@@ -90,6 +90,12 @@ class CallMaker(Protocol):
         """Decide whether the call may be made, with a look at its files; by path, also what a person is asked about the
         calls behind it together with this one."""
 
+    def take_judgement(self, path: str) -> str | None:
+        """How the call at this path was judged by what it takes along, to be stored; None: it was not."""
+
+    def foreign_files(self, step: CallTool, result: ToolResult) -> tuple[str, ...]:
+        """The files of the workspace that the call wrote from texts of others."""
+
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can find out what became of this call in a crash."""
 

@@ -123,7 +123,9 @@ def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) 
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
     asked = None if row.asked_text is None else AskedCall(**export_redactor.json(decode_fields(row.asked_text), [], ""))
-    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, export_redactor.json(sent, [], ""), asked)
+    judged = None if row.judged_text is None else export_redactor.json(decode_fields(row.judged_text), [], "")
+    sent = export_redactor.json(sent, [], "")
+    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, sent, asked, judged)
     for each in attempts:
         yield ExportedAttempt(
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.waits_outside, each.sent

@@ -80,7 +80,8 @@ class ExportedText:
 
 @_export_line
 class ExportedStep:
-    """`held` null: handed out. `asked`: a call that no turn of a model holds."""
+    """`held` null: handed out. `asked`: a call that no turn of a model holds. `judged`: how a call was judged by what
+    it takes along."""
 
     path: str
     kind: str
@@ -89,6 +90,7 @@ class ExportedStep:
     held: Amounts | None
     sent: JsonObject
     asked: AskedCall | None = None
+    judged: JsonObject | None = None
     line: Literal["step"] = "step"
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from pydantic_core import to_json
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrupt
+from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.history.format import ExportedHistory, read_lines
+from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
+from kairos_mcp.history.flow_check import find_other_judgement
+from kairos_mcp.history.format import ExportedHistory, ExportedStep, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.specs.kinds import KINDS, load_spec
 from kairos_mcp.specs.load import LoadedSpec
-from kairos_mcp.store.rows import decode, encode
+from kairos_mcp.specs.opening_rows import opening_rows
+from kairos_mcp.store.queries import StepRow
+from kairos_mcp.store.rows import decode, encode, encode_answer
 from kairos_mcp.views.transcript import list_entries
 
 
@@ -43,7 +50,38 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
         for step in history.steps
     ]
     masked = bool(history.redacted.texts) or "run" in history.redacted.beside
-    return replay(Recording(history.run.id, loaded, entries, outcome, is_redacted=masked))
+    report = replay(Recording(history.run.id, loaded, entries, outcome, is_redacted=masked))
+    if not report.identical or masked or history.redacted.paths:
+        return report
+    judged = [(step.path, to_json(step.judged).decode()) for step in history.steps if step.judged is not None]
+    return replace(report, difference=find_other_judgement(partial(_view_of, history, loaded), judged))
+
+
+def _view_of(history: ExportedHistory, loaded: LoadedSpec) -> FlowView:
+    """Make the view of the run's calls from the file."""
+
+    def find_spec(name: str) -> ToolSpec | None:
+        return loaded.offered_tools.find(name) or loaded.searchable_tools.find(name)
+
+    def read_steps(last: int, unanswered: Collection[int]) -> Sequence[StepRow]:
+        steps = enumerate(history.steps, 1)
+        return [_step_row(n, step, history) for n, step in steps if n > last or n in unanswered]
+
+    return FlowView(
+        FlowPolicy("ask"),
+        find_spec,
+        lambda: opening_rows(loaded.spec, lambda content_hash: history.texts.get(content_hash, "")),
+        read_steps,
+    )
+
+
+def _step_row(n: int, step: ExportedStep, history: ExportedHistory) -> StepRow:
+    """Return a step of the file as a row of the store, as far as a view needs it."""
+    answer = history.answers.get(step.path)
+    body, at = (None, None) if answer is None else (encode_answer(answer.answer), answer.at)
+    asked = None if step.asked is None else encode(step.asked)
+    what = n, step.path, step.kind, bytes.fromhex(step.digest), step.at
+    return StepRow(*what, None, None, body, at, None, 0, None, None, None, asked, None, attempts=0, seq=0)
 
 
 def _check_version(history: ExportedHistory) -> None:

@@ -30,7 +30,7 @@ SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it
 _IN_SANDBOX = "a proposed server is in the sandbox, and in the workspace"
 _BY_PERSON = "what flows through a tool is for a person to state"
 NOT_PROPOSED = {"cwd": _IN_SANDBOX, "sandbox": _IN_SANDBOX} | dict.fromkeys(
-    ("reaches", "trusted", "private"), _BY_PERSON
+    ("reaches", "trusted", "private", "content"), _BY_PERSON
 )
 KINDS = ("http_tool", "server")
 Kind = Literal["http_tool", "server"]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.urls import HostRule
 
 GateVerdict = Literal["allow", "ask", "deny"]
+FlowOfRule = Literal["watched", "unwatched", "clean"]
+"""What an allow rule says of what its calls take along: the settings decide; nobody looks; it allows where it is clean
+alone, whatever the settings say."""
 DeclaredEffect = Literal["read", "idempotent", "keyed", "irreversible"]  # of a foreign tool: none looks at files
 FlowMode = Literal["off", "ask", "deny"]
 FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
@@ -27,6 +30,7 @@ class GateRule:
 
     `tools`, `category`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names,
     `argv` the pattern of a command (core/command_patterns.py). What is not given matches everything.
+    `flow`: see `FlowOfRule`.
     """
 
     tools: str
@@ -39,6 +43,7 @@ class GateRule:
     mandate: str | None = None
     argv: tuple[str, ...] = ()
     category: str | None = None
+    flow: FlowOfRule = "watched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class ServerSetting:
     trusted: tuple[tuple[str, bool], ...] = ()
     private: tuple[tuple[str, bool], ...] = ()
     key_life_s: float = KEY_LIFE_S
+    content: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ Text = Annotated[str, Field(min_length=1)]
 _ToolText = Annotated[str, Field(min_length=1, max_length=8_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$", max_length=24)]
 ClientName = Annotated[str, Field(min_length=1, max_length=100)]
-_VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
-"""Other words for the same verdicts."""
+_VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask", "clean": "allow"}
+"""What other words for verdicts mean; a rule that says "clean" allows under a condition."""
 
 
 class StrictTable(BaseModel):
@@ -51,9 +51,16 @@ class GateTable(StrictTable):
     """The keys of `[[gate]]`."""
 
     tools: Text = Field("", description="The rule's tools, by a glob over their names.", examples=["edit_*"])
-    verdict: Literal[GateVerdict, "auto", "propose"] = Field(
-        description='"allow", "ask" (a person decides) or "deny". "auto" means "allow", "propose" means "ask".',
+    verdict: Literal[GateVerdict, "clean", "auto", "propose"] = Field(
+        description='"allow", "ask" (a person decides), "deny", or "clean": allowed where [flow] finds nothing in what '
+        'the call takes along, asked about where it does, or where its mode is "off". "auto" means "allow", "propose" '
+        'means "ask".',
         examples=["allow"],
+    )
+    flow: Literal["off"] | None = Field(
+        None,
+        description='With "off", calls that this rule allows are not asked about for what they take along.',
+        examples=["off"],
     )
     paths: list[Text] | None = Field(
         None,
@@ -121,6 +128,8 @@ class GateTable(StrictTable):
     def _check_protected_scopes(self) -> Self:
         """Refuse a rule that would allow what no rule can: writing the server's own files."""
         verdict = _VERDICTS.get(self.verdict, self.verdict)
+        if self.flow is not None and self.verdict not in ("allow", "auto"):
+            raise PydanticCustomError("flow", "`flow` belongs to a rule that allows")
         if self.scope == "L0" and verdict != "deny":
             raise PydanticCustomError("core", "scope L0 is never written; a rule on it can only deny")
         if self.scope == "L1" and verdict == "allow":
@@ -129,7 +138,9 @@ class GateTable(StrictTable):
 
     def to_rule(self) -> GateRule:
         """Return the rule."""
-        given = self.model_dump(exclude={"verdict", "paths", "argv"})
+        given = self.model_dump(exclude={"verdict", "paths", "argv", "flow"})
+        if self.verdict == "clean" or self.flow == "off":
+            given["flow"] = "clean" if self.verdict == "clean" else "unwatched"
         paths, argv = tuple(self.paths or ()), tuple(self.argv or ())
         return GateRule(verdict=_VERDICTS.get(self.verdict, self.verdict), paths=paths, argv=argv, **given)
 
@@ -200,6 +211,12 @@ class ServerTable(StrictTable):
         "nothing is stated.",
         examples=[False],
     )
+    content: dict[Text, list[Text]] | None = Field(
+        None,
+        description="Which arguments of its tools are text that goes along, and say neither where nor which, by globs; "
+        "beside those with names like body, subject or title.",
+        examples=[{"post_note": ["memo"]}],
+    )
     tools: list[Text] | None = Field(
         None, description="Which of its tools are taken, by globs over its own names.", examples=[["*"]]
     )
@@ -247,6 +264,7 @@ class ServerTable(StrictTable):
             _by_glob(self.trusted),
             _by_glob(self.private),
             self.key_life_s,
+            tuple((glob, tuple(names)) for glob, names in (self.content or {}).items()),
         )
 
 

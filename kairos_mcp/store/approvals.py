@@ -283,8 +283,8 @@ _LIST_PENDING = f"""
 def approved_findings(session: Session, run: int) -> dict[str, tuple[Finding, ...]]:
     """Return what was found of each call of a run that a person approved nevertheless, by its path."""
     found = session.rows(
-        "select path, flow from approval join step on step.id = approval.step"
-        " where approval.run = ? and verdict = 'approve' and flow is not null",
+        "select path, approval.flow from approval join step on step.id = approval.step"
+        " where approval.run = ? and verdict = 'approve' and approval.flow is not null",
         (run,),
     )
     return {path: decode(tuple[Finding, ...], text) for path, text in found}

@@ -28,6 +28,7 @@ class StepResult(NamedTuple):
     """The result of performing a step: its answer, what it cost, a long text to store (hash, body), and notes.
 
     `cached`: how many of the input tokens came from a cache. `exactness`: how well the tokens are known.
+    `foreign_files`: those that the call wrote from texts of others.
     """
 
     answer: Answer
@@ -36,6 +37,7 @@ class StepResult(NamedTuple):
     exactness: Exactness | None = None
     text: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    foreign_files: tuple[str, ...] = ()
 
 
 class AnsweredStep(NamedTuple):
@@ -60,7 +62,8 @@ class NewStep(NamedTuple):
     """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
     `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
-    `rounds_request`: the commit itself answers it. `asked`: a call that no turn of a model holds.
+    `rounds_request`: the commit itself answers it. `asked`: a call that no turn of a model holds. `judged`: how the
+    call was judged by what it takes along.
 
     The decision adds to `sent` the tokens that are reserved, and for a round or a closing the status line.
     """
@@ -75,6 +78,7 @@ class NewStep(NamedTuple):
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None
+    judged: str | None = None
 
 
 class EndedAttempt(NamedTuple):

@@ -23,6 +23,7 @@ from kairos_mcp.store import client_completions, rows
 from kairos_mcp.store.account_changes import SharedAccounts, write_accounts
 from kairos_mcp.store.accounts import read_account, read_branch_accounts, read_branches_above
 from kairos_mcp.store.commit import StepResult
+from kairos_mcp.store.foreign_files import label_files
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import (
     ControlRequest,
@@ -391,3 +392,5 @@ def insert_answer(session: Session, step_id: int, result: StepResult, by_route: 
     """Insert the answer of a step. A second one fails on the primary key."""
     figures = encode_units(result.spent), result.cached, result.exactness
     session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route, step_id))
+    if result.foreign_files:
+        label_files(session, step_id, result.foreign_files, at)

@@ -112,6 +112,7 @@ class StepRow(NamedTuple):
     by_route: str | None
     shared_text: str | None
     asked_text: str | None
+    judged_text: str | None
     attempts: int
     seq: int
     newest: NewestAttempt | None = None
@@ -288,7 +289,7 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
 
 _STEPS = """
     select step.id, path, kind, digest, step.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
-        exactness, by_route, shared, asked, (select count(*) from attempt where attempt.step = step.id),
+        exactness, by_route, shared, asked, judged, (select count(*) from attempt where attempt.step = step.id),
         coalesce(answer.seq, step.seq)
     from step left join answer on answer.step = step.id where run = ?
 """

@@ -302,6 +302,7 @@ def test_rebuilt_from_its_rows_it_refuses_what_it_refused(happened: list[Any], s
             None,
             None,
             None,
+            None,
             0,
             0,
         )

