@@ -85,11 +85,7 @@ class RunFactory:
         self._content_key = b""  # of a run there is one: see `read_content_key`
         self._stages: Stages | None = None
         self.redactor = Redactor.from_environ(os.environ)
-        self.tracing: RunTracing | None = None
-        if settings.telemetry:
-            from kairos_mcp.app.run_tracing import RunTracing  # what it needs may not be installed
-
-            self.tracing = RunTracing(settings, store, self.redactor)
+        self.tracing = self._make_tracing() if settings.telemetry else None
         trace_of = None if self.tracing is None else self.tracing.context_of_call
         self._tool_sources = ToolSources(
             settings,
@@ -103,6 +99,12 @@ class RunFactory:
         self.on_slow_start: Callable[[tuple[str, ...]], None] | None = None  # set where a person waits
         self.specs = StoredSpecs(settings, store, self._find_tools)
         self.models = RunModels(settings, self.redactor, self._read_key, self.tracing)
+
+    def _make_tracing(self) -> RunTracing:
+        """Make the telemetry of this server's runs. Raises ConfigError where it can't be had."""
+        from kairos_mcp.app.run_tracing import RunTracing  # what it needs may not be installed
+
+        return RunTracing(self.settings, self._store, self.redactor)
 
     def find_workspace(self, name: str | None) -> str | None:
         """Return the configured folder of this path, or of this name if it is unambiguous; None: the first.
