@@ -299,8 +299,8 @@ IN_THE_TERMINAL = (
         EVENTS + "a_message_without_a_stop_reason_is_cut_off[3]",
     ),
     Guard(
-        "finish_of",
-        always("str(word).strip().lower() not in ('null', 'none')"),
+        "is_end",
+        always("_plain(str(_name_of(word))) not in _NO_END"),
         EVENTS + "the_finish_reason_of_a_chat_is_found_wherever_it_stands[in the choice]",
     ),
     Guard(

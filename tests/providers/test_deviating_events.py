@@ -22,6 +22,7 @@ from support.replies import (
 
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.replies.border import CHAT, RESPONSE, Form
+from kairos_mcp.models.replies.errors import read_error
 from kairos_mcp.models.replies.events import MAX_EVENT_LINES, EventDecoder
 from kairos_mcp.models.replies.exchange import BadProviderReply
 
@@ -170,6 +171,62 @@ def test_an_error_in_a_200_is_that_error(place: str, body: Any, code: str, retry
     assert "It broke" in failure.message
     assert failure.unknown_end == ("error 504" in failure.message)
     assert all(f"with status {status}" not in failure.message for status in range(400, 600))  # it was 200
+
+
+TOO_LONG = [
+    "The decoder prompt (length 9000) is longer than the maximum model length of 4096.",
+    "The prompt (total length 9000) is too long to fit into the model (context length 4096).",
+    "Input prompt (2664 tokens) is too long and exceeds limit of 2048",
+    "Reached context length of 4096 tokens with a model that does not support mid-generation context overflow.",
+    "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
+    "Input validation error: `inputs` must have less than 4096 tokens. Given: 9000",
+    "Requested input length 9000 exceeds maximum input length 4096",
+    "Unable to submit request because the input token count is 9000 but model only supports up to 4096.",
+    "prompt token count of 9000 exceeds the limit of 4096",
+    "Invalid request: Your request exceeded model token limit: 8192",
+    "Prompt exceeds max length",
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+    "invalid params, context window exceeds limit",
+    "The sum of prompt length (9000.0) and query length (1.0) should not exceed max_num_tokens (8192)",
+    "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292.",
+    "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - No.",
+    "The provided prompt is 9000 tokens long, but the maximum supported sequence length is just 8192!",
+    "Prompt length 9000 exceeds maximum of 4096 tokens",
+    "Requested tokens (9000) exceed context window of 4096",
+    "prompt too long; exceeded max context length by 4 tokens",
+]
+SHORT_ENOUGH = [
+    "max_tokens is too large: 9000. This model supports at most 4096 completion tokens",
+    "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+    "string too long. Expected a string with maximum length 64, but got a string with length 70",
+    "messages.1.tool_calls.0.id: exceeds maximum length of 40",
+    "tools: exceeds maximum of 128",
+    "The image is too long.",
+]
+
+
+@pytest.mark.parametrize("words", TOO_LONG)
+def test_a_conversation_that_is_too_long_is_known_by_its_words(words: str) -> None:
+    for status in (400, 413, 422, 500):
+        assert read_error({"error": {"message": words}}, status).kind == "overflow"
+    assert read_error({"error": {"message": words}}, 429).kind is None
+
+
+@pytest.mark.parametrize("words", SHORT_ENOUGH)
+def test_what_else_is_too_long_is_not_the_conversation(words: str) -> None:
+    assert read_error({"error": {"message": words}}, 400).kind is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Request body too large for gpt-4o model. Max size: 8000 tokens.",
+        "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000.",
+    ],
+)
+def test_a_request_that_is_larger_than_is_taken_at_once_is_too_long(words: str) -> None:
+    """Waiting would not help."""
+    assert read_error({"error": {"message": words, "code": "rate_limit_exceeded"}}, 413).kind == "overflow"
 
 
 NAMED: list[tuple[str, str, bool]] = [
@@ -339,6 +396,8 @@ def test_the_finish_reason_of_a_chat_is_found_wherever_it_stands(end: dict[str, 
     taken = taken_of(events([begun, end], done=False))
     assert (taken.content, taken.finish) == ("Well.", "length")
     assert isinstance(take(events([begun], done=False)), Failure)  # the word that says nothing is no end
+    begun["choices"][0]["finish_reason"] = "NOT_FINISHED"
+    assert isinstance(take(events([begun], done=False)), Failure)
 
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Well."}]}

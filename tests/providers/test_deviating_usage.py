@@ -176,19 +176,24 @@ def test_usage_of_a_message_is_charged_as_it_was_meant(
 # -- how it ended --------------------------------------------------------------------------------------------------
 
 FINISHES: dict[str | None, list[Any]] = {
-    "stop": ["stop", "STOP", "end_turn", "eos", "stop_sequence", "completed", "COMPLETE", "end"],
+    "stop": ["stop", "STOP", "end_turn", "eos", "stop_sequence", "completed", "COMPLETE", "end",
+             "FINISH_REASON_STOP", "FinishReason.STOP", "stop_token", {"type": "stop", "matched": 7}],
     "length": ["length", "LENGTH", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_length",
-               "model_context_window_exceeded", "context_length_exceeded", "maxTokens"],
+               "model_context_window_exceeded", "context_length_exceeded", "maxTokens", "max_new_tokens",
+               "ERROR_LIMIT", "FINISH_REASON_MAX_TOKENS", {"type": "length", "length": 7}],
     "content_filter": ["content_filter", "contentFilter", "SAFETY", "safety", "guardrail_intervened", "sensitive",
-                       "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "content_filtered"],
+                       "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "content_filtered",
+                       "content_filter: RECITATION", "ERROR_TOXIC", "LANGUAGE"],
     "tool_calls": ["tool_calls", "tool_use", "function_call", "toolUse"],
     "refusal": ["refusal"],
     "paused": ["pause_turn"],
     "unknown": ["banana", "eosx", "?", 7, {}, ["stop"]],
-    None: ["null", "None", "", " "],
+    None: ["null", "None", "", " ", "not_finished", "FINISH_REASON_UNSPECIFIED"],
 }  # fmt: skip
 BROKEN = ["error", "ERROR", "insufficient_system_resource", "network_error", "abort", "aborted", "cancelled", "failed",
-          "MALFORMED_FUNCTION_CALL", "timeout", "internal_error", "server_error", "UNEXPECTED_TOOL_CALL"]  # fmt: skip
+          "MALFORMED_FUNCTION_CALL", "timeout", "internal_error", "server_error", "UNEXPECTED_TOOL_CALL",
+          "function_call_filter: MALFORMED_FUNCTION_CALL", "USER_CANCEL", "malformed_tool_use",
+          "TOO_MANY_TOOL_CALLS"]  # fmt: skip
 MEANINGS = [(meaning, word) for meaning, words in FINISHES.items() for word in words]
 
 

@@ -37,12 +37,17 @@ _OVERFLOW_CODES = frozenset(
 )
 _OVERFLOW_STATUSES = (None, 400, 413, 422, 500)  # llama.cpp of before, Ollama and LM Studio answer with 500
 _OVERFLOW_WORDS = re.compile(
-    r"""(?: maximum\ (?:context|prompt)\ length | context[ _-]?(?:length|size|window)(?:\ of)?\ (?:exceeded|overflow)
-    | exceed\w*\ (?:\w+\S?s?\ ){0,4}(?:context|prompt)[ _-]?(?:length|size|window)
-    | longer\ than\ the\ (?:model\Ss\ )?context | (?:prompt|input)\ is\ too\ long | too\ large\ for\ model\ with
-    | input\ token\ count.{0,80}exceeds | greater\ than\ the\ context\ length | context\ the\ overflows
+    r"""(?: maximum\ (?:context|prompt)\ length
+    | (?:context|prompt)[ _-]?(?:length|size|window)(?:\ of)?\ (?:exceed(?:s|ed)|overflow) | context\ overflow
+    | exceed\w*\ (?:\w+\S?s?\ ){0,4}(?:(?:context|prompt)[ _-]?(?:length|size|window|limit)|token\ limit)
+    | contextwindowexceeded | longer\ than\ the\ (?:model\Ss\ |maximum\ )?(?:context|model\ length)
+    | (?:prompt|input)(?:\ \([^)]{0,60}\))?\ is\ too\ long | too\ large\ for\ model\ with
+    | (?:input|prompt)\ (?:token\ count|length)\b.{0,80}exceed | prompt\ exceeds\ max | context\ the\ overflows
+    | token\ count\ is\ \d+\ but\ model\ only\ supports | greater\ than\ the\ context\ length
     | reduce\ the\ length\ of\ (?:the\ messages|your\ prompt|the\ input) | max_new_tokens`?\ must\ be\ <=
-    | input\ tokens\ exceed )""",
+    | inputs`?\ must\ have\ less\ than\ \d+\ tokens | input\ tokens\ exceed | tokens\ in\ the\ prompt\ cannot\ exceed
+    | range\ of\ input\ length | maximum\ supported\ sequence\ length
+    | (?:request|request\ body)\ too\ large\ for\ .{0,120}\b(?:tokens\ per\ minute|\d+\ tokens) )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WAIT_WORDS = re.compile(r"(?:try|retry)(?:ing)?\ (?:again\ )?(?:in|after)\ (\d+(?:\.\d+)?)\ ?(ms|s|m)?", re.IGNORECASE)

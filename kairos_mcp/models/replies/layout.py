@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.replies.finishes import is_end
 
 _WRAPPERS = ("result", "data", "output", "response")  # in which gateways put a whole reply
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
@@ -55,15 +56,12 @@ def held_in(choice: JsonObject, name: str) -> JsonObject:
 
 
 def finish_of(reply: JsonObject, choice: JsonObject) -> Any:
-    """Return the word by which a reply or a stream ends, wherever it stands; None where it has not ended.
-
-    `null` as a text is what some servers send until then.
-    """
+    """Return the word by which a reply or a stream ends, wherever it stands; None where it has not ended."""
     held = (choice, held_in(choice, "delta"), held_in(choice, "message"), reply)
     for name in ("finish_reason", "stop_reason"):
         for holder in held:
             word = holder.get(name)
-            if word and str(word).strip().lower() not in ("null", "none"):
+            if is_end(word):
                 return word
     return None
 
