@@ -22,7 +22,8 @@ _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
 _REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
-_VERSION = re.compile(r"[A-Za-z0-9.-]{1,20}")  # of the protocol, as 2025-11-25
+# of the protocol: as 2025-11-25 or DRAFT-2026-v1, or too short for a secret that is known by its value
+_VERSION = re.compile(r"[A-Za-z0-9.-]{1,7}|(?:DRAFT-)?[0-9]{4}-(?:[0-9]{2}-[0-9]{2}|v[0-9]{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     else:
         if _names_odd_version(message):
             return UnreadableLine(wire.INVALID_REQUEST, "The protocol version in params._meta is none.")
+        _replace_odd_version(message)
         return message
     if problem["type"] == "json_invalid":
         return UnreadableLine(wire.PARSE_ERROR, f"{problem['msg']}.")
@@ -127,6 +129,17 @@ def _names_odd_version(message: wire.JSONRPCMessage) -> bool:
             return _VERSION.fullmatch(version) is None
         case _:
             return False
+
+
+def _replace_odd_version(message: wire.JSONRPCMessage) -> None:
+    """Replace what can't be a version in a handshake, which is answered whatever it names: the library would repeat it
+    if the connection can't begin another."""
+    match message:
+        case wire.JSONRPCRequest(method="initialize", params={"protocolVersion": str(version)} as params):
+            if _VERSION.fullmatch(version) is None:
+                params["protocolVersion"] = "unknown"
+        case _:
+            return
 
 
 def encode_message(outgoing: SessionMessage) -> bytes:

@@ -2410,6 +2410,11 @@ OUTSIDE = (
         "server/test_framing.py::test_a_protocol_version_that_can_not_be_one_is_refused_and_not_repeated",
     ),
     Guard(
+        "parse_line",
+        without("_replace_odd_version(message)"),
+        "server/test_stdio.py::test_an_error_repeats_no_secret_that_the_request_held",
+    ),
+    Guard(
         "IgnoreRules.inside_folder",
         replaced("lines[:MAX_RULES]", "lines"),
         "tools/test_search.py::test_of_a_gitignore_without_end_the_first_rules_count_and_that_is_said[*x{}?y*z]",

@@ -143,7 +143,14 @@ async def test_an_error_from_the_client_is_a_message_like_any_other():
 
 
 @pytest.mark.parametrize(
-    ("version", "is_one"), [("2025-11-25", True), ("DRAFT-2026-v1", True), ("sk-proj-abcDEF0123456789abcdef", False)]
+    ("version", "is_one"),
+    [
+        ("2025-11-25", True),
+        ("DRAFT-2026-v1", True),
+        ("2.0", True),
+        ("sk-proj-abcDEF0123456789abcdef", False),
+        ("kq4711z9", False),
+    ],
 )
 def test_a_protocol_version_that_can_not_be_one_is_refused_and_not_repeated(version: str, is_one: bool) -> None:
     meta = {wire.PROTOCOL_VERSION_META_KEY: version}

@@ -180,6 +180,8 @@ REPEATED = {
     "a cursor": ("resources/list", {"cursor": KEY}),
     "a level": ("logging/setLevel", {"level": KEY}),
 }
+INITIALIZE = {"protocolVersion": KEY, "capabilities": {}, "clientInfo": {"name": "p", "version": "1"}}
+HANDSHAKES = {"2025-11-25": {}, "2026-07-28": {"a handshake": ("initialize", INITIALIZE)}}
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
@@ -191,7 +193,8 @@ def test_an_error_repeats_no_secret_that_the_request_held(start_peer, era):
     else:
         client = {"clientInfo": {"name": "p", "version": "1"}, "clientCapabilities": {}, "protocolVersion": era}
         meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in client.items()}}
-    for what, (method, params) in REPEATED.items():
+        assert "result" in peer.answer(peer.ask("tools/list", meta))  # a handshake can't begin any more
+    for what, (method, params) in (REPEATED | HANDSHAKES[era]).items():
         answered = peer.answer(peer.ask(method, params | meta))
         assert answered["error"]["code"] < 0, (what, answered)
         assert KEY[:6] not in json.dumps(answered["error"]), what
