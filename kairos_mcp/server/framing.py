@@ -134,12 +134,10 @@ def _names_odd_version(message: wire.JSONRPCMessage) -> bool:
 def _replace_odd_version(message: wire.JSONRPCMessage) -> None:
     """Replace what can't be a version in a handshake, which is answered whatever it names: the library would repeat it
     if the connection can't begin another."""
-    match message:
-        case wire.JSONRPCRequest(method="initialize", params={"protocolVersion": str(version)} as params):
-            if _VERSION.fullmatch(version) is None:
-                params["protocolVersion"] = "unknown"
-        case _:
-            return
+    if isinstance(message, wire.JSONRPCRequest) and message.method == "initialize" and message.params is not None:
+        version = message.params.get("protocolVersion")
+        if isinstance(version, str) and _VERSION.fullmatch(version) is None:
+            message.params["protocolVersion"] = "unknown"
 
 
 def encode_message(outgoing: SessionMessage) -> bytes:
