@@ -1,8 +1,8 @@
 """Take a tool call that a model wrote as its text, as small models and wrong templates do, for the call that it is.
 
 This is the one place where a text decides what is done, so it is narrow: the whole reply, less thinking and one fence,
-has to be exactly one object, or one tag of a known form, that names a tool which was offered. A reply that the run's
-own schema admits is its answer, whatever it looks like.
+has to be exactly one call in a known form, that names a tool which was offered. A reply that the run's own schema
+admits is its answer, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -18,21 +18,43 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, call_path
 
+NAMESPACE = "functions."  # that templates put before the names of tools
 MAX_WRITTEN_CHARS = 100_000  # of a reply that is looked at
 
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _FENCE = re.compile(r"\A```[\w+-]{0,20}[ \t]*\n(.*)\n[ \t]*```\Z", re.DOTALL)
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|call|>", "</s>")  # of a turn
 _TAGS = (
-    re.compile(r"\A<(tool_call|function_call|tool|tools|toolcall)>(.*)</\1>\Z", re.DOTALL),
-    re.compile(r"\A<\|(tool_call)\|>(.*?)(?:<\|/?tool_call(?:_end)?\|>)?\Z", re.DOTALL),
-    re.compile(r"\A<\|(python_tag)\|>(.*?)(?:<\|eo[mt]_id\|>)?\Z", re.DOTALL),
-    re.compile(r"\A\[(TOOL_CALLS)\]\s*\[?(\{.*\})\]?\Z", re.DOTALL),
+    *((f"<{name}>", f"</{name}>") for name in ("tool_call", "function_call", "tool", "tools", "toolcall", "TOOLCALL")),
+    *((f"<{name}>", f"</{name}>") for name in ("tool_calls", "function_calls", "minimax:tool_call", "seed:tool_call")),
+    ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),  # Kimi
+    ("<|tool_call_begin|>", "<|tool_call_end|>"),
+    ("<|tool_call|>", "<|/tool_call|>"),
+    ("<|tool_call|>", "<|tool_call_end|>"),
+    ("<|tool_call|>", "<|tool_call|>"),
+    ("<|python_tag|>", ""),
+    ("[TOOL_CALLS]", ""),
+    ("<\uff5ctool▁calls▁begin\uff5c>", "<\uff5ctool▁calls▁end\uff5c>"),  # DeepSeek
+    ("<\uff5ctool▁call▁begin\uff5c>", "<\uff5ctool▁call▁end\uff5c>"),
+    ("<|START_ACTION|>", "<|END_ACTION|>"),  # Cohere
 )
-_NAMED_TAG = re.compile(r"\A<(?:function=([\w.-]+)|invoke name=\"([\w.-]+)\")>(.*)</(?:function|invoke)>\Z", re.DOTALL)
+"""What stands around a call where a template is wrong or a server has no parser for it; either end may be missing."""
+_DSML = "\uff5cDSML\uff5c"  # in each tag of a newer DeepSeek
+_MAX_TAGS = 2  # in each other
+_NAMED_TAG = re.compile(r"<(?:function=([\w.-]+)|invoke name=\"([\w.-]+)\")>")
 _PARAMETER = re.compile(
-    r"\s*<(?:parameter=([\w.-]+)|parameter name=\"([\w.-]+)\")>\n?(.*?)\n?</parameter>\s*", re.DOTALL
+    r"\s*<(?:parameter=([\w.-]+)|parameter name=\"([\w.-]+)\"(?: string=\"\w{4,5}\")?)>\n?(.*?)\n?</parameter>\s*",
+    re.DOTALL,
 )
-_CALLS_BEGIN, _CALLS_END = "<function_calls>", "</function_calls>"
+_PAIR = re.compile(r"\s*<arg_key>([\w.-]+)</arg_key>()\s*<arg_value>\n?(.*?)\n?</arg_value>\s*", re.DOTALL)  # GLM
+_ADDRESSED = re.compile(  # gpt-oss
+    r"(?:<\|start\|>assistant)?(?:<\|channel\|>commentary)? ?to=([\w.-]+)(?:<\|channel\|>commentary)?"
+    r"(?: ?<\|constrain\|>\w+| json)?<\|message\|>"
+)
+_NAME_AHEAD = re.compile(
+    r"(?:function<\uff5ctool▁sep\uff5c>)?([\w.-]+)(?::\d+)?"
+    r"(?:<\uff5ctool▁sep\uff5c>|<\|tool_call_argument_begin\|>|(?:\[CALL_ID\]\w+)?\[ARGS\])?"
+)
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _NAMES = ("name", "tool", "tool_name", "function")
 _OTHERS = frozenset({"type", "id", "call_id", "tool_call_id"})  # what may stand beside a name and arguments
@@ -53,7 +75,7 @@ def take_written_call(reply: Completion, step: RequestCompletion, path: str, not
     if reply.tool_calls or reply.unreadable or reply.finish not in (None, "stop", "tool_calls") or len(step.tools) == 0:
         return reply
     written = find_written_call(reply.content)
-    spec = None if written is None else step.tools.find(written.name)
+    spec = None if written is None else step.tools.find(written.name.removeprefix(NAMESPACE))
     if written is None or spec is None or _is_answer(reply.content, step):
         return reply
     arguments = _type_texts(written.arguments, spec.input_schema) if written.has_texts else written.arguments
@@ -74,11 +96,27 @@ def find_written_call(text: str) -> WrittenCall | None:
     bare = _THINKING.sub("", text, count=1).strip()
     if (fenced := _FENCE.match(bare)) is not None:
         bare = fenced[1].strip()
-    for tag in _TAGS:
-        if (found := tag.match(bare)) is not None:
-            bare = found[2].strip()
-            break
-    return _read_named_tag(bare) if bare.startswith("<") else _read_object(bare)
+    bare, is_tagged = _without_tags(bare)
+    if (begun := _NAMED_TAG.match(bare)) is not None:
+        return _read_named_tag(begun[1] or begun[2], bare[begun.end() :])
+    if (begun := _ADDRESSED.match(bare) or (_NAME_AHEAD.match(bare) if is_tagged else None)) is not None:
+        return _read_behind_name(begun[1], bare[begun.end() :].strip())
+    is_list_of_one = is_tagged and bare.startswith("[") and bare.endswith("]")
+    return _read_object(bare[1:-1].strip() if is_list_of_one else bare)
+
+
+def _without_tags(text: str) -> tuple[str, bool]:
+    """Return a text without what stands around a call, and whether anything did."""
+    bare = text.replace(_DSML, "") if text.startswith(f"<{_DSML}") else text
+    for end in _ENDS:
+        bare = bare.removesuffix(end).rstrip()
+    is_tagged = False
+    for _ in range(_MAX_TAGS):
+        for begin, end in _TAGS:
+            if bare.startswith(begin) or (end and bare.endswith(end)):
+                bare, is_tagged = bare.removeprefix(begin).removesuffix(end).strip(), True
+                break
+    return bare, is_tagged
 
 
 def _read_object(text: str) -> WrittenCall | None:
@@ -121,18 +159,39 @@ def _decode(arguments: Any) -> object:
         return arguments
 
 
-def _read_named_tag(text: str) -> WrittenCall | None:
-    """Read `<function=NAME><parameter=KEY>VALUE</parameter></function>`, and the same with `invoke name=`."""
-    if text.startswith(_CALLS_BEGIN) and text.endswith(_CALLS_END):
-        text = text[len(_CALLS_BEGIN) : -len(_CALLS_END)].strip()
-    found = _NAMED_TAG.match(text)
-    if found is None:
+def _read_named_tag(name: str, text: str) -> WrittenCall | None:
+    """Read what is behind `<function=NAME>`, or the same with `invoke name=`: parameters, or JSON."""
+    body = text
+    for end in ("</function>", "</invoke>"):
+        body = body.removesuffix(end)
+    if body.strip().startswith("{"):
+        return _read_behind_name(name, body.strip())
+    arguments = _read_texts(body, _PARAMETER)
+    if arguments is None or (body == text and not arguments):
         return None
-    name, body, arguments, at = found[1] or found[2], found[3], {}, 0
-    while at < len(body) and (parameter := _PARAMETER.match(body, at)) is not None:
-        arguments[parameter[1] or parameter[2]] = parameter[3]
-        at = parameter.end()
-    return WrittenCall(name, arguments, has_texts=True) if not body[at:].strip() else None
+    return WrittenCall(name, arguments, has_texts=True)
+
+
+def _read_behind_name(name: str, text: str) -> WrittenCall | None:
+    """Read the arguments that follow a name: JSON, in a fence perhaps, or pairs of a key and its value."""
+    if (fenced := _FENCE.match(text)) is not None:
+        text = fenced[1].strip()
+    if text.startswith("{"):
+        try:
+            return WrittenCall(name, parse_strict_json(text))
+        except Undecodable:
+            return None
+    arguments = _read_texts(text, _PAIR)
+    return WrittenCall(name, arguments, has_texts=True) if arguments else None
+
+
+def _read_texts(body: str, form: re.Pattern[str]) -> dict[str, str] | None:
+    """Return the arguments of this form which are all of a body; None where more stands there."""
+    arguments, at = {}, 0
+    while at < len(body) and (found := form.match(body, at)) is not None:
+        arguments[found[1] or found[2]] = found[3]
+        at = found.end()
+    return None if body[at:].strip() else arguments
 
 
 def _is_answer(text: str, step: RequestCompletion) -> bool:

@@ -24,6 +24,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 TOOL = ToolSpec("read_file", "Reads.", SCHEMA, "read")
+GIVEN = json.dumps({"path": "a"})
 CALL = json.dumps({"name": "read_file", "arguments": {"path": "a"}})
 TAKEN = [
     CALL,
@@ -52,6 +53,45 @@ TAKEN = [
     "<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>",
     "<tool_call>\n<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
     '<function_calls>\n<invoke name="read_file">\n<parameter name="path">a</parameter>\n</invoke>\n</function_calls>',
+    # DeepSeek
+    f"<\uff5ctool▁calls▁begin\uff5c><\uff5ctool▁call▁begin\uff5c>function<\uff5ctool▁sep\uff5c>read_file\n```json\n{GIVEN}\n```<\uff5ctool▁call▁end\uff5c><\uff5ctool▁calls▁end\uff5c>",
+    f"<\uff5ctool▁calls▁begin\uff5c><\uff5ctool▁call▁begin\uff5c>read_file<\uff5ctool▁sep\uff5c>{GIVEN}<\uff5ctool▁call▁end\uff5c><\uff5ctool▁calls▁end\uff5c>",
+    '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="read_file">\n'
+    '<\uff5cDSML\uff5cparameter name="path" string="true">a'
+    "</\uff5cDSML\uff5cparameter>\n</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>",
+    # Kimi
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>"
+    f"{GIVEN}<|tool_call_end|><|tool_calls_section_end|>",
+    # Mistral
+    f"[TOOL_CALLS]read_file{GIVEN}",
+    f"[TOOL_CALLS]read_file[ARGS]{GIVEN}</s>",
+    f"[TOOL_CALLS]read_file[CALL_ID]abcdefghi[ARGS]{GIVEN}",
+    # GLM
+    "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n</tool_call>",
+    "<tool_call>read_file<arg_key>path</arg_key><arg_value>a</arg_value></tool_call>",
+    # gpt-oss
+    f"<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{GIVEN}<|call|>",
+    f"<|start|>assistant<|channel|>commentary to=functions.read_file json<|message|>{GIVEN}",
+    f"<|start|>assistant to=functions.read_file<|channel|>commentary<|message|>{GIVEN}<|call|>",
+    # MiniMax, Seed
+    '<minimax:tool_call>\n<invoke name="read_file">\n<parameter name="path">a</parameter>\n</invoke>\n'
+    "</minimax:tool_call>",
+    "<seed:tool_call>\n<function=read_file>\n<parameter=path>a</parameter>\n</function>\n</seed:tool_call>",
+    # Granite, Nemotron, Jamba, Hunyuan, Cohere
+    f"<tool_call>[{CALL}]</tool_call>",
+    f"<|tool_call|>[{CALL}]",
+    f"<TOOLCALL>[{CALL}]</TOOLCALL>",
+    f"<tool_calls>[{CALL}]</tool_calls>",
+    f"<tool_calls><tool_call>{CALL}</tool_call></tool_calls>",
+    f'<|START_ACTION|>[{{"tool_call_id": "0", "tool_name": "read_file", "parameters": {GIVEN}}}]<|END_ACTION|>',
+    # Llama, and what ends early or late
+    f"<function=read_file>{GIVEN}</function>",
+    f"{CALL}<|eot_id|>",
+    f"<tool_call>\n{CALL}\n</tool_call><|im_end|>",
+    f"<tool_call>\n{CALL}",
+    f"{CALL}\n</tool_call>",
+    "<tool_call>\n<function=read_file>\n<parameter=path>\na\n</parameter>\n</tool_call>",
+    "<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
 ]
 LEFT = [
     "It says: " + CALL,
@@ -70,6 +110,16 @@ LEFT = [
     '{"name": "read_file", "arguments": {"path": "a"}',
     "{'name': 'read_file', 'arguments': {'path': 'a'}}",
     "read_file(path='a')",
+    f"read_file{GIVEN}",
+    f"<tool_call>[{CALL}, {CALL}]</tool_call>",
+    f"<tool_call>read_file{GIVEN}read_file{GIVEN}</tool_call>",
+    f"<tool_call>write_file{GIVEN}</tool_call>",  # not offered
+    "<tool_call>read_file</tool_call>",
+    "<function=read_file>",
+    f"It reads.\n<tool_call>\n{CALL}\n</tool_call>",
+    f"[TOOL_CALLS]read_file{GIVEN}[TOOL_CALLS]read_file{GIVEN}",
+    "<tool_call>read_file<arg_key>path</arg_key><arg_value>a</arg_value> and more</tool_call>",
+    f"The call is to=functions.read_file<|message|>{GIVEN}",
     "",
     "Well.",
 ]
@@ -141,6 +191,10 @@ def test_a_tag_that_holds_too_many_values_is_asked_back() -> None:
         "```\n" + "\n    " * 19_000 + "```x",
         "<function=a>" + "<parameter=a>" * 7_000,
         "<function=a><parameter=a>" + "\n" * 90_000 + "</function>",
+        "<tool_call>a" + " " * 90_000 + "x",
+        "<tool_call>a<arg_key>a</arg_key>" + " " * 90_000 + "x",
+        "<tool_call>a" + "<arg_key>a</arg_key><arg_value>" * 3_000,
+        "<|im_end|>" * 9_000,
     ],
 )
 def test_no_text_that_begins_like_a_call_takes_long(text: str) -> None:
