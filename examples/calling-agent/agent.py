@@ -4,6 +4,7 @@ python3 agent.py kairos-mcp FOLDER
 """
 
 import asyncio
+import os
 import sys
 
 from mcp import ClientSession, StdioServerParameters
@@ -20,7 +21,7 @@ def think(request: dict) -> dict:
 
 
 async def main(program: str, folder: str) -> None:
-    server = StdioServerParameters(command=program, args=["serve", "--workspace", folder])
+    server = StdioServerParameters(command=program, args=["serve", "--workspace", folder], env=dict(os.environ))
     async with stdio_client(server) as (reads, writes), ClientSession(reads, writes) as session:
         await session.initialize()
         arguments = {"goal": "What is here?", "route": "caller"}
