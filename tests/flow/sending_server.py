@@ -42,5 +42,7 @@ for line in sys.stdin:
         case "tools/call":
             result = call(message["params"]["name"], message["params"].get("arguments") or {})
         case _:
+            if "id" in message:  # an unanswered request is waited for, as whether it speaks a newer version
+                send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
     send({"id": message["id"], "result": result})
