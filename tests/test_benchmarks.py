@@ -93,3 +93,13 @@ def test_a_round_of_each_other_framework_runs() -> None:
     assert {f"{name}_{figure}" for name in PEERS for figure in ("round", "least", "grows_to_5")} <= result.keys(), (
         ran.stderr
     )
+
+
+@pytest.mark.foreign
+def test_attacks_of_agentdojo_are_asked_about() -> None:
+    """Of the first user task of each suite, whose ground truths are carried out in an environment of their own."""
+    ran = run_program(["agentdojo", "--users", "1"], code=PROGRAM, cwd=ROOT, timeout=1_800)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert result["read"] == result["pairs"] == 35
+    assert result["injected_asked"] >= 0.9 * result["injected"]
