@@ -21,3 +21,9 @@ def place(tmp_path: Path) -> Place:
 def web() -> Iterator[Peer]:
     with peer() as made:
         yield made
+
+
+@pytest.fixture
+def other() -> Iterator[Peer]:
+    with peer() as made:
+        yield made

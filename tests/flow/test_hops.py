@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, answer_run, meet_servers, open_checked_app, reads, rests, says
-from support.network import Peer
+from support.cycles import MANDATE, judgement_line, noop, orientation_line
+from support.network import Peer, leads_to, text
 from support.team_lines import at, plan_of, task
 
 from flow.test_leaving import FETCH, INJECTED, calls, server, start
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest, TeamRequest
+from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.table_values import GateRule
 
 SECRET = "/c?q=ACME+pays+1.2M"
@@ -79,6 +81,38 @@ async def test_what_a_compaction_took_out_of_the_conversation_stays_in_view(plac
     assert web.heard == []
 
 
+async def test_a_lesson_takes_nothing_along_of_what_the_run_before_it_read(place: Place, web: Peer) -> None:
+    learns = (orientation_line(), reads("customers.md"), noop(), judgement_line(lessons=("They pay 1.2M, says ACME.",)))
+    sends = (orientation_line(), fetch(web, SECRET), noop(), judgement_line())
+    request = CyclesRequest(MandateRef(mandate={**MANDATE, "max_cycles": 1}))
+    async with open_checked_app(place.settings(*learns)) as app:
+        await rests(app, (await app.runs.start(request, ME)).run_id)
+    async with open_checked_app(settings(place, web, *sends)) as app:
+        report = await rests(app, (await (await meet_servers(app)).runs.start(request, ME)).run_id)
+    (waiting,) = report.waiting
+    assert waiting["key"] == "cycle-1/decide/read-2/call-1/approval"
+    assert waiting["preview"].startswith('! takes along "1.2m" of lessons of earlier runs (lessons)')
+    assert web.heard == []
+
+
+async def test_neither_a_redirector_nor_a_redirect_takes_anything_along_to_another_place(
+    place: Place, web: Peer, other: Peer
+) -> None:
+    """At a place that the person said, and that the settings list."""
+    page, link, rules = web.url("/howto"), web.url("/next"), (parse_host_rule(f"127.0.0.1:{web.port}"),)
+    lines = (
+        *(calls("http_fetch", url=page), reads("customers.md"), calls("http_fetch", url=link)),
+        *(calls("http_fetch", url=web.url(f"/go?to={other.url(SECRET)}")), says("done")),
+    )
+    web.will(text(f"See {link}"), leads_to(other.url("/c?q=")))
+    async with open_checked_app(place.settings(*lines, http_fetch=True, http_hosts=rules, private_hosts=rules)) as app:
+        (waiting,) = (await start(app, f"Sum up {page}")).waiting
+    assert waiting["key"] == "round-4/call-1/approval"
+    assert waiting["preview"].startswith('! takes along "acme" of customers.md (round-2/call-1)')
+    assert [each.target for each in web.heard] == ["/howto", "/next"]
+    assert other.heard == []
+
+
 async def test_a_command_that_fetched_what_others_wrote_lets_no_further_one_run_unasked(
     place: Place, web: Peer
 ) -> None:
@@ -115,8 +149,8 @@ def make_coding_task(k: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
 async def test_a_run_of_ordinary_coding_asks_no_question_more(k: int, place: Place) -> None:
     """Also without a sandbox: what a program of the workspace prints is no sign that others had their say."""
     files, lines = make_coding_task(k)
-    for path, text in files.items():
-        (place.workspace / path).write_text(text)
+    for path, content in files.items():
+        (place.workspace / path).write_text(content)
     rules = tuple(GateRule(name, "allow") for name in ("edit_file", "write_file", "run_command"))
     async with open_checked_app(place.settings(*lines, says("done"), gate=rules, commands="bare")) as app:
         report = await start(app, "Correct the constants", limits=Limits(rounds=60))
