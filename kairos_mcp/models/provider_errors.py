@@ -129,6 +129,9 @@ def _status_failure(
     if said.kind == "quota":
         text = f"{kind}: the account has nothing left{words}. {_QUOTA_HINT}"
         return Failure("provider_error", text, unknown_end=unknown_end)
+    if said.kind == "bad call":  # the model's, which was paid for; another try may be better
+        text = f"{kind} could not take the model's call of a tool{words}."
+        return Failure("provider_error", text, True, wait, unknown_end=True)
     match said.status:
         case 429 | 529:
             return Failure("provider_busy", f"{kind} is busy{words}.", True, wait, unknown_end=unknown_end)

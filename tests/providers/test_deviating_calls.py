@@ -85,6 +85,15 @@ CALLS: list[tuple[str, Any, Any]] = [
     ("two objects", [call(arguments=JSON_A + JSON_B)], (("x1", "read_file", JSON_A + JSON_B),)),
     ("two objects, the second cut off", [call(arguments="{}" + JSON_A[:-1])],
      (("x1", "read_file", "{}" + JSON_A[:-1]),)),
+    ("arguments in a fence", [call(arguments=f"```json\n{JSON_A}\n```")], ONE),
+    ("arguments before a mark", [call(arguments=JSON_A + "<|call|>")], ONE),
+    ("arguments before the end of a tag", [call(arguments=JSON_A + "\n</tool_call>")], ONE),
+    ("arguments behind a mark of bytes", [call(arguments="\ufeff" + JSON_A)], ONE),
+    ("arguments before words", [call(arguments=JSON_A + " as asked")], (("x1", "read_file", JSON_A + " as asked"),)),
+    *[(f"named {name}", [call(function={"name": name, "arguments": JSON_A})], ONE) for name in (
+        "functions.read_file", "functions.read_file:0", "default_api.read_file", "default_api:read_file",
+        "read_file<|channel|>commentary", "read_file <|constrain|>json", '"read_file"', "read_file()")],
+    ("named with words", [call(function={"name": "read file", "arguments": JSON_A})], (("x1", "read file", A),)),
     ("a line end as it is", [call(arguments='{"path": "a\nb"}')], (("x1", "read_file", {"path": "a\nb"}),)),
 ]  # fmt: skip
 

@@ -345,6 +345,16 @@ async def test_a_schema_that_a_server_does_not_enforce_is_described_in_words(ser
     assert '"required"' in json.dumps(server.bodies[1]["messages"][0]["content"])[:5_000].replace("\\", "")
 
 
+@pytest.mark.parametrize("status", [400, 200])
+async def test_a_call_that_the_server_could_not_take_is_made_again(place: Place, server: Standin, status: int) -> None:
+    words = "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details."
+    error = {"message": words, "type": "invalid_request_error", "code": "tool_use_failed", "failed_generation": "<x>"}
+    server.will(sends({"error": error}, status), talks("done"))
+    report = await run_on(settings_of(place, server))
+    assert (report.status, report.summary, len(server.heard)) == ("completed", "done", 2)
+    assert report.usage["output_tokens"] > 4_096  # what the first may have cost
+
+
 NO_TOOLS = [
     (400, "registry.example/library/gemma3:latest does not support tools"),
     (404, "No endpoints found that support tool use."),

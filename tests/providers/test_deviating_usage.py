@@ -138,6 +138,12 @@ def ins(read: Any, written: Any = None, **more: Any) -> dict[str, Any]:
 MESSAGE_USAGES: list[tuple[str, Any, Any, Tokens | None]] = [
     ("as defined", ins(100, 1), ins(None, 10), (100, 10, 0)),
     ("with a cache", ins(60, 1, cache_read_input_tokens=40), ins(None, 10), (100, 10, 40)),
+    (
+        "a cache in camel case",
+        {"inputTokens": 60, "cacheReadInputTokens": 30, "cacheWriteInputTokens": 10},
+        {"outputTokens": 10},
+        (100, 10, 30),
+    ),
     ("a cache written", ins(60, cache_creation_input_tokens=40), ins(None, 10), (100, 10, 0)),
     ("all at the end", ins(0, 0), ins(100, 10), (100, 10, 0)),
     ("all in both", ins(100, 1), ins(100, 10), (100, 10, 0)),

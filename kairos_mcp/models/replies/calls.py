@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ UNNAMED = "unnamed_tool"  # in place of a missing name: no tool is called so, an
 CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "toolUse")  # what a part of a content that is a call is called
 MAX_REPETITIONS = 20  # of arguments, which are compared with each other
 _ARGUMENTS = ("arguments", "parameters", "input", "args")
+_NAME = re.compile(
+    r"[\"'`]?(?:(?:functions|default_api|tools)[.:])?([\w-]+)(?::\d{1,3})?(?:\(\)|[\"'`])?\s*(?:<\|.*)?", re.DOTALL
+)
+_OBJECT = re.compile(r"\ufeff?\s*(?:```(?:json)?)?(.*\})\s*(?:```|<\|\w{1,40}\|>|</\w{1,40}>)?", re.DOTALL)
 
 
 def calls_of(holders: tuple[JsonObject, ...]) -> list[JsonObject]:
@@ -83,10 +88,16 @@ def repair_call_id(given: object, number: int, taken: set[str], exchange: Exchan
 
 
 def repair_name(given: object, exchange: Exchange) -> str:
+    """Return the name of a tool: none has a dot, a colon, or a mark of a template in it, which some servers leave."""
     name = given.strip() if isinstance(given, str) else ""
     if not name:
         exchange.note_repair(f"a call without a name was taken as one of {UNNAMED}")
-    return name or UNNAMED
+        return UNNAMED
+    found = _NAME.fullmatch(name)
+    if found is None or found[1] == name:
+        return name
+    exchange.note_repair("the name of a tool was read out of what stood around it")
+    return found[1]
 
 
 def arguments_text(given: object, exchange: Exchange) -> str:
@@ -100,8 +111,8 @@ def arguments_text(given: object, exchange: Exchange) -> str:
 def mend_arguments(text: str, exchange: Exchange) -> str:
     """Return the text of arguments as one JSON text; as it is where it has no one meaning.
 
-    It may be JSON twice over; hold line ends as they are; or hold the object beside an empty one, which stood for it
-    until it came, or beside itself.
+    It may be JSON twice over; hold line ends as they are; stand in a fence; or hold the object beside an empty one,
+    which stood for it until it came, or beside itself.
     """
     text = decode_twice(text)
     refuse_many_values(text)
@@ -113,7 +124,8 @@ def mend_arguments(text: str, exchange: Exchange) -> str:
         return text
     else:
         return text
-    values = _values_in(text)
+    held = _OBJECT.fullmatch(text.strip())  # in a fence, or before a mark of a template
+    values = _values_in(text) or (_values_in(held[1]) if held else [])
     told = [value for number, value in enumerate(values) if value and value not in values[:number]]
     if not values or len(told) > 1 or not all(isinstance(value, dict) for value in told):
         return text

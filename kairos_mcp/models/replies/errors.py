@@ -16,7 +16,8 @@ from typing import Any, Literal
 MAX_BODY_CHARS = 20_000  # of a body that is searched: a page of a gateway may be long
 MAX_PARTS = 40  # of a body in which words are looked for
 
-Kind = Literal["overflow", "quota"]
+Kind = Literal["overflow", "quota", "bad call"]
+_BAD_CALL = "toolusefailed"  # Groq's code, with a status of 400
 
 _STATUSES: Mapping[int, str] = {
     400: "invalidrequesterror invalidrequest invalidargument badrequest badrequesterror failedprecondition outofrange",
@@ -173,6 +174,8 @@ def _find_status(names: list[str]) -> int | None:
 def _find_kind(status: int | None, names: list[str] | tuple[()], words: str) -> Kind | None:
     if any(_STATUS_OF.get(name) == 402 for name in names):
         return "quota"
+    if _BAD_CALL in names:
+        return "bad call"
     if any(name in _OVERFLOW_CODES for name in names):
         return "overflow"
     return "overflow" if status in _OVERFLOW_STATUSES and _OVERFLOW_WORDS.search(words) else None

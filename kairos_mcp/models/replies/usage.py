@@ -37,14 +37,25 @@ _CACHED = (
     "prompt_cache_hit_tokens",
     "num_cached_tokens",
     "cachedContentTokenCount",
+    "cachedTokens",
+    "cacheReadInputTokens",
 )
-_CACHE_WRITTEN = ("cache_creation_input_tokens", "cache_write_tokens")
-_REASONING = ("reasoning_tokens", "thinking_tokens", "thoughtsTokenCount")
+_CACHE_WRITTEN = (
+    "cache_creation_input_tokens",
+    "cache_write_tokens",
+    "cacheCreationInputTokens",
+    "cacheWriteInputTokens",
+)
+_REASONING = ("reasoning_tokens", "thinking_tokens", "reasoningTokens", "thoughtsTokenCount")
 _DETAILS = (
     "prompt_tokens_details",
     "input_tokens_details",
     "completion_tokens_details",
     "output_tokens_details",
+    "promptTokensDetails",
+    "inputTokensDetails",
+    "completionTokensDetails",
+    "outputTokensDetails",
 )
 
 
