@@ -4990,6 +4990,11 @@ WHAT_LEAVES = (
         "flow/test_hops.py::test_a_command_that_fetched_what_others_wrote_lets_no_further_one_run_unasked",
     ),
     Guard(
+        "opening_rows",
+        without("*map(partial(_material, 'lessons', ...), read.text(spec.carried_over_text))"),
+        "flow/test_hops.py::test_a_lesson_takes_nothing_along_of_what_the_run_before_it_read",
+    ),
+    Guard(
         "FlowView.judge",
         replaced("wish or self.policy.wish", "self.policy.wish"),
         "flow/test_clean.py::test_a_change_has_to_be_wished_for_whatever_the_settings_say[clean]",
