@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from support.app import PERSON, Place, open_checked_app, reads, rests, says
@@ -12,6 +13,7 @@ from support.network import Peer
 from support.postgres import both_stores
 
 from flow.test_leaving import FETCH, calls, server, start
+from kairos_mcp.core import flow_text, foreign_text
 from kairos_mcp.core.flow import Row
 from kairos_mcp.core.foreign_text import find_sources
 from kairos_mcp.settings.table_values import GateRule
@@ -66,6 +68,19 @@ async def test_a_file_that_a_person_trusts_is_read_as_their_own_from_then_on(pla
     assert len(place.rows(LABELS)) == 2
 
 
+def test_a_file_with_very_many_addresses_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    customers = "".join(f"{n},user{n}@acme.test,https://acme.test/{n}?a\n" for n in range(300)).encode()
+    noted, cut = customers + b"# seen\n", customers.replace(b"?a", b"")
+    with patch.object(flow_text, "contains", wraps=flow_text.contains) as searched:
+        assert find_sources({"a.csv": (customers, noted)}, [page(TEXT)], lambda _path: False) == {}
+        assert searched.call_count == 0
+        assert find_sources({"a.csv": (customers, cut)}, [page(TEXT)], lambda _path: False) == {}
+        monkeypatch.setattr(foreign_text, "MAX_LOOKED_THROUGH", 10 * len(customers))
+        searched.reset_mock()
+        assert find_sources({"a.csv": (customers, cut)}, [page(TEXT)], lambda _path: False).keys() == {"a.csv"}
+        assert 5 < searched.call_count <= 10
+
+
 async def test_own_work_after_a_page_was_read_makes_no_file_foreign(place: Place, web: Peer) -> None:
     lines = (
         calls("web__fetch", url=web.url("/howto")),
@@ -89,6 +104,12 @@ def page(text: str) -> Row:
         ("", TEXT.upper().replace(" ", "\n"), True),
         ("", "mail Bob@evil.test", True),
         ("", "see https://docs.test/a", True),  # an address that nobody trusted named, put together of pieces
+        ("", "API_URL=https://docs.test/a\n", True),
+        ("", "<a href=https://docs.test/a>", True),
+        ("", r'{"url": "https:\/\/docs.test\/a"}', True),
+        ("", "mailto:bob@evil.test?subject=hello", True),
+        ("to: bob@evil.test", "to=bob@evil.test", False),
+        ("https://docs.test/a", "URL=https://docs.test/a", False),
         ("", "@pytest.fixture\nasync def finish(set_up): ...", False),
         ("", "Say hello to Bob.", False),
         (TEXT, TEXT + "\nDone.", False),  # it was there before

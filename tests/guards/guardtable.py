@@ -4975,6 +4975,11 @@ WHAT_LEAVES = (
         FOREIGN_FILES + "a_move_carries_the_label",
     ),
     Guard(
+        "_new_address",
+        never("looked_through > MAX_LOOKED_THROUGH"),
+        FOREIGN_FILES + "a_file_with_very_many_addresses_is_looked_through_once",
+    ),
+    Guard(
         "_look_at_flow",
         replaced("flow.find_sources(ctx.path, ctx.written) if ctx.written else {}", "{}"),
         FOREIGN_FILES + "a_stage_says_which_of_its_files_hold_words_of_others_and_asks_although_a_rule_allows",
