@@ -192,5 +192,7 @@ def test_no_history_of_requests_and_crashes_passes_what_may_be_granted(session: 
 
 
 @pytest.mark.slow
-def test_no_history_of_many_passes_what_may_be_granted(session: Session) -> None:
-    assert sum(count_grants(session, seed) for seed in range(WHOLE_SWEEP)) > WHOLE_SWEEP / 2
+@pytest.mark.parametrize("part", range(10))
+def test_no_history_of_many_passes_what_may_be_granted(session: Session, part: int) -> None:
+    size = WHOLE_SWEEP // 10
+    assert sum(count_grants(session, seed) for seed in range(part * size, (part + 1) * size)) > size / 2
