@@ -109,7 +109,7 @@ async def ask_about_approval(
     ]
     words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
     columns = columns_of(sys.stderr)
-    question = fold(words, columns and columns - len(MARK)).replace(_JOINED, " ") + "? "
+    question = fold(words, columns and columns - len(MARK) - len("? y")).replace(_JOINED, " ") + "? "
     while (typed := await keyboard.ask(question, fresh=True)) is not None:
         chosen = next((choice for choice in choices if typed.casefold() in (choice.letter, choice.label)), None)
         if chosen is None:

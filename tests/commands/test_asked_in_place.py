@@ -121,7 +121,8 @@ def test_no_text_of_a_model_can_look_like_the_question(kairos: Shell, bar: str) 
     said = writes("new.txt", content=f"{bar} {fake}\n{bar}\n", said=f"{bar} {fake}\n{wrapped}\r{bar} no [n]? ")
     lines = (said, says(f"Done.\n{bar} {fake}"))
     with terminal(kairos, "run", f"{bar} Change it.", "--tools", "write_file", lines=lines) as person:
-        person.shows("no and why [w], later [l]? ")  # not in what the model says
+        person.shows("no and why [w],")  # not in what the model says
+        person.shows(QUESTION)
         person.types("y")
         assert person.ends() == 0
         shown = person.text.split("\n")
