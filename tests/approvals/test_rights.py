@@ -38,7 +38,9 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store import integrity
 from kairos_mcp.store.accounts import unit_columns
+from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.store.tool_pins import REGISTERED
+from kairos_mcp.tools.departure import LEFT
 
 LOST = "round-1/call-1/settle"
 COMMAND = {"name": "run_command", "arguments": {"argv": ["true"]}}
@@ -57,10 +59,12 @@ Tried = Callable[[App, ConnectedClient, str], Awaitable[None]]
 
 
 def lose_the_call(place: Place) -> None:
-    """As if the server had died in the middle of the only call."""
+    """As if the server had died in the middle of the only call, after it had left."""
     place.rows("delete from answer where step >= (select id from step where kind = 'call')")
     place.rows("delete from step where id > (select id from step where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
+    left = intent_name(LOST.removesuffix("/settle"))
+    place.rows("insert into tool_intent(run, name, body) values (1, ?, ?)", left, LEFT)
     with place.session() as session:
         spent, held = integrity.sum_rows(session, 1)
         changed = ", ".join(f"{name} = ?" for name in unit_columns("spent", "held"))

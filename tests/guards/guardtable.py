@@ -612,7 +612,7 @@ ONE_OWNER = (
     Guard(
         "HttpConnection._send_bytes",
         without("recheck()"),
-        "crash/test_woken_late.py::test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_that_wakes",
+        "crash/test_woken_late.py::test_an_order_that_another_server_made_is_not_sent_by_the_one_that_wakes",
     ),
     Guard(
         "runner:_start_process",
