@@ -181,7 +181,7 @@ def test_hooks_links_and_submodules_settings_are_found_at_any_depth(tmp_path: Pa
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("[core]\n\tfsmonitor = evil\n")
     (tmp_path / "hooks/pre-push.sample").write_text("#!/bin/sh\n")
-    (tmp_path / "modules/b").symlink_to("/tmp")
+    (tmp_path / "modules/b").symlink_to("/nowhere")
     (tmp_path / "worktrees/b/commondir").write_text("../..\n")
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
