@@ -29,7 +29,10 @@ def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
         *_history_rows(spec, read),
         *_team_rows(spec, read),
         *map(partial(_material, "given", "the phase before"), read.text(spec.given_text)),
-        *map(partial(_material, "lessons", "lessons of earlier runs"), read.text(spec.carried_over_text)),
+        *map(
+            partial(_material, "lessons", "lessons of earlier runs"),
+            filter(_is_told, read.text(spec.carried_over_text)),
+        ),
         *_fork_rows(spec, read),
     )
 
@@ -47,6 +50,11 @@ class _Texts:
     def text(self, content_hash: str | None) -> tuple[str, ...]:
         """Return the text, or nothing where the spec has none."""
         return () if content_hash is None else (self._text_of(content_hash),)
+
+
+def _is_told(carried_over: str) -> bool:
+    """Whether earlier runs of a mandate left anything: its first one begins with empty lists."""
+    return any(decode(dict[str, list[object]], carried_over).values())
 
 
 def _history_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
