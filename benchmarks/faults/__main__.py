@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from loopfaults.__main__ import control_subject
 from loopfaults.cases import DEFAULT_GROUPS, make_cases
@@ -35,7 +36,7 @@ def make_subjects(names: list[str]) -> list[Subject]:
 
 
 def main() -> None:
-    known = ("kairos", "kairos_work", *PEER_SYSTEMS)
+    known = ("kairos", "kairos_keyed", "kairos_work", *PEER_SYSTEMS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument(
         "systems", nargs="*", default=["kairos"], help=f"of {', '.join(known)}; the controls always are"
@@ -55,9 +56,20 @@ def main() -> None:
     report = make_report(read_rows(given.out))
     report |= {"seeds": given.seeds, "machine": platform.platform(), "commit": find_commit()}
     given.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(make_table(report))
+    table = f"{make_table(report)}\n\n{describe_systems(report)}"
+    given.report.with_suffix(".md").write_text(table, encoding="utf-8")
+    print(table)
     if not report["is_valid"]:
         sys.exit(f"This report is void: these controls were not caught: {', '.join(report['escaped'])}.")
+
+
+def describe_systems(report: dict[str, Any]) -> str:
+    """Say of each system its version, what its own documents promise, and what was left out."""
+    lines = []
+    for about in (each["about"] for each in report["systems"].values() if each["about"]):
+        said = "; ".join(filter(None, (about["contract"], about.get("notes"))))
+        lines.append(f"- {about['title']} ({about['version']}): {said}.\n")
+    return "".join(lines)
 
 
 def find_commit() -> str:

@@ -203,7 +203,13 @@ def _make_kairos(name: str) -> Subject:
         return Subject(name, lambda folder, url: KairosWork(mapping, folder, url), about=about)
     zygote = Zygote(Path(sys.executable), "kairos_server", os.environ, PEERS)
     about |= {"title": mapping["server"]["title"]}
-    return Subject(name, lambda folder, url: Kairos(mapping, folder, url, zygote=zygote), zygote, about)
+    if is_keyed := name == "kairos_keyed":  # the other end carries out once what comes with one key
+        files = mapping["server"]["files"]
+        files["kairos.toml"] = files["kairos.toml"].replace('"irreversible"', '"keyed"')
+        about |= {"title": "the same, effects `keyed`", "contract": "effects once, where the other end honours keys"}
+    return Subject(
+        name, lambda folder, url: Kairos(mapping, folder, url, zygote=zygote), zygote, about, is_keyed=is_keyed
+    )
 
 
 def _make_peer_subject(name: str, peer: Peer) -> Subject:

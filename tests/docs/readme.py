@@ -292,6 +292,11 @@ def caller_output() -> str:
     return "```json\n" + json.dumps(shown, indent=2, ensure_ascii=False) + "\n```"
 
 
+def faults_table() -> str:
+    """What became of jobs whose runtime was killed, as `python -m benchmarks.faults` wrote it last."""
+    return (ROOT / "benchmarks" / "faults" / "report.md").read_text().strip()
+
+
 def file_text(name: str) -> str:
     """A file of the repository, as a block."""
     return f"```toml\n{(ROOT / name).read_text()}```"
@@ -299,6 +304,7 @@ def file_text(name: str) -> str:
 
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: loop": (DOCS / "loop-tools.md", loop_table),
+    "table: faults": (DOCS / "compare.md", faults_table),
     "table: decisions": (DOCS / "approvals.md", decisions_table),
     "table: settings": (DOCS / "settings.md", settings_table),
     "table: resources": (DOCS / "hosts.md", resources_table),
