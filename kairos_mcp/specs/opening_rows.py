@@ -19,9 +19,9 @@ def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
     hash."""
     read = _Texts(text_of)
     return (
-        _said("goal", spec.goal),
-        *(() if spec.arguments is None else (_said("arguments", canonical_json(spec.arguments)),)),
-        *map(partial(_said, "mandate"), read.text(spec.mandate_text)),
+        _said_row("goal", spec.goal),
+        *(() if spec.arguments is None else (_said_row("arguments", canonical_json(spec.arguments)),)),
+        *map(partial(_said_row, "mandate"), read.text(spec.mandate_text)),
         *map(
             partial(_material, "context", "the context", is_trusted=spec.opens_with == "files"),
             read.text(spec.user_text if spec.opens_with is not None else None),
@@ -62,7 +62,7 @@ def _history_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
         messages: tuple[Message, ...] = decode(tuple[Message, ...], text)
         for n, message in enumerate(messages, 1):
             if message.role == "user" and spec.continues is None:
-                yield _said(f"message-{n}", message.content)
+                yield _said_row(f"message-{n}", message.content)
             else:
                 yield _material(f"message-{n}", "the conversation before", message.content)
 
@@ -71,7 +71,7 @@ def _team_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
     for text in read.text(spec.team_text):
         team: FrozenTeam = decode(FrozenTeam, text)
         if team.plan is not None:
-            yield _said("plan", canonical_json(team.plan))
+            yield _said_row("plan", canonical_json(team.plan))
         if team.context:
             yield _material("context", "the context", team.context)
 
@@ -80,13 +80,13 @@ def _fork_rows(spec: Spec, read: _Texts) -> Iterator[Row]:
     for text in read.text(spec.fork_text):
         forks: tuple[FrozenFork, ...] = decode(tuple[FrozenFork, ...], text)
         for fork in forks:
-            yield from (_said("words", fork.words),) if fork.words else ()
+            yield from (_said_row("words", fork.words),) if fork.words else ()
             for path, body in fork.answers:
                 if isinstance(answer := decode_answer(body), ToolResult):
                     yield _material(path, "the run before", answer.content)
 
 
-def _said(path: str, text: str) -> Row:
+def _said_row(path: str, text: str) -> Row:
     return Row(path, SAID, "", text, is_trusted=True, is_private=False, is_said=True)
 
 

@@ -52,7 +52,7 @@ def changed_in(root: Path) -> Iterator[Staged]:
         stage.write({**names, "bin": b"\0\1\2" * 50, "swap": "file\n", "was/deep/f": "f\n"})
         os.symlink("a.py", stage.workspace / "link")
         made = stage.made._stage
-        with made.writing(stage.context(), MadeCall("run_command", {"argv": ["change"]})), made.mounted() as view:
+        with made.writing(stage.context(), MadeCall("run_command", {"argv": ["change"]})), made.open_mount() as view:
             change_all(Path(f"/proc/self/fd/{view._root.fd}"))
         yield stage
 

@@ -24,7 +24,7 @@ def calls_of(holders: tuple[JsonObject, ...]) -> list[JsonObject]:
     """Return the calls that stand in the first of these that has any: in a list, alone, as JSON in a text, in the
     older form with one call at most, or as parts of the content."""
     for holder in holders:
-        if listed := _listed(holder.get("tool_calls")):
+        if listed := _read_call_list(holder.get("tool_calls")):
             return listed
     for holder in holders:
         if isinstance(legacy := holder.get("function_call"), dict):
@@ -51,7 +51,7 @@ def is_call_block(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") in CALL_BLOCKS
 
 
-def _listed(given: object) -> list[JsonObject]:
+def _read_call_list(given: object) -> list[JsonObject]:
     if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
         refuse_many_values(given)
         try:

@@ -94,7 +94,7 @@ class Application:
         now = self._state(change.path)
         if not _is_same(now, change.after):
             self.check()
-            self._put(change.path, now, change.after)
+            self._replace_entry(change.path, now, change.after)
 
     def _revert(self, removals: Sequence[Change], others: Sequence[Change]) -> list[str]:
         """Put back what was changed; return the paths where that failed. What others wrote stays."""
@@ -109,13 +109,13 @@ class Application:
             if is_ours and not _is_same(now, change.before):
                 self.ctx.memory.check_owner()
                 try:
-                    self._put(change.path, now, change.before)
+                    self._replace_entry(change.path, now, change.before)
                 except KairosError:
                     stuck.append(change.path)
         self._remove_folders(self.intent.made)
         return stuck
 
-    def _put(self, path: str, old: State, new: State) -> None:
+    def _replace_entry(self, path: str, old: State, new: State) -> None:
         """Put `new` in the place of `old`. Raises KairosError."""
         try:
             with open_slot(self.workspace, path, self._key(path), make_missing=new != ABSENT) as slot:

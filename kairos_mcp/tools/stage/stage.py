@@ -152,14 +152,14 @@ class Stage:
     @contextmanager
     def reading(self, ctx: ToolContext) -> Iterator[Workspace]:
         """Yield the workspace as the stage shows it; others may read at the same time."""
-        with self._locked(ctx, fcntl.LOCK_SH), self._mounted(writable=False) as view:
+        with self._hold_lock(ctx, fcntl.LOCK_SH), self._open_mount(writable=False) as view:
             yield view
 
     @contextmanager
     def writing(self, ctx: ToolContext, call: MadeCall, named: Collection[str] = ()) -> Iterator[None]:
         """Let one call write, alone; note afterwards what it touched, however it ended. `named`: files that it names,
         which are noted even where git ignores them."""
-        with self._locked(ctx, fcntl.LOCK_EX):
+        with self._hold_lock(ctx, fcntl.LOCK_EX):
             begun_ns = self._mark_begin()
             try:
                 yield
@@ -169,24 +169,24 @@ class Stage:
     @contextmanager
     def alone(self, ctx: ToolContext) -> Iterator[None]:
         """Keep every other call out."""
-        with self._locked(ctx, fcntl.LOCK_EX):
+        with self._hold_lock(ctx, fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def mounted(self) -> Iterator[Workspace]:
+    def open_mount(self) -> Iterator[Workspace]:
         """Mount it writable, within `writing`."""
-        with self._mounted(writable=True) as view:
+        with self._open_mount(writable=True) as view:
             yield view
 
     @contextmanager
     def view(self) -> Iterator[Workspace]:
         """Mount it read-only, within `writing` or `alone`."""
-        with self._mounted(writable=False) as view:
+        with self._open_mount(writable=False) as view:
             yield view
 
     def note_interrupted(self, ctx: ToolContext, call: MadeCall, named: Collection[str] = ()) -> None:
         """Note what a call touched that a crash ended. It counts from its first begin."""
-        with self._locked(ctx, fcntl.LOCK_EX):
+        with self._hold_lock(ctx, fcntl.LOCK_EX):
             begun_ns = self._read_begin()
             if begun_ns is not None:
                 self._note(ctx, call, begun_ns, named)
@@ -251,7 +251,7 @@ class Stage:
         os.rename(half, self.folder / _OWNER)
 
     @contextmanager
-    def _locked(self, ctx: ToolContext, how: int) -> Iterator[None]:
+    def _hold_lock(self, ctx: ToolContext, how: int) -> Iterator[None]:
         self._make_folder(ctx)
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -264,7 +264,7 @@ class Stage:
             os.close(descriptor)
 
     @contextmanager
-    def _mounted(self, *, writable: bool) -> Iterator[Workspace]:
+    def _open_mount(self, *, writable: bool) -> Iterator[Workspace]:
         if not self.upper.is_dir():
             raise NotFound(_GONE, "Start anew.")
         real = self.workspace.path

@@ -81,7 +81,7 @@ class StagedTools:
         def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
             named = _named_paths(arguments)
             with self._stage.writing(ctx, call, named):
-                with self._stage.mounted() as view:
+                with self._stage.open_mount() as view:
                     result = self._tools_on(view)[name].run(arguments, ctx)
                 files = result.data.get("files", ()) if isinstance(result.data, dict) else ()
                 named += [file["path"] for file in files]
@@ -95,7 +95,7 @@ class StagedTools:
 
         def probe(arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
             found = ProbeResult("unclear")
-            with self._stage.writing(ctx, call, _named_paths(arguments)), self._stage.mounted() as view:
+            with self._stage.writing(ctx, call, _named_paths(arguments)), self._stage.open_mount() as view:
                 probe_on = self._tools_on(view)[name].probe
                 if probe_on is not None:
                     found = probe_on(arguments, ctx)
