@@ -18,6 +18,7 @@ from kairos_mcp.models.provider_network import THROUGH_PROXY
 from kairos_mcp.models.replies.errors import ErrorWords, read_error
 from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, Exchange, UnexpectedRedirect
 from kairos_mcp.models.replies.variations import VARIATIONS
+from kairos_mcp.models.replies.waits import read_wait
 
 MAX_WAIT_S = 30.0
 _MESSAGE_CHARS = 300
@@ -90,7 +91,10 @@ def request_failure(
             said = read_error(error.body, status)
             if isinstance(error, known.ModelQuotaExceededError):
                 said = replace(said, kind="quota")
-            return _vary(said, kind, environ, exchange) or _status_failure(said, kind, environ, error.retry_after)
+            stated = (
+                read_wait((error.headers or {}).get("retry-after")) if error.retry_after is None else error.retry_after
+            )
+            return _vary(said, kind, environ, exchange) or _status_failure(said, kind, environ, stated)
         case known.ModelQuotaExceededError() | known.ModelRateLimitError() | known.ModelOverloadedError():
             status = 402 if isinstance(error, known.ModelQuotaExceededError) else 429
             return _status_failure(read_error(_message_of(error), status), kind, environ, error.retry_after)

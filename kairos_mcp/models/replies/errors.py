@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kairos_mcp.models.replies.waits import find_wait, read_wait
+
 MAX_BODY_CHARS = 20_000  # of a body that is searched: a page of a gateway may be long
 MAX_PARTS = 40  # of a body in which words are looked for
 
@@ -51,16 +53,17 @@ _OVERFLOW_WORDS = re.compile(
     | (?:request|request\ body)\ too\ large\ for\ .{0,120}\b(?:tokens\ per\ minute|\d+\ tokens) )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_WAIT_WORDS = re.compile(r"(?:try|retry)(?:ing)?\ (?:again\ )?(?:in|after)\ (\d+(?:\.\d+)?)\ ?(ms|s|m)?", re.IGNORECASE)
-_WAIT_FIELDS: Mapping[str, float] = {
-    "retry_after": 1.0,
-    "retryAfter": 1.0,
-    "retry-after": 1.0,
-    "Retry-After": 1.0,
-    "retry_after_seconds": 1.0,
-    "retryDelay": 1.0,
-    "retry_after_ms": 0.001,
-    "retry-after-ms": 0.001,
+_WAIT_FIELDS: Mapping[str, float] = {  # each with the unit of a bare number, in seconds
+    "retryafter": 1.0,
+    "retryafters": 1.0,
+    "retryafterseconds": 1.0,
+    "retryafterms": 0.001,
+    "xmsretryafterms": 0.001,
+    "retrydelay": 1.0,
+    "retryin": 1.0,
+    "resetsinseconds": 1.0,
+    "resetsat": 1.0,
+    "xratelimitreset": 1.0,
 }
 _WORD_FIELDS = (
     *("message", "msg", "detail", "error", "error_message", "error_msg", "error_description", "description"),
@@ -90,15 +93,15 @@ def read_error(body: object, status: int | None = None) -> ErrorWords:
     if isinstance(body, str):
         page = _page_words(body)
         words = _collapse(body if page is None else page)
-        return ErrorWords(words, status, _find_kind(status, (), words), _wait_in_words(words), page is not None)
+        return ErrorWords(words, status, _find_kind(status, (), words), find_wait(words), page is not None)
     parts = list(_walk(body))
     words = _collapse("; ".join(dict.fromkeys(_words_of(parts))))
     wanted = ("code", "status", "status_code", "type")  # the type is the widest of them
     stated_names = (value for each in wanted for name, value in parts if name == each and isinstance(value, str | int))
-    names = [re.sub(r"[^a-z0-9]", "", str(name)[:60].lower()) for name in stated_names]
+    names = [_letters_of(name) for name in stated_names]
     stated = status if status is not None and status != 200 else _find_status(names)
     wait = next(_waits_of(parts), None)
-    return ErrorWords(words, stated, _find_kind(stated, names, words), _wait_in_words(words) if wait is None else wait)
+    return ErrorWords(words, stated, _find_kind(stated, names, words), find_wait(words) if wait is None else wait)
 
 
 def error_of(reply: Mapping[str, Any]) -> object:
@@ -183,22 +186,14 @@ def _find_kind(status: int | None, names: list[str] | tuple[()], words: str) -> 
 
 def _waits_of(parts: list[tuple[str, Any]]) -> Iterator[float]:
     for name, value in parts:
-        factor = _WAIT_FIELDS.get(name)
-        if factor is None or isinstance(value, bool):
-            continue
-        try:
-            seconds = float(value.removesuffix("s") if isinstance(value, str) else value) * factor
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if 0 <= seconds < float("inf"):
-            yield seconds
+        unit_s = _WAIT_FIELDS.get(_letters_of(name))
+        wait = None if unit_s is None else read_wait(value, unit_s)
+        if wait is not None:
+            yield wait
 
 
-def _wait_in_words(words: str) -> float | None:
-    found = _WAIT_WORDS.search(words)
-    if found is None:
-        return None
-    return float(found[1][:12]) * {"ms": 0.001, "m": 60.0}.get((found[2] or "s").lower(), 1.0)
+def _letters_of(name: object) -> str:
+    return re.sub(r"[^a-z0-9]", "", str(name)[:60].lower())
 
 
 def _page_words(text: str) -> str | None:

@@ -95,7 +95,8 @@ def read_usage(usage: object, *, cache_is_apart: bool = False) -> TokenReport | 
     read, written, total = _find_count(usage, _INPUT), _find_count(usage, _OUTPUT), _find_count(usage, _TOTAL)
     if not (read or written or total):
         return None
-    cached, cache_written = _find_detail(usage, _CACHED), _find_detail(usage, _CACHE_WRITTEN)
+    cached = _find_detail(usage, _CACHED)
+    cache_written = max(_find_detail(usage, _CACHE_WRITTEN), _sum_cache_writes(usage.get("cache_creation")))
     read, written = _complete_pair(read, written, total)
     if cache_is_apart or _must_be_apart(read, written, total, cached):
         read += cached + cache_written
@@ -168,6 +169,14 @@ def _find_detail(usage: Mapping[str, Any], names: Iterable[str]) -> int:
     """Return a part of a count; 0 where it is not given, or is no count: the whole is charged in any case."""
     holders = [usage, *(details for name in _DETAILS if isinstance(details := usage.get(name), Mapping))]
     return max(_counts_under(holders, names), default=0)
+
+
+def _sum_cache_writes(by_life: object) -> int:
+    """Return the sum of Anthropic's `cache_creation`, which counts what is kept for five minutes and an hour apart."""
+    if not isinstance(by_life, Mapping):
+        return 0
+    counts = [_parse_count(count) for name, count in by_life.items() if str(name).endswith("_input_tokens")]
+    return sum(count for count in counts if count is not None)
 
 
 def _counts_under(holders: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Iterator[int]:
