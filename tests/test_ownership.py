@@ -10,7 +10,7 @@ import pytest
 from support.commands import command
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.settings.file_ownership import list_readable_secrets
+from kairos_mcp.settings.file_ownership import SERVER_CACHES, list_readable_secrets
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import TRUST_VARIABLE, Flags
 
@@ -64,6 +64,16 @@ def test_a_folder_of_everybodys_is_fine_above_where_it_is_sticky_and_never_as_th
     home.parent.chmod(0o1777)
     assert refusal(home) is None
     home.chmod(0o1777)
+    assert refusal(home) is not None
+
+
+def test_what_launchers_leave_open_in_the_caches_of_servers_is_fine_since_nobody_else_can_enter(home: Path) -> None:
+    lock = home / SERVER_CACHES / "x@1" / ".cache" / "uv" / ".lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    lock.chmod(0o666)  # as uv makes it
+    assert refusal(home) is None
+    (home / SERVER_CACHES).chmod(0o777)
     assert refusal(home) is not None
 
 

@@ -9,11 +9,13 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.settings import TRUST_VARIABLE, Settings
 
+SERVER_CACHES = "server-caches"  # in the state folder: what servers in sandboxes download, and run again there
 MAX_CHECKED_ENTRIES = 5_000  # entries of the state folder, which normally has some dozens
 ROOT = 0
 
@@ -32,9 +34,7 @@ def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
     _check_path(home, home, is_parent=home.is_symlink())
     real = Path(os.path.realpath(home))
     _check_path(real, home)
-    for count, path in enumerate(_walk_folder(real)):
-        if count >= MAX_CHECKED_ENTRIES:
-            break
+    for path in islice(_walk_folder(real, without=real / SERVER_CACHES), MAX_CHECKED_ENTRIES):
         _check_path(path, home)
 
 
@@ -86,14 +86,15 @@ def _is_trusted(environ: Mapping[str, str]) -> bool:
     return not hasattr(os, "geteuid") or environ.get(TRUST_VARIABLE, "") not in ("", "0")
 
 
-def _walk_folder(folder: Path) -> Iterator[Path]:
-    """Yield everything below a folder; links are yielded, but not followed."""
+def _walk_folder(folder: Path, without: Path) -> Iterator[Path]:
+    """Yield everything below a folder, but what is in the folder `without`: only its owner can enter that, and uv
+    makes files there that every user may write. Links are yielded, but not followed."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                yield Path(entry.path)
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _walk_folder(Path(entry.path))
+                yield (path := Path(entry.path))
+                if entry.is_dir(follow_symlinks=False) and path != without:
+                    yield from _walk_folder(path, without)
     except OSError:  # whoever needs the folder will report it
         return
 

@@ -270,7 +270,7 @@ class ToolRegistry:
     def _parts(self) -> Iterable[ToolSource | StartingSource]:
         """Return the sources, and the servers of those that hold several."""
         parts: list[ToolSource | StartingSource] = [*self._sources, *self._starting()]
-        return dict.fromkeys(parts)
+        return {id(part): part for part in parts}.values()  # a source may be its own server, and need not be hashable
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
         """Return the tools that a loop may use: those that match the globs; for None, all that only read and are not

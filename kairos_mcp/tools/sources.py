@@ -16,6 +16,7 @@ from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Tool, ToolContext
+from kairos_mcp.settings.file_ownership import SERVER_CACHES
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.database import Store
@@ -228,7 +229,7 @@ class ToolSources:
         return McpServerSource(setting, workspace, self._server_resources)
 
     def _sandbox_limits(self, workspace: Path | None) -> SandboxLimits:
-        from kairos_mcp.tools.mcp_servers.server_sandbox import SERVER_CACHES, SandboxLimits
+        from kairos_mcp.tools.mcp_servers.server_sandbox import SandboxLimits
 
         settings = self._settings
         caches = settings.home / SERVER_CACHES

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.downstream import WITHIN_S
 
-from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError, UnknownTool
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.tool import StopSignal, ToolContext
 from kairos_mcp.tools import tool
@@ -168,6 +168,13 @@ def test_broken_packages_are_named_and_harm_nothing(installed_package: EntryPoin
         (note,) = [note for note in installed_package.notes() if f"'{name}'" in note]
         assert "brought" in note
     assert not any("at import" in note for note in installed_package.notes())
+
+
+def test_a_registry_with_functions_notes_what_is_broken(installed_package: EntryPointSource) -> None:
+    registry = ToolRegistry([], [installed_package])
+    assert registry.notes(None) == installed_package.notes() != ()
+    with pytest.raises(UnknownTool, match="'bare' of brought is left out"):
+        registry.select(["not_there"])
 
 
 def test_arguments_come_as_the_hints_say_or_not_at_all(installed_package: EntryPointSource) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import signal
+import stat
 import sys
 import threading
 import time
@@ -30,7 +31,7 @@ from kairos_mcp.tools.mcp_servers.flood_guard import ConnectionWatch
 from kairos_mcp.tools.mcp_servers.loader_log import find_failed_load
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
 from kairos_mcp.tools.mcp_servers.network_variables import CERTIFICATES
-from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
+from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES, UV_CACHE
 
 
 def soon() -> float:
@@ -510,6 +511,9 @@ def test_what_a_sandboxed_server_writes_into_a_cache_of_launchers_is_its_own_and
         assert json.loads(call_server(other, "look", text=str(path)).content) is False
     assert [path for path in home.rglob("*") if path.is_file()] == [script]
     assert script.read_text() == "of the person"
+    assert stat.S_IMODE((downstream.root / "home/server-caches").stat().st_mode) == 0o700
+    tools = json.loads(call_server(first, "env").content)["UV_TOOL_DIR"]
+    assert Path(tools).parent == home / UV_CACHE
 
 
 def test_a_server_whose_interpreter_lies_in_the_real_home_starts_where_home_names_another_folder(

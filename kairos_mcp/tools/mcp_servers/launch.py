@@ -10,12 +10,13 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.models.provider_network import check_way
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.table_values import ServerSetting
+from kairos_mcp.tools.commands.toolchains import home_folder
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.network_variables import pass_network_variables
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.mcp_servers.server_processes import ServerProcesses
-from kairos_mcp.tools.mcp_servers.server_sandbox import build_server_sandbox
+from kairos_mcp.tools.mcp_servers.server_sandbox import UV_CACHE, build_server_sandbox
 
 _WORKSPACE = "${workspace}"
 # What a child gets of our environment, with the variables of its network.
@@ -52,6 +53,8 @@ def resolve_address(
     if not setting.sandbox:
         return ChildStart(argv, env, cwd)
     limits = resources.limits(workspace)
+    # uvx writes into its folder of tools, and a person's is read-only inside.
+    env = {"UV_TOOL_DIR": str(home_folder(env) / UV_CACHE / "tools")} | env
     sandbox = build_server_sandbox(setting.name, cache_name, argv, env, Path(cwd), workspace, limits)
     return ChildStart(argv, env, "/", sandbox, processes)
 

@@ -26,8 +26,8 @@ from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD, OUTPUT_FD
 from kairos_mcp.tools.mcp_servers.loader_log import NPM_CACHE, find_failed_load
 from kairos_mcp.tools.mcp_servers.network_variables import list_certificates
 
-SERVER_CACHES = "server-caches"  # the folder in the state folder
-HOME_CACHES = (NPM_CACHE, ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
+UV_CACHE = ".cache/uv"
+HOME_CACHES = (NPM_CACHE, UV_CACHE, ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,9 @@ def build_server_sandbox(
 def _make_caches(cache_name: str, home: Path, sandbox: Sandbox, folder: Path | None) -> Iterator[SandboxMount]:
     """Make the server's caches if they are absent, and yield where they stand inside. Raises CommandDenied, OSError."""
     real_home = Path(os.path.realpath(home))
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # launchers make files there that every user may write
     for name in HOME_CACHES:
         place = real_home / name
         if sandbox.can_read(place) and not place.is_dir():
@@ -184,7 +187,7 @@ def _make_caches(cache_name: str, home: Path, sandbox: Sandbox, folder: Path | N
             yield SandboxMount(place, "private")
             continue
         cache = folder / cache_name / name
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True)
         yield SandboxMount(place, "writable", cache)
 
 
