@@ -120,7 +120,7 @@ class Records(RunSteps, Spending):
                 lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
                 one_state=True,
             )
-            entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.asked) for row in record]
+            entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.call) for row in record]
             report = replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
             judged = [(row.path, row.judged_text) for row in record if row.judged_text is not None]
             if report.identical and judged:

@@ -18,7 +18,7 @@ from kairos_mcp.tools.commands.run_command import CommandSettings
 from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.stage.mounts import Mounts
 from kairos_mcp.tools.stage.probe import find_stage_problem
-from kairos_mcp.tools.stage.stage import Stage, discard_folder, holds_unapplied
+from kairos_mcp.tools.stage.stage import Stage, discard_folder, has_pending_changes
 from kairos_mcp.tools.stage.staged_tools import STAGE_SPECS, StagedTools
 
 STAGES = "stages"  # the folder of them in the state folder
@@ -85,7 +85,7 @@ class Stages:
     def _find_left(self, run_id: str) -> str | None:
         """Return the stage of an ended run in which something is left, by the id of the run that began it."""
         for folder in self._list_folders():
-            if holds_unapplied(folder) and Stage.owner_of(folder) == run_id:
+            if has_pending_changes(folder) and Stage.owner_of(folder) == run_id:
                 return folder.name
         return None
 
@@ -106,7 +106,7 @@ class Stages:
                     run = queries.run_by_id(session, owner or folder.name)
                 except UnknownRun:
                     return True
-                kept_ms = self._settings.stage_days * DAY_MS if holds_unapplied(folder) else 0
+                kept_ms = self._settings.stage_days * DAY_MS if has_pending_changes(folder) else 0
                 return run.ended_at is not None and run.ended_at + kept_ms <= time.time_ns() // 1_000_000
 
             if await self._store.read(is_over):

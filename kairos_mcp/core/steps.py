@@ -183,7 +183,7 @@ class RequestCompletion:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCall:
+class StoredCall:
     """A call that no turn of a model contains; the row of its step contains it."""
 
     tool: str
@@ -206,9 +206,9 @@ class CallTool:
     kind: Literal["tool_call"] = "tool_call"
 
     @property
-    def stored_call(self) -> AskedCall | None:
+    def stored_call(self) -> StoredCall | None:
         """What the row of the step stores of the call; None if a turn contains it."""
-        return None if self.is_of_turn else AskedCall(self.call.name, self.call.arguments)
+        return None if self.is_of_turn else StoredCall(self.call.name, self.call.arguments)
 
     @property
     def digest(self) -> bytes:

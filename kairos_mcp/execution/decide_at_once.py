@@ -139,5 +139,5 @@ def _begin_call(
     if isinstance(fitting, Refused):
         return None
     ledger.hold(path, request, fitting, NO_SHARED_ACCOUNTS)
-    new = NewStep(path, "call", step.digest, request, SENT_TO_SERVER, asked=step.stored_call)
+    new = NewStep(path, "call", step.digest, request, SENT_TO_SERVER, call=step.stored_call)
     return new, StartedStep(SENT_TO_SERVER, fitting)

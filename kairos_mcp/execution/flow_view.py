@@ -284,8 +284,8 @@ class FlowView:
             self._last = max(self._last, step.id)
             if step.kind != "call":
                 self._asked[step.path] = _CompletionRequest(step.id, step.at)
-            elif (asked := step.asked) is not None:
-                self._calls[step.path] = asked
+            elif (call := step.call) is not None:
+                self._calls[step.path] = call
             if step.body is None or step.answered_at is None:
                 self._unanswered.add(step.id)
                 continue

@@ -123,7 +123,7 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
             asks = _rounds_request(state, path, step) if executor.asks_for_rounds(step) else None
             new = executor.plan_call(path, step, at, time_shares, authorization)
             judged = executor.tool_caller.take_judgement(path)
-            planned.append(new._replace(asked=step.stored_call, rounds_request=asks, judged=judged))
+            planned.append(new._replace(call=step.stored_call, rounds_request=asks, judged=judged))
     return planned, len(planned) < len(without_row) or bool(passed_by)
 
 

@@ -15,7 +15,7 @@ from kairos_mcp import __version__
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.steps import Answer, AskedCall, split_path
+from kairos_mcp.core.steps import Answer, StoredCall, split_path
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history.format import (
     ExportedAccount,
@@ -122,10 +122,10 @@ def _export_run(run: RunRow, export_redactor: _ExportRedactor) -> ExportedRun:
 def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
-    asked = None if row.asked_text is None else AskedCall(**export_redactor.json(decode_fields(row.asked_text), [], ""))
+    call = None if row.call_text is None else StoredCall(**export_redactor.json(decode_fields(row.call_text), [], ""))
     judged = None if row.judged_text is None else export_redactor.json(decode_fields(row.judged_text), [], "")
     sent = export_redactor.json(sent, [], "")
-    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, sent, asked, judged)
+    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, sent, call, judged)
     for each in attempts:
         yield ExportedAttempt(
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.waits_outside, each.sent

@@ -30,7 +30,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.steps import Answer, AskedCall
+from kairos_mcp.core.steps import Answer, StoredCall
 
 FORMAT = 1
 MAX_LINE_BYTES = 128 * 1024 * 1024  # a reply of a provider has up to 16 MiB, of which JSON may make six times as much
@@ -80,7 +80,7 @@ class ExportedText:
 
 @_export_line
 class ExportedStep:
-    """`held` null: handed out. `asked`: a call that no turn of a model holds. `judged`: how a call was judged by what
+    """`held` null: handed out. `call`: one that no turn of a model contains. `judged`: how a call was judged by what
     it takes along."""
 
     path: str
@@ -89,7 +89,7 @@ class ExportedStep:
     at: int
     held: Amounts | None
     sent: JsonObject
-    asked: AskedCall | None = None
+    call: StoredCall | None = None
     judged: JsonObject | None = None
     line: Literal["step"] = "step"
 

@@ -24,15 +24,14 @@ SHOWN_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class RecordedEntry:
-    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `asked`: a call that no
-    turn of a model holds. `is_redacted`: a secret was taken out of that answer since, so that what was asked after it
-    has another digest now."""
+    """A recorded step: the digest of its request, and the answer if there is one. `call`: the call, unless a model's
+    turn contains it. `is_redacted`: a secret was taken out of that answer since, so later digests differ now."""
 
     path: str
     kind: str
     digest: bytes
     answer: Answer | None
-    asked: ToolCall | None = None
+    call: ToolCall | None = None
     is_redacted: bool = False
 
 
@@ -184,7 +183,7 @@ def _explain_difference(recording: Recording, entry: RecordedEntry, step: Step) 
 
 def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) -> Difference:
     asked = {"kind": "call", "tool": call.name, "arguments": call.arguments}
-    before = entry.asked or _call_of_turn(recording, entry.path)
+    before = entry.call or _call_of_turn(recording, entry.path)
     if before is None or before.digest != entry.digest:
         text = f"the call of {call.name} is not the one that was recorded; the turn that asked for it was changed"
         return Difference(entry.path, text, None, asked, certain=False)

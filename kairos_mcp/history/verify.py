@@ -44,7 +44,7 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
             step.kind,
             bytes.fromhex(step.digest),
             history.answers[step.path].answer if step.path in history.answers else None,
-            None if step.asked is None else step.asked.at(step.path),
+            None if step.call is None else step.call.at(step.path),
             is_redacted=step.path in history.redacted.paths,
         )
         for step in history.steps
@@ -79,9 +79,9 @@ def _step_row(n: int, step: ExportedStep, history: ExportedHistory) -> StepRow:
     """Return a step of the file as a row of the store, as far as a view needs it."""
     answer = history.answers.get(step.path)
     body, at = (None, None) if answer is None else (encode_answer(answer.answer), answer.at)
-    asked = None if step.asked is None else encode(step.asked)
+    call = None if step.call is None else encode(step.call)
     what = n, step.path, step.kind, bytes.fromhex(step.digest), step.at
-    return StepRow(*what, None, None, body, at, None, 0, None, None, None, asked, None, attempts=0, seq=0)
+    return StepRow(*what, None, None, body, at, None, 0, None, None, None, call, None, attempts=0, seq=0)
 
 
 def _check_version(history: ExportedHistory) -> None:

@@ -16,7 +16,7 @@ from kairos_mcp.budget.reservation import Account, Reservation, ReservationReque
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, AskedCall, Refused, Sent
+from kairos_mcp.core.steps import Answer, Refused, Sent, StoredCall
 from kairos_mcp.store.accounts import NO_BRANCHES, BranchAccountIds
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.client_completions import RequestCharge, RequestRow
@@ -62,7 +62,7 @@ class NewStep(NamedTuple):
     """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
     `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
-    `rounds_request`: the commit itself answers it. `asked`: a call that no turn of a model holds. `judged`: how the
+    `rounds_request`: the commit itself answers it. `call`: one that no turn of a model contains. `judged`: how the
     call was judged by what it takes along.
 
     The decision adds to `sent` the tokens that are reserved, and for a round or a closing the status line.
@@ -74,7 +74,7 @@ class NewStep(NamedTuple):
     request: ReservationRequest
     sent: Sent
     answer: Answer | None = None
-    asked: AskedCall | None = None
+    call: StoredCall | None = None
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None

@@ -116,7 +116,7 @@ def _read_dropped(
 # -- writing ----------------------------------------------------------------------------------------------------
 
 _INSERT_STEP = (
-    "insert into step(run, path, kind, digest, fence, at, asked, judged, held, sent, shared, seq)"
+    "insert into step(run, path, kind, digest, fence, at, call, judged, held, sent, shared, seq)"
     " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (select seq + 1 from run where n = ?))"
 )
 _INSERT_ATTEMPT = (
@@ -221,8 +221,8 @@ def _write_step(session: Session, plan: CommitPlan, new: NewStep, started: Start
     reservation, answer = started.reservation, started.answer
     begun = None if answer is not None or started.is_open or reservation is None else encode_units(reservation.held)
     sent = _encode_sent(started.sent) if new.kind == "call" else encode(started.sent)
-    asked = None if new.asked is None else encode(new.asked)
-    step = plan.run, new.path, new.kind, new.digest, plan.fence, plan.at, asked, new.judged
+    call = None if new.call is None else encode(new.call)
+    step = plan.run, new.path, new.kind, new.digest, plan.fence, plan.at, call, new.judged
     step_id = session.insert(_INSERT_STEP, (*step, begun, sent, encode_shared(started.shared), plan.run))
     if new.approval_request is not None:
         approvals.add_approval(session, plan.run, step_id, new.approval_request, plan.at)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import AskedCall
+from kairos_mcp.core.steps import StoredCall
 from kairos_mcp.store import accounts, rules, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.queries import IS_OPEN, run_by_number
@@ -246,7 +246,7 @@ class CheckedColumn(NamedTuple):
 
 
 _RUN = "select id, '', {} from run where {} is not null"
-_MARK = "select run.id, path, step.{} from step join run on run.n = step.run where step.{} is not null"
+_STEP_TEXT = "select run.id, path, step.{} from step join run on run.n = step.run where step.{} is not null"
 _ANSWER = "select run.id, path, answer.{} from answer join step on step.id = answer.step join run on run.n = step.run"
 _ATTEMPT = (
     "select run.id, path, attempt.{} from attempt join step on step.id = attempt.step join run on run.n = step.run"
@@ -259,10 +259,10 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     yield CheckedColumn("spec", _RUN.format("spec", "spec"), lambda text: decode(Spec, text))
     yield CheckedColumn("outcome", _RUN.format("outcome", "outcome"), lambda text: decode(outcome, text))
     yield CheckedColumn("answer", _ANSWER.format("body"), decode_answer)
-    yield CheckedColumn("call of a step", _MARK.format("asked", "asked"), lambda text: decode(AskedCall, text))
+    yield CheckedColumn("call of a step", _STEP_TEXT.format("call", "call"), lambda text: decode(StoredCall, text))
     yield CheckedColumn("cost", _ANSWER.format("spent"), decode_units)
     for name, read in (("held", decode_units), ("sent", decode_sent), ("shared", decode_shared)):
-        yield CheckedColumn(name, _MARK.format(name, name), read)
+        yield CheckedColumn(name, _STEP_TEXT.format(name, name), read)
         yield CheckedColumn(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
     yield CheckedColumn("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
     bound = (

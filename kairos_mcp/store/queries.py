@@ -22,7 +22,7 @@ from kairos_mcp.store.rows import (
     Row,
     Session,
     decode_answer,
-    decode_asked,
+    decode_call,
     decode_fields,
     decode_sent,
     decode_shared,
@@ -111,7 +111,7 @@ class StepRow(NamedTuple):
     exactness: Exactness | None
     by_route: str | None
     shared_text: str | None
-    asked_text: str | None
+    call_text: str | None
     judged_text: str | None
     attempts: int
     seq: int
@@ -154,9 +154,9 @@ class StepRow(NamedTuple):
         return decode_sent(text) if text else Sent()
 
     @property
-    def asked(self) -> ToolCall | None:
-        """The call that it makes, None where its turn holds the call, and of any other step. Raises Unreadable."""
-        return decode_asked(self.path, self.asked_text)
+    def call(self) -> ToolCall | None:
+        """The call that it makes; None if a model's turn contains it, and for any other step. Raises Unreadable."""
+        return decode_call(self.path, self.call_text)
 
     @property
     def spent(self) -> Units:
@@ -289,7 +289,7 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
 
 _STEPS = """
     select step.id, path, kind, digest, step.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
-        exactness, by_route, shared, asked, judged, (select count(*) from attempt where attempt.step = step.id),
+        exactness, by_route, shared, call, judged, (select count(*) from attempt where attempt.step = step.id),
         coalesce(answer.seq, step.seq)
     from step left join answer on answer.step = step.id where run = ?
 """

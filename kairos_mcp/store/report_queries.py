@@ -18,7 +18,7 @@ from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
 from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import LISTED_ID, Session, decode, decode_asked, decode_units, json_or_null, placeholders
+from kairos_mcp.store.rows import LISTED_ID, Session, decode, decode_call, decode_units, json_or_null, placeholders
 
 UNPRICED = """instr(sent, '"unpriced":true')"""
 """SQL for whether a model without a known price was asked: the words of the index of such rows."""
@@ -29,11 +29,11 @@ OF_PROVIDER = """instr(sent, '"route":"provider"')"""
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """An answered call. `asked`: the call, where no turn holds it. `rule`: the remembered approval that let it
-    through, as the record names it."""
+    """An answered call. `call`: what was called; None if a model's turn contains it. `rule`: the remembered approval
+    that let it through, as the record names it."""
 
     path: str
-    asked: ToolCall | None
+    call: ToolCall | None
     body: str
     spent: Units
     rule: str | None
@@ -91,13 +91,13 @@ _RULE = "(select client from approval where approval.step = answer.step and thro
 def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
     """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
-        f"select path, asked, body, spent, {_RULE} from step join answer on answer.step = step.id"
+        f"select path, call, body, spent, {_RULE} from step join answer on answer.step = step.id"
         " where run = ? and kind = 'call' and step.id > ? order by step.id desc limit ?",
         (n, since, limit),
     )
     return [
-        CallRow(path, decode_asked(path, asked), body, decode_units(spent), rule)
-        for path, asked, body, spent, rule in found
+        CallRow(path, decode_call(path, call), body, decode_units(spent), rule)
+        for path, call, body, spent, rule in found
     ]
 
 
@@ -122,12 +122,12 @@ def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
 def read_done(session: Session, step: DoneStep) -> CallRow:
     """Return the answer of an answered step, and what it cost."""
     found = session.row(
-        f"select asked, body, spent, {_RULE} from step join answer on answer.step = step.id where step.id = ?",
+        f"select call, body, spent, {_RULE} from step join answer on answer.step = step.id where step.id = ?",
         (step.step_id,),
     )
     assert found is not None
-    asked, body, spent, rule = found
-    return CallRow(step.path, decode_asked(step.path, asked), body, decode_units(spent), rule)
+    call, body, spent, rule = found
+    return CallRow(step.path, decode_call(step.path, call), body, decode_units(spent), rule)
 
 
 def newest_model(session: Session, n: int, route: str) -> str | None:

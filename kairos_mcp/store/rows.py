@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 from kairos_mcp.core.errors import BadArguments, Unreadable
 from kairos_mcp.core.limits import UNITS, UNITS_OF_FIRST_VERSION, Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import Answer, AskedCall, Extended, Failure, Mechanical, Refused, Resumed, Sent
+from kairos_mcp.core.steps import Answer, Extended, Failure, Mechanical, Refused, Resumed, Sent, StoredCall
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -259,12 +259,12 @@ def decode_answer(text: str) -> Answer:
     return answer
 
 
-def decode_asked(path: str, text: str | None) -> ToolCall | None:
+def decode_call(path: str, text: str | None) -> ToolCall | None:
     """Return the call that the row of the step at this path stores; None if it stores none. Raises Unreadable."""
     if text is None:
         return None
-    asked: AskedCall = decode(AskedCall, text)
-    return asked.at(path)
+    call: StoredCall = decode(StoredCall, text)
+    return call.at(path)
 
 
 def answer_kind(text: str) -> str:

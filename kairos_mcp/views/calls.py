@@ -35,9 +35,9 @@ def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.Ca
 
     Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
-    turns = {row.path: turn_of(row.path) for row in rows if row.asked is None}
+    turns = {row.path: turn_of(row.path) for row in rows if row.call is None}
     bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns.values()})
-    calls = [row.asked or _call_of_turn(bodies.get(turns[row.path][0]), turns[row.path][1]) for row in rows]
+    calls = [row.call or _call_of_turn(bodies.get(turns[row.path][0]), turns[row.path][1]) for row in rows]
     return [_call_entry(row, call.name) for row, call in zip(rows, calls, strict=True)]
 
 

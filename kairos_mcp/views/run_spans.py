@@ -325,7 +325,7 @@ class _Look:
 
     def _find_call(self, row: StepRow) -> ToolCall:
         """Return the call of a step: from its row, or from the answer of its turn."""
-        return row.asked or self._read_turn(row)[0][turn_of(row.path)[1] - 1]
+        return row.call or self._read_turn(row)[0][turn_of(row.path)[1] - 1]
 
     def _read_turn(self, row: StepRow) -> tuple[tuple[ToolCall, ...], str | None]:
         """Return the calls of the turn that a call belongs to, and whose turn it was."""

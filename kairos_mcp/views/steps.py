@@ -81,7 +81,7 @@ class ShownSteps:
     def _show(self, row: StepRow, decided: Sequence[DecisionRow]) -> JsonObject:
         step: JsonObject = {"path": row.path, "group": group_of(row.path), "kind": row.kind, "at": row.at}
         if row.kind == "call":
-            call = row.asked or self._calls[row.path]
+            call = row.call or self._calls[row.path]
             fitted: JsonObject = _fit_value(call.arguments)
             text = json.dumps(fitted, ensure_ascii=False)
             step |= {

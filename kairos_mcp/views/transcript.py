@@ -102,7 +102,7 @@ def calls_by_path(record: Iterable[StepRow], answers: Mapping[str, Answer]) -> d
         match answers.get(row.path):
             case Completion(tool_calls=of_turn):
                 calls |= {call_path(row.path, n): call for n, call in enumerate(of_turn, 1)}
-            case _ if (call := row.asked) is not None:
+            case _ if (call := row.call) is not None:
                 calls[row.path] = call
             case _:
                 pass

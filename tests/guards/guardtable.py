@@ -5000,6 +5000,26 @@ WHAT_LEAVES = (
         "flow/test_hops.py::test_a_lesson_takes_nothing_along_of_what_the_run_before_it_read",
     ),
     Guard(
+        "opening_rows",
+        without("*_history_rows(...)"),
+        "flow/test_opening_rows.py::test_of_a_history_only_what_the_user_wrote_is_the_persons_word",
+    ),
+    Guard(
+        "_history_rows",
+        without("spec.continues is None"),
+        "flow/test_opening_rows.py::test_of_another_runs_conversation_nothing_is_the_persons_word",
+    ),
+    Guard(
+        "opening_rows",
+        without("*_team_rows(...)"),
+        "flow/test_opening_rows.py::test_a_given_plan_is_the_persons_word_and_the_context_beside_it_is_not",
+    ),
+    Guard(
+        "opening_rows",
+        without("*_fork_rows(...)"),
+        "flow/test_opening_rows.py::test_what_a_fork_takes_over_is_in_view_and_only_its_new_words_are_the_persons",
+    ),
+    Guard(
         "FlowView.judge",
         replaced("wish or self.policy.wish", "self.policy.wish"),
         "flow/test_clean.py::test_a_change_has_to_be_wished_for_whatever_the_settings_say[clean]",

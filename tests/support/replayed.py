@@ -48,10 +48,10 @@ def _differences_of_runs(session: Session) -> Iterator[str]:
 def _find_lost_call(record: Sequence[StepRow]) -> str | None:
     """The path of a call that not exactly one of its row and its turn holds, as it was asked."""
     answers = answers_by_path(record)
-    of_turns = calls_by_path([row._replace(asked_text=None) for row in record], answers)
+    of_turns = calls_by_path([row._replace(call_text=None) for row in record], answers)
     for row in record:
-        call = row.asked if row.asked is not None else of_turns.get(row.path)
-        is_held_twice = row.asked is not None and row.path in of_turns
+        call = row.call if row.call is not None else of_turns.get(row.path)
+        is_held_twice = row.call is not None and row.path in of_turns
         if (row.kind == "call") != (call is not None) or is_held_twice:
             return row.path
         if call is not None and row.digest not in {CallTool("", call, risk).digest for risk in RISKS}:
@@ -65,7 +65,7 @@ def _difference(session: Session, n: int) -> str | None:
     if kind_of(run.flow).version != run.version:
         return None
     record = queries.read_record(session, n)
-    entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.asked) for row in record]
+    entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.call) for row in record]
     if (lost := _find_lost_call(record)) is not None:
         return f"{run.id}: no row holds the call of {lost}"
     try:

@@ -93,7 +93,7 @@ create table step(
     path text not null,                           -- its place in the flow, as in round-2/call-1
     kind text not null,
     digest blob not null,                         -- of the request; a replay compares it
-    asked text,                                   -- {tool, arguments} of a call that no completion holds; null: any other
+    call text,                                    -- {tool, arguments} of a call that no completion holds; null: any other
     fence integer not null,
     at integer not null,
     held text,                                    -- the amounts that it has reserved; null: it waits outside

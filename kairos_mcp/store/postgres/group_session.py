@@ -65,7 +65,7 @@ class GroupSession(PostgresSession):
         self._is_alone, self._is_last = is_alone, False
         self._collected = LastWrites()
         self.last_writes = None if is_alone else self._collected
-        self._mark_ids: deque[int] = deque()
+        self._step_ids: deque[int] = deque()
         self._expected: list[_Expected] = []
         self._job: QueuedJob | None = None
 
@@ -77,7 +77,7 @@ class GroupSession(PostgresSession):
             self.connection.execute(_LOCK_RUNS, (list({queued.of_run for queued in group}),))
         # Taken under the locks, so that the steps of a run have ids in the order of its commits.
         ids = self.connection.execute(_NEW_IDS, (_STEPS_A_JOB * len(group),))
-        self._mark_ids.extend(number for (number,) in ids.fetchall())
+        self._step_ids.extend(number for (number,) in ids.fetchall())
         row = locked.fetchone()
         assert row is not None
         return str(row[0])
@@ -131,9 +131,9 @@ class GroupSession(PostgresSession):
         return False
 
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
-        if not statement.startswith(_INTO_STEP) or not self._mark_ids:
+        if not statement.startswith(_INTO_STEP) or not self._step_ids:
             return super().insert(statement, bindings)
-        number = self._mark_ids.popleft()
+        number = self._step_ids.popleft()
         self.rows(_with_id(statement), (number, *bindings))
         return number
 

@@ -80,7 +80,7 @@ class StagedChanges:
     checked: list[str] = field(default_factory=list)
 
     @property
-    def unapplied(self) -> list[str]:
+    def kept_paths(self) -> list[str]:
         """The paths that stay in the layer when the changes are applied."""
         return [
             *self.ignored,

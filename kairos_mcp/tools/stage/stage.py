@@ -46,7 +46,7 @@ OWN_CLOCK = LOCAL | {"tmpfs", "overlay"}
 _CHANGE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
 _POLL_S = 0.01
 _OPAQUE = "user.overlay.opaque"
-_OWNER, _UNAPPLIED = "owner", "unapplied"
+_OWNER, _PENDING = "owner", "pending"
 _GONE = "The stage's folder is missing; the record has the calls. Nothing was applied."
 
 
@@ -202,21 +202,21 @@ class Stage:
         return [*found, *(TouchedPath(path, 0) for path in own)]
 
     def forget(
-        self, ctx: ToolContext, why: Literal["applied", "dropped"], paths: Collection[str], unapplied: Collection[str]
+        self, ctx: ToolContext, why: Literal["applied", "dropped"], paths: Collection[str], kept: Collection[str]
     ) -> None:
-        """Take paths out of the layer: the workspace holds what it held, or holds what is wanted. `unapplied`: the
-        other paths that the layer decides about, which stay."""
+        """Take paths out of the layer: the workspace holds what it held, or holds what is wanted. `kept`: the other
+        paths that the layer decides about."""
         notes = self.read_notes(ctx)
         notes.keep(ctx, {why: sorted(paths)})
-        kept = {above for path in unapplied for above in (path, *folders_above(path))}
+        stay = {above for path in kept for above in (path, *folders_above(path))}
         for path in sorted(paths, key=len, reverse=True):
             for each in (path, *folders_above(path)):
-                if each not in kept:
+                if each not in stay:
                     _remove_entry(self.upper / each)
 
     def mark_applied(self) -> None:
         """Note that nothing is left that could be applied: once its run has ended, the stage may go."""
-        (self.folder / _UNAPPLIED).unlink(missing_ok=True)
+        (self.folder / _PENDING).unlink(missing_ok=True)
 
     def read_notes(self, ctx: ToolContext) -> StageNotes:
         """Read what the rows say of the stage's paths."""
@@ -314,7 +314,7 @@ class Stage:
                 bases[each.path] = self._find_base(each.path, since)
         changed = [each.path for each in touched if each.changed_ns >= since or each.path in named]
         if bases or changed:
-            (self.folder / _UNAPPLIED).touch()
+            (self.folder / _PENDING).touch()
         if bases or changed or call.is_command:
             notes.keep(
                 ctx,
@@ -373,9 +373,9 @@ def folders_above(path: str) -> tuple[str, ...]:
     return tuple("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
 
 
-def holds_unapplied(folder: Path) -> bool:
+def has_pending_changes(folder: Path) -> bool:
     """Whether something in the stage of this folder was neither applied nor dropped."""
-    return (folder / _UNAPPLIED).exists()
+    return (folder / _PENDING).exists()
 
 
 def discard_folder(folder: Path) -> None:

@@ -134,7 +134,7 @@ class _Submission:
                 except UnclearState as unclear:
                     raise StaleFile(str(unclear), "Read these files before anything else.") from None
             ctx.written.update(self._written(found.changes))
-            self.stage.forget(ctx, "applied", paths, found.unapplied)
+            self.stage.forget(ctx, "applied", paths, found.kept_paths)
             wait_for_next_change_time()  # else the next call could not tell these changes from those of others
             if not found.left:
                 self.stage.mark_applied()
@@ -157,7 +157,7 @@ class _Submission:
                 ctx.written.update(self._written(intent.changes))
                 rest = self._collect(arguments, ctx, (), paths)
                 withheld = [path for path in rest.narrow(()) if path not in paths]
-                self.stage.forget(ctx, "applied", paths, [path for path in rest.unapplied if path not in paths])
+                self.stage.forget(ctx, "applied", paths, [path for path in rest.kept_paths if path not in paths])
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         asked = bool(ctx.base_hashes)

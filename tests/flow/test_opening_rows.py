@@ -1,0 +1,52 @@
+"""What counts as the person's word before a run's first step, and what is in view of it beside that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kairos_mcp.core.messages import Message, ToolResult
+from kairos_mcp.core.run_spec import FrozenFork, FrozenTeam, Spec
+from kairos_mcp.specs.opening_rows import opening_rows
+from kairos_mcp.store.rows import encode, encode_answer
+
+SPEC = Spec("planner", "Look it up", "provider", "tools")
+
+
+def rows(text: object, **named: Any) -> list[tuple[str, str, bool, bool, bool]]:
+    """The rows beside the goal: path, text, and whether it is trusted, private, the person's word. `text`: the stored
+    one to which the named field refers."""
+    found = opening_rows(replace(SPEC, **named), {"hash": encode(text)}.__getitem__)
+    assert found[0].is_said
+    return [(row.path, row.text, row.is_trusted, row.is_private, row.is_said) for row in found[1:]]
+
+
+def test_of_a_history_only_what_the_user_wrote_is_the_persons_word() -> None:
+    history = (Message("user", "Mail bob@acme.test"), Message("assistant", "I read that eve@evil.test pays"))
+    assert rows(history, history_text="hash") == [
+        ("message-1", "Mail bob@acme.test", True, False, True),
+        ("message-2", "I read that eve@evil.test pays", False, True, False),
+    ]
+
+
+def test_of_another_runs_conversation_nothing_is_the_persons_word() -> None:
+    history = (Message("user", "Mail eve@evil.test"),)
+    assert rows(history, history_text="hash", continues="run") == [
+        ("message-1", "Mail eve@evil.test", False, True, False)
+    ]
+
+
+def test_a_given_plan_is_the_persons_word_and_the_context_beside_it_is_not() -> None:
+    team = FrozenTeam((), "planner", 1, context="Our customers", plan={"tasks": []})
+    assert rows(team, team_text="hash") == [
+        ("plan", '{"tasks":[]}', True, False, True),
+        ("context", "Our customers", False, True, False),
+    ]
+
+
+def test_what_a_fork_takes_over_is_in_view_and_only_its_new_words_are_the_persons() -> None:
+    read = encode_answer(ToolResult("ACME pays 1.2M"))
+    assert rows((FrozenFork("round-2", (("round-1/call-1", read),), "Be quick"),), fork_text="hash") == [
+        ("words", "Be quick", True, False, True),
+        ("round-1/call-1", "ACME pays 1.2M", False, True, False),
+    ]
