@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
@@ -15,6 +14,7 @@ from kairos_mcp.core.decision_rights import Caller, Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotFound, NotWaiting, Stale
 from kairos_mcp.core.input_checks import REPLY_BYTES, refuse_placeholders
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import Answer

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
@@ -27,6 +27,7 @@ from kairos_mcp.core.decision_rights import (
 )
 from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, ToolNotOffered, Unreadable
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch

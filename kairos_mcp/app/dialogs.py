@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kairos_mcp.app.client_requests import new_ask
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState

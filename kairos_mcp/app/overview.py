@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kairos_mcp.app.context import AppContext, Operations
@@ -20,6 +19,7 @@ from kairos_mcp.core.decision_rights import LOCAL, Caller, person_on_page
 from kairos_mcp.core.errors import BadArguments, NotFound, UnknownRun
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import approvals, find_runs, queries, run_changes
 from kairos_mcp.store.find_runs import FoundRun

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
 from kairos_mcp.store.database import Job, Store

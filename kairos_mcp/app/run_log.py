@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, queries, run_changes
 from kairos_mcp.store.rows import Session

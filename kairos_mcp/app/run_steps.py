@@ -11,7 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
@@ -20,6 +20,7 @@ from kairos_mcp.app.runs import OnHeartbeat, Runs
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import queries
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views.run_facts import RunFacts, Viewer

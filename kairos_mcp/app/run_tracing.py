@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import to_json
@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.model import ModelInput, RemoteModel
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure

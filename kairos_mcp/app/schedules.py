@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandates import Mandates, due_times_of
@@ -20,6 +19,7 @@ from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.core.schedule import Schedule, next_time
 from kairos_mcp.specs.build import find_own_route

@@ -6,13 +6,13 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.paths import Scopes
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.core.already_read import AlreadyRead
@@ -13,6 +13,7 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import tasks
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode

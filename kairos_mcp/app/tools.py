@@ -11,7 +11,7 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +24,7 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.gate import GatedCall

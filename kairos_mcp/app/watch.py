@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from kairos_mcp.app.context import AppContext
@@ -19,6 +19,7 @@ from kairos_mcp.app.run_log import MAX_OPEN, RunLog
 from kairos_mcp.app.run_pool import EVERY_RUN
 from kairos_mcp.app.runs import LISTED_RUNS
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.execution.accounting import day_to_charge
 from kairos_mcp.store import accounts, find_runs, mandates, run_changes
 from kairos_mcp.store.rows import Session

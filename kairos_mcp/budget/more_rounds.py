@@ -7,7 +7,7 @@ records the answer and raises the cap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from kairos_mcp.budget.ledger import RUN, Ledger
@@ -15,6 +15,7 @@ from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, task_of
 from kairos_mcp.core.text import count_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.escape import MARK
@@ -15,6 +14,7 @@ from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kairos_mcp.cli.keyboard import Keyboard

@@ -7,13 +7,13 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.cli.own_start import takes_modules_here
 from kairos_mcp.core.errors import BadArguments, KairosError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.folders import current_folder, run_skill_folders
 from kairos_mcp.settings.settings import Settings, unknown_variables

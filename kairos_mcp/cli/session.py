@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.budget import spending_lines
@@ -12,6 +12,7 @@ from kairos_mcp.cli.output import report_lines
 from kairos_mcp.cli.session import PERSON
 from kairos_mcp.cli.terminal import Line, Prose, print_line, print_note
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import nearest_names
 from kairos_mcp.settings.settings import Flags, Settings

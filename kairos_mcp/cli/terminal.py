@@ -7,12 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TextIO
 
 from kairos_mcp.cli.escape import ESCAPES, MARK, escape_control
 from kairos_mcp.cli.markdown import render_markdown
+from kairos_mcp.core.quick_dataclass import dataclass
 
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code > 126}  # JSON itself escapes those below 32
 

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from kairos_mcp.cli.terminal import QuestionLine, emit, one_line, print_json, pr
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.bounded_files import read_text_bounded
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.settings.table_values import ServerSetting

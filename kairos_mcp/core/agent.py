@@ -7,9 +7,10 @@ one of them used.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_of
 
 MAX_ROUNDS = 10  # of an agent whose file gives none

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.quick_dataclass import dataclass
 
 ONE_DAY = timedelta(days=1)
 DAY_MS = 24 * 60 * 60 * 1000  # of elapsed time; a calendar day may be an hour shorter or longer

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.quick_dataclass import dataclass
 
 OPEN_END = "..."
 MAX_GLOBS = 100  # of one pattern

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import unquote_plus
@@ -27,6 +26,7 @@ from urllib.parse import unquote_plus
 from kairos_mcp.core import flow_text as forms
 from kairos_mcp.core.effects import Effect, Reach
 from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 
 Rule = Literal["where", "wish", "points", "leaves"]
 

@@ -8,11 +8,12 @@ flow like any other, so a fork of a fork is one around the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.messages import Conversation, Message
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, Flow, Gather, RequestCompletion, Step
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
@@ -19,6 +18,7 @@ from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema_rules import describe_problem, guarded_validator, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.safe_patterns import compile_safe_pattern
 from kairos_mcp.core.schema_keywords import find_keywords, has_usual_values, list_subschemas
 from kairos_mcp.core.schema_tests import PlainTest, SchemaTest, compile_plain, compile_test

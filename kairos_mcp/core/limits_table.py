@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import core_schema
 
 from kairos_mcp.core.limits import UNITS, Limits, Unit, limits_from_json
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

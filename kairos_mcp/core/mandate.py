@@ -5,7 +5,7 @@ Nothing is dropped or clamped: an unknown key or a value out of range is an erro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -25,6 +25,7 @@ from kairos_mcp.core.limits import (
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.paths import PATH_CHARS, Risk, plain_path_or_none
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
 from kairos_mcp.core.text import nearest_names, truncate
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Literal, get_args
@@ -18,6 +17,7 @@ from typing import Literal, get_args
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, PathDenied
 from kairos_mcp.core.instruction_files import INSTRUCTION_GLOBS
+from kairos_mcp.core.quick_dataclass import dataclass
 
 PATH_BYTES = 4096  # PATH_MAX of Linux
 DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))  # folders of others' packages

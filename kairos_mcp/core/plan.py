@@ -6,13 +6,14 @@ Every fault is named, so that a model can mend its plan in one try, and a person
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import nearest_names, truncate
 
 Strategy = Literal["single_task", "decomposed"]

@@ -7,13 +7,14 @@ So a run is resumed by building its flow again and feeding it the recorded answe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RecordedStep, Step
 
 

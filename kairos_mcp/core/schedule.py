@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import takewhile
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from cronsim import CronSim, CronSimError
 from kairos_mcp.core.calendar import load_time_zone
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 
 CatchUp = Literal["skip", "once", "bounded"]
 MAX_LATE_MS = 60 * 60 * 1000  # a run so late is still on time: a timer that looks once an hour misses nothing

@@ -7,12 +7,12 @@ addresses, blanks) is refused, so that what is judged and shown is what is reque
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Literal
 from urllib.parse import quote
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied
+from kairos_mcp.core.quick_dataclass import dataclass
 
 URL_CHARS = 8_000  # many servers refuse longer ones
 HOST_CHARS = 253  # RFC 1035

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.calendar import Day, day_at, parse_day
@@ -18,6 +18,7 @@ from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import NOTHING, UNLIMITED, Limits, Units, counts_of
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, Usage, canonical_json, digest_of
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.store import accounts, mandates, prefixes
 from kairos_mcp.store.commit import AccountsToCharge, Paused, StepResult

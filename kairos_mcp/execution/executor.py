@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from kairos_mcp.budget.more_rounds import RoundsRequest
@@ -15,6 +15,7 @@ from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
 from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
 from kairos_mcp.core.messages import Completion, ToolResult, Usage
 from kairos_mcp.core.model import Model, ModelInput, PrivateParts
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import CALLER, SCRIPT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from kairos_mcp.core.messages import (
 )
 from kairos_mcp.core.paths import plain_path, plain_path_or_none
 from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import call_path, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule

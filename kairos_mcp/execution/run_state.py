@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Account, Reservation
@@ -17,6 +17,7 @@ from kairos_mcp.core.decision_results import denial_result, settlement_result, w
 from kairos_mcp.core.limits import NOTHING, Limits, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Refused, Resumed, enclosing_paths, task_of, turn_of

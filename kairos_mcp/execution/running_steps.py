@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as StillWaiting
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kairos_mcp.core.errors import FenceLost, StoreBusy
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.core.tool import ToolMemory

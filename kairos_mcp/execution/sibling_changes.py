@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from kairos_mcp.core.errors import StaleFile
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, CallTool, task_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.tool import error_result

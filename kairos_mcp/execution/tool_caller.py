@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from kairos_mcp.budget.reservation import Reservation
@@ -16,6 +16,7 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNot
 from kairos_mcp.core.file_changes import changed_files, mark_foreign
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, CallTool, task_of
 from kairos_mcp.core.tool import NO_MEMORY, Drafts, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result

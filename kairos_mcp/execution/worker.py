@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from kairos_mcp.core.errors import (
     StoreUnavailable,
     Unreadable,
 )
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import NO_MEMORY
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job

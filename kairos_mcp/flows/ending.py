@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
 from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import (
     CompletionAnswer,
     Extended,

@@ -6,7 +6,6 @@ Recorded runs are replayed through this file and the ones it calls: raise VERSIO
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from kairos_mcp.core.input_checks import Undecodable
@@ -22,6 +21,7 @@ from kairos_mcp.core.plan import (
     parse_plan,
     plan_schema,
 )
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -12,6 +11,7 @@ from kairos_mcp.core.json_schema import compile_schema, text_schema
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet
 from kairos_mcp.core.outcomes import StopName
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import (
     CompletionAnswer,
     Extended,

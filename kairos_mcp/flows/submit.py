@@ -6,11 +6,12 @@ A person who denies with words is answered: the loop goes on with them as a turn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, SUBMIT_CHANGES
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallAnswer, CallTool, Flow, Refused
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.tool_calls import AnsweredCall, limit_name

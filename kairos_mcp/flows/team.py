@@ -9,7 +9,7 @@ Recorded runs are replayed through this file and the ones it calls: raise VERSIO
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome, StopName, make_outcome
 from kairos_mcp.core.plan import Plan, PlannedTask
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Branch, CallTool, Failure, Flow, Gather, RequestCompletion
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.plan import ask_planner, make_plan

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.messages import Conversation, Message, ToolSet
 from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan, PlannedTask, fitting_agents
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
 
 CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task

@@ -7,13 +7,14 @@ that a replay of the file compares paths and kinds alone from there on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import PurePath
 from typing import Any
 
 from kairos_mcp import __version__
 from kairos_mcp.core.limits import Units
 from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, StoredCall, split_path
 from kairos_mcp.flows.planner_input import PlannerInput

@@ -18,7 +18,6 @@ What a provider alone may be sent back (`private`) is left out. Whoever changes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar, dataclass_transform
@@ -30,6 +29,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.json_bounds import DOCUMENT_VALUES, has_more_values
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, StoredCall
 
 FORMAT = 1

@@ -6,11 +6,12 @@ It knows rows and flows, no store: what is compared may have come in a file from
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import product
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step, sort_key, turn_of
 from kairos_mcp.core.text import truncate

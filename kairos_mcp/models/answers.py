@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,6 +26,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import Undecodable, find_unfit_value, first_problem, parse_strict_json
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolResult, Usage, make_tool_call
 from kairos_mcp.core.model import Model, ModelInput
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.flows.tool_calls import number_calls
 from kairos_mcp.store.decisions import Decision

@@ -7,13 +7,13 @@ before it. A model is found in the table by the address of its provider, else by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.core.limits import Price
 from kairos_mcp.core.messages import Usage
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models.provider_network import is_loopback
 from kairos_mcp.settings.settings import Settings
 

@@ -6,7 +6,7 @@ Importing this file imports pydantic-ai and the provider's own library.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import httpx2
@@ -19,6 +19,7 @@ from pydantic_ai.settings import ModelSettings
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.model import ModelInput
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelOptions

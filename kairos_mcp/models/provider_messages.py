@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -41,6 +41,7 @@ from kairos_mcp.core.messages import (
     make_tool_call,
 )
 from kairos_mcp.core.model import ModelInput
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelOptions

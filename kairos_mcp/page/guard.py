@@ -14,12 +14,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
 from hashlib import sha256
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -13,12 +13,13 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp import __version__
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

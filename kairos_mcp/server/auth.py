@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import mcp_types as wire
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -18,6 +17,7 @@ from starlette.types import Scope as AsgiScope
 
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.http_places import Peers, Places, refuse_place

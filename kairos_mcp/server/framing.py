@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from json import loads
 
 import mcp_types as wire
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import on_one_line
 
 LINE_BYTES = 16 * 2**20  # several times the largest call with every argument at its bound

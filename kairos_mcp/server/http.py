@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from threading import Timer
@@ -28,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.page.app import Mounted, Page
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, answer_unavailable
 from kairos_mcp.server.http_bounds import RequestBounds

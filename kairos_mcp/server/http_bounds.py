@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.settings import Settings

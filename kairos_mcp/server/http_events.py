@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 MAX_EVENTS = 256
 MAX_BYTES = 2**20

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import ip_address
 
@@ -18,6 +17,7 @@ import mcp_types as wire
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.framing import FramedLine, UnreadableLine, parse_line
 from kairos_mcp.server.http_bounds import RequestBounds
 

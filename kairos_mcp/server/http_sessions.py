@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import SessionEvents
 

@@ -6,7 +6,6 @@ A prompt tells the host's model which tool to call with which arguments; it embe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.resources import OUTSIDE, GetApp, protocol_error, refuse_cursor

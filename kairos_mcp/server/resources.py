@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cached_property
 from mimetypes import guess_type
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from kairos_mcp.app.runs import ListedRun
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server import apps, results
 from kairos_mcp.server.result_schema import SCHEMAS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale, UnknownRun
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server import client_requests
 from kairos_mcp.server.call import POLL_MS, TASKS_EXTENSION, ClientCapabilities, ServerCall, WaitPolicy
 from kairos_mcp.server.dispatch import open_call

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import mcp_types as wire
@@ -17,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_of
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import POLL_MS, ServerCall

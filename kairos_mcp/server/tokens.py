@@ -17,13 +17,13 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.app.app import make_store
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session

@@ -7,7 +7,6 @@ server only ask for the list.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
@@ -15,6 +14,7 @@ import mcp_types as wire
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import decode_text, nearest_names, truncate
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.tables import StrictTable

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Literal
@@ -17,6 +16,7 @@ from kairos_mcp.core.effects import KEY_LIFE_S, Effect, Reach
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.key import Key, key
 from kairos_mcp.settings.table_values import ClientSetting, FlowSetting, GateRule, OAuthSetting, ServerSetting
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kairos_mcp.core.effects import KEY_LIFE_S
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.effects import Effect, Reach

@@ -6,7 +6,7 @@ Whatever says what a run may do is of this moment: limits, the model's price, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments
@@ -14,6 +14,7 @@ from kairos_mcp.core.forked_flow import ForkPoint
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolSet
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import FrozenFork, PlannerRequest, Spec, UnattendedAllowance
 from kairos_mcp.settings.settings import Settings

@@ -6,9 +6,9 @@ Each record stands in a module of `specs/`, beside the functions that build and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Phase, RunRequest
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import BuiltSpec

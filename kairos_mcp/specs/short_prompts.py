@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kairos_mcp.core.builtin_tools import LIST_FILES, names_where
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
 

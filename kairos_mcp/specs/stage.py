@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kairos_mcp.core.builtin_tools import CONTAINED_TOOLS, SUBMIT_CHANGES
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import ToolSet, ToolSpec
+from kairos_mcp.core.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ is frozen: a file of an agent that changes later changes no run that has begun.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kairos_mcp.core.agent import PLANNER, Agent, AgentRecord
@@ -16,6 +15,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, MAX_TASKS, Plan, PlanInvalid, parse_plan
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
 from kairos_mcp.flows import plan, team

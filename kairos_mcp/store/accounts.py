@@ -8,7 +8,6 @@ above its own, so no row of a step has to name them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -16,6 +15,7 @@ from kairos_mcp.budget.ledger import SharedAccountIds
 from kairos_mcp.budget.reservation import Account, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, Limits, Units
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import enclosing_paths
 from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, placeholders, read_together
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kairos_mcp.core.agent import MAX_TASKS, OTHER, AgentRecord, TriedTask, make_records
 from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.rows import Session, decode
 
 MAX_RUNS = 1_000  # the newest team runs that are looked at: an agent of which they tell nothing has no record

@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from kairos_mcp.core.errors import KairosError, NoSpace, NotForCallers, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, rows
 from kairos_mcp.store.ownership import Owners, Ownership, ServedRuns

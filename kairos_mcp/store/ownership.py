@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.rows import Row, Session, decode, encode, json_or_null
 
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it

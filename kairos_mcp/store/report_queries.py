@@ -7,13 +7,13 @@ completion says it (`Sent.unpriced`), since a price may be configured, or become
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from shlex import quote
 from typing import Any, NamedTuple
 
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, Account, ReservationRequest, minimum_hold
 from kairos_mcp.core.limits import UNITS, Units
 from kairos_mcp.core.messages import JsonObject, ToolCall
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL, unit_index
 from kairos_mcp.store.approvals import DialogView

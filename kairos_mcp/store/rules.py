@@ -12,12 +12,12 @@ A rule that was removed is kept, since the record names it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.core.command_patterns import check_pattern, fits_pattern, format_pattern, literal_glob
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import BadArguments, NotFound, Unreadable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Row, Session, decode, encode, placeholders
 

@@ -8,12 +8,12 @@ binds it to that one attempt: if the same call is lost again, a person is asked 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.queries import RunRow, WaitingRow, open_steps, run_by_number
 from kairos_mcp.store.rows import Session, decode
 

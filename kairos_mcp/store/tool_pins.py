@@ -6,10 +6,10 @@ Its callers are worker threads and commands, so each method opens a connection o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from kairos_mcp.core.errors import ApprovalsFull, NotFound
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
 

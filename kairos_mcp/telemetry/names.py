@@ -6,8 +6,9 @@ have no name for begins with `kairos.`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 SCOPE = "kairos-mcp"
 """The name of our instrumentation scope; the SDK of MCP has one of its own, `mcp-python-sdk`."""

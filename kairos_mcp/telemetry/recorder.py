@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.telemetry.names import (
     ERROR,

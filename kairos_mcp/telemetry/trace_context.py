@@ -8,7 +8,6 @@ trace, and what was told an id (a provider, another MCP server) was told the rig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -33,7 +33,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_type_hints
 
@@ -44,6 +44,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import FindParted, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, statement_of

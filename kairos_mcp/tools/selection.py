@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import CALLER_SOURCE, SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_different_words, count_of, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 

@@ -6,12 +6,12 @@ Such a client compares what it reads with the digests of the manifest, so conten
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 
 from kairos_mcp.core.errors import KairosError, NotFound, TooLarge
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import decode_text, truncate
 from kairos_mcp.settings.agents import read_front_matter
 from kairos_mcp.tools.files.workspace import Workspace

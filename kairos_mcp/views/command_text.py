@@ -12,8 +12,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 PROGRAM_NAME = "kairos-mcp"
 _SCRIPTS = (PROGRAM_NAME, "kairos", "kairos-loop")  # as pyproject.toml has them; the last is named as the distribution

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.file_changes import ChangedFile, changed_files
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.store.queries import StepRow

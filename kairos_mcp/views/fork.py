@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.messages import Completion, Message, ToolResult, ToolSet, add_discovered_tools
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import CallTool, RequestCompletion, last_part, task_of
 from kairos_mcp.core.text import count_of, truncate

@@ -6,9 +6,9 @@ Also signs of life, for somebody who waits.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import loop_of, round_of
 from kairos_mcp.core.text import count_of
 from kairos_mcp.store import report_queries

@@ -7,7 +7,7 @@ for a person, stands still, tried again, used up most of a limit, has ended. How
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.reservation import Account
@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.limits import CAPS, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, settlements

@@ -7,13 +7,13 @@ in the accounts of its branches. A plan alone is shown from its outcome.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Failure, RecordedStep, enclosing_paths, loop_of
 from kairos_mcp.core.text import count_of, truncate

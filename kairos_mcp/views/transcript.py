@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, call_path, sort_key
 from kairos_mcp.flows.ending import summarize_record

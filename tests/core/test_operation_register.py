@@ -6,7 +6,7 @@ import ast
 import inspect
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -34,6 +34,7 @@ from kairos_mcp.cli import command_table
 from kairos_mcp.cli.control import make_command
 from kairos_mcp.core.decision_rights import RIGHTS, Caller
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.page.acts import act_class, parse_act
 from kairos_mcp.store.inbox import CONTROL, ControlName
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from kairos_mcp.app.operations.operation import (
@@ -15,6 +14,7 @@ from kairos_mcp.app.operations.operation import (
     RunLimits,
     RunOperation,
 )
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
 
 if TYPE_CHECKING:

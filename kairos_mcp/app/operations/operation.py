@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
 
@@ -19,6 +19,7 @@ from kairos_mcp.core.decision_rights import DecisionKind
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.outcomes import RunStatus
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.inbox import ControlName
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ A decision names the digest of what was on the screen, so that it is about nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -24,6 +23,7 @@ from kairos_mcp.core.command_patterns import parse_pattern
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.rules import RuleRequest
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -10,6 +9,7 @@ from pydantic import Field
 from kairos_mcp.app.operations.operation import Absent, Folder, Id, Operation, OperationKind, OperationResult
 from kairos_mcp.app.operations.responses import Digest
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

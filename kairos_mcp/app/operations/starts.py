@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from kairos_mcp.app.operations.operation import (
 )
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import UNLIMITED
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import RouteName, is_answered_by
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 

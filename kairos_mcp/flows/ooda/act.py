@@ -8,7 +8,6 @@ is asked and again before they write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.builtin_tools import APPLY_EDITS, CONTAINED_TOOLS, EDIT_FILE, EDIT_TOOLS, WRITE_FILE
@@ -16,6 +15,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.paths import RISKS, Risk
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.context import ActEffect, CycleContext

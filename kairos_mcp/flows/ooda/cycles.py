@@ -12,7 +12,7 @@ Recorded runs are replayed through this file and the ones it calls: raise VERSIO
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -21,6 +21,7 @@ from kairos_mcp.core.builtin_tools import READ_MANDATE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.core.input_checks import Undecodable
@@ -11,6 +10,7 @@ from kairos_mcp.core.json_schema import compile_schema, object_schema, text_sche
 from kairos_mcp.core.mandate import ACTIONS, Action
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import PATH_CHARS, RISKS, Risk, plain_path_or_none
+from kairos_mcp.core.quick_dataclass import dataclass
 
 MAX_EDITS = 20
 Base = Mapping[str, str]  # path to the SHA-256 in hex of what was read

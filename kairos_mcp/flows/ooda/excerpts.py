@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.core.builtin_tools import READ_FILE
 from kairos_mcp.core.messages import (
@@ -21,6 +21,7 @@ from kairos_mcp.core.messages import (
     canonical_json,
     discovered_tools,
 )
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, target_paths

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.paths import PATH_CHARS, RISKS, Risk, plain_path_or_none
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext

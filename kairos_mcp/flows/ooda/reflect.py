@@ -6,7 +6,7 @@ The checks are fixed before the first cycle, and judged by what a call finds, ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import CHECK_FILE, RUN_COMMAND
@@ -14,6 +14,7 @@ from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallTool, Flow, Refused
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, parse_act_result, without_ref
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models.replies.waits import find_wait, read_wait
 
 MAX_BODY_CHARS = 20_000  # of a body that is searched: a page of a gateway may be long

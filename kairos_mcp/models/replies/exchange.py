@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models.replies.finishes import Meaning
 from kairos_mcp.models.replies.usage import TokenReport
 

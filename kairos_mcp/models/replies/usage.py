@@ -6,8 +6,9 @@ What is not understood is never guessed: it raises UnreadableUsage, and the whol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 MAX_COUNT = 2**53 - 1  # the largest count that every JSON reader holds exactly
 

@@ -10,13 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
+from kairos_mcp.core.quick_dataclass import dataclass
 
 # Only these folders of PATH count: a program in a sandbox may write others, such as a virtual environment's in its
 # workspace, and it must not be able to plant the bubblewrap that makes the next sandbox.

@@ -8,13 +8,13 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments, CommandDenied, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.sandbox import Sandbox, build_search_path
 from kairos_mcp.tools.commands.toolchains import reading_folder, reading_line, shown_path

@@ -10,9 +10,10 @@ import fcntl
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.protected_paths import (
     ENTRY_FLAGS,
     IsUnreadable,

@@ -14,12 +14,13 @@ import stat
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import DEPENDENCIES, Globs, Scopes, printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.git_programs import is_repository
 from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type, open_without_links
 

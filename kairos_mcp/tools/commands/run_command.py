@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import Scopes, printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import FindParted
 from kairos_mcp.core.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 from kairos_mcp.settings.settings import CommandMode, Settings

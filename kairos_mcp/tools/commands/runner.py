@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Literal
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import FindParted, find_nothing_parted
 from kairos_mcp.tools.commands.cgroups import task_limit_group
 from kairos_mcp.tools.commands.task_limits import SandboxTasks, read_parent_pid

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.held_paths import HeldEntry

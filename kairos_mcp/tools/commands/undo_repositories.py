@@ -10,10 +10,10 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kairos_mcp.core.paths import DEPENDENCIES, printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.git_programs import (
     FileTexts,
     read_program_files,

@@ -15,11 +15,12 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.commands.git_programs import FileTexts
 from kairos_mcp.tools.commands.held_paths import HeldPaths

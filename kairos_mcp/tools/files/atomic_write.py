@@ -12,10 +12,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from kairos_mcp.core.errors import KairosError, NoSpace, PathDenied, StaleFile
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, NO_REPLACE
 from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, fresh_name, leftovers, unlink_quietly, write_staged
 from kairos_mcp.tools.files.workspace import Workspace, open_error

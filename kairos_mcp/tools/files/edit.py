@@ -8,12 +8,12 @@ line ends stay as they are; a file that is not UTF-8 is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNone, NoChange, OverlappingEdits, TooLarge
 from kairos_mcp.core.masked_file import STAND_IN, MaskedFile
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.files.lookalikes import describe_lookalike
 from kairos_mcp.tools.files.read_tools import is_binary

@@ -11,11 +11,11 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import PathDenied
 from kairos_mcp.core.paths import DEPENDENCIES, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.files.safe_open import FOLDER
 
 MAX_SEARCHED = 20_000  # folders, some 0.2 s; in a larger workspace a file with several names is refused

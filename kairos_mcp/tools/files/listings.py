@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.walk import (
     FOLDER_ENTRIES,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 WINDOW = 64 << 10  # bytes handed to RE2 at once; its slowest patterns take about a second for these
 OVERLAP = 4 << 10

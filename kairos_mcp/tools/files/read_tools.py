@@ -7,7 +7,6 @@ masked_file.py, from the masked windows that the lines lie in.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.env_files import is_env_file
@@ -15,6 +14,7 @@ from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES, MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_files import is_table, names_secret_column
 from kairos_mcp.core.text import count_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kairos_mcp.core.builtin_tools import BUILTIN
@@ -13,6 +13,7 @@ from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import Tool, ToolContext

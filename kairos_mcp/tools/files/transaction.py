@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_spans import Span
 from kairos_mcp.core.text import adds_hidden_characters
 from kairos_mcp.core.tool import ToolContext

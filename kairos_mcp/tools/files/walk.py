@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.files.staging import is_leftover
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 

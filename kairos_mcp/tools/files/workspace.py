@@ -12,7 +12,6 @@ import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -20,6 +19,7 @@ from typing import Literal, Self
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.files.hard_links import HardLinks, IsProtected
 from kairos_mcp.tools.files.safe_open import (
     FILE,

@@ -9,9 +9,9 @@ import codecs
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kairos_mcp.core.errors import Unreachable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import spell_hidden as seen
 from kairos_mcp.tools.http.connection import ReplyHead
 

@@ -12,12 +12,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from ipaddress import ip_address
 from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parse_url
 from kairos_mcp.tools.http.addresses import describe_forbidden, describe_non_public

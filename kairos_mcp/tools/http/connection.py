@@ -11,12 +11,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from threading import Lock
 
 import h11
 
 from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import Address
 

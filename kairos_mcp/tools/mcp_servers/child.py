@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, has_more_values
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands import supervisor
 from kairos_mcp.tools.mcp_servers.flood_guard import (
     MAX_MESSAGE_BYTES,

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from kairos_mcp.core.effects import REPEATABLE_EFFECTS, Effect
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import FindParted, find_nothing_parted
 from kairos_mcp.tools.commands.missing_files import MissedFile
 from kairos_mcp.tools.mcp_servers.child import ChildStart

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
@@ -28,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models.network_causes import find_network_cause
 from kairos_mcp.models.provider_network import make_tls_context
 from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks

@@ -10,7 +10,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
@@ -20,6 +19,7 @@ from kairos_mcp.core.effects import EFFECTS, Effect, Reach
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import relax_schema
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import make_visible, spell_hidden
 from kairos_mcp.settings.table_values import ServerSetting
 

@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.held_paths import hold_protected_paths
 from kairos_mcp.tools.commands.missing_files import MissedFile, find_missed_file

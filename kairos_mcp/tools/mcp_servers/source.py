@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as StillWaiting
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
@@ -23,6 +23,7 @@ from kairos_mcp.core.effects import REPEATABLE_EFFECTS
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.patterns import may_match_prefix
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import StopSignal, Tool, ToolContext
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow

@@ -13,12 +13,12 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 
 from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.files.atomic_write import FileSlot, open_slot, write_error
 from kairos_mcp.tools.files.safe_open import FILE, FOLDER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import dropwhile
 from typing import Literal
 
@@ -12,6 +12,7 @@ from kairos_mcp.core.builtin_tools import MAX_SUBMITTED_FILES
 from kairos_mcp.core.errors import KairosError, TooLarge
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Scopes, plain_path_or_none
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.files.workspace import Workspace

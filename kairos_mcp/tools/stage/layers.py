@@ -10,11 +10,12 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.files.safe_open import FILE, FOLDER
 from kairos_mcp.tools.files.walk import join_path
 from kairos_mcp.tools.files.workspace import Workspace

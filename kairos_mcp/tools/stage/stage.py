@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from typing import Literal
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.errors import Busy, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import stage_note_name
 from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import BUILTIN
@@ -16,6 +15,7 @@ from kairos_mcp.core.errors import KairosError, NoChange, StaleFile, Timeout
 from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import adds_hidden_characters, count_of
 from kairos_mcp.core.tool import ImpliedCall, Preview, ProbeResult, Tool, ToolContext, Written, error_result
 from kairos_mcp.store.tool_intents import intent_name
