@@ -17,6 +17,7 @@ from typing import Any
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.secret_placeholders import is_nothing
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
 from kairos_mcp.core.secret_records import (
     Member,
@@ -40,8 +41,6 @@ from kairos_mcp.core.secret_values import (
     STRONG_NAME,
     WEAK,
     ends_as_word,
-    is_label,
-    is_nothing,
     is_plain_password,
     is_set_secret,
     is_setting,
@@ -67,6 +66,7 @@ EXPLICIT = rf"(?mi)^[ \t]*\?[ \t]+[\"']?[a-z0-9_.-]*({_NAME})[\"']?[ \t]*\r?\n[ 
 _ESCAPE = re.compile(rb"\\{1,2}(?:u00|x)([2-7][0-9A-Fa-f])")
 _SHORT_NAME = re.compile(r"(?:pass|pwd|psk|_auth)(?:[_-]?\d{1,3})?", re.IGNORECASE)
 _ANY_NAME = re.compile(rf"(?:{STRONG}|{WEAK})(?:[_-]?\d{{1,3}})?$".encode(), re.IGNORECASE)
+_COUNTS = re.compile(r"token|cookies?|_auth", re.IGNORECASE)
 _SECRETS = re.compile(r"secrets|passwords|string_?data", re.IGNORECASE)  # names of records whose members are secrets
 _LISTS_NAMES = re.compile(r"secrets|credentials?|cookies?", re.IGNORECASE)  # a list so called is one of names
 _LIST_BEGINS = re.compile(rb"\[[ \t\r\n]*[\"']")
@@ -115,6 +115,11 @@ class SecretName:
     strong: bool  # it names a password
     variable: bool  # it is an environment variable that holds a secret whatever it is set to
     settings: bool  # the text is a file of settings
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may be the name of a number or a switch, as `max_token` and `smtp_auth`."""
+        return _COUNTS.fullmatch(self.name) is not None
 
 
 def read_name(text: bytes, start: int, end: int, settings: bool) -> SecretName | None:
@@ -235,11 +240,11 @@ def is_quoted_secret(text: bytes, start: int, end: int, named: SecretName) -> bo
     """Whether a quoted text beside a name is a secret."""
     value = text[start:end].decode("utf-8", "replace")
     if named.settings:
-        return is_setting(value, strong=named.strong)
+        return is_setting(value, counts=named.counts)
     if text[end : end + 1] in (b"", b"\r", b"\n") and not named.variable:
         return False  # the quote is not closed: it is one of the text around
     if named.variable:
-        return is_set_secret(value) and not is_label(value)
+        return is_set_secret(value, quoted=True)
     called = text[end + 1 : end + 2] in (b"(", b"[", b"{", b"<", b"$")
     plain = named.strong and "\n" not in value and is_plain_password(value)
     return not called and (plain or looks_like_key(value, quoted=True))
@@ -250,7 +255,7 @@ def _parameter_value(text: bytes, begins: int, named: SecretName) -> list[Span]:
     found = _PARAMETER.match(text, begins)
     value = "" if found is None else found.group().decode("utf-8", "replace")
     if named.settings:
-        secret = is_setting(value, strong=named.strong)
+        secret = is_setting(value, counts=named.counts)
     else:
         secret = (named.strong and is_plain_password(value)) or looks_like_key(value, quoted=False)
     return [to_end(text, found.span(), _PARAMETER_REST)] if found is not None and secret else []
@@ -263,7 +268,7 @@ def _line_value(text: bytes, begins: int, named: SecretName, *, folds: bool) -> 
     value = value.removesuffix(b",").removesuffix(b";")
     while value[-1:] in (b"}", b")", b"]") and value.count(value[-1:]) > value.count(_OPENING[value[-1:]]):
         value = value[:-1].rstrip()
-    if _COMMENT.fullmatch(value) or not is_setting(value.decode("utf-8", "replace"), strong=named.strong):
+    if _COMMENT.fullmatch(value) or not is_setting(value.decode("utf-8", "replace"), counts=named.counts):
         return []
     if end - begins >= MAX_SECRET_BYTES:  # so much of it was looked at; all of it is the value
         end = whole_line_end(text, end)
@@ -292,7 +297,7 @@ def _values_below(text: bytes, at: int, named: SecretName) -> Iterable[Span]:
     lines = _folded_lines(text, named.starts, end + 1)
     if first := list(islice(lines, MAX_VALUE_CHARS)):  # of so many lines a longer value is made, which is a secret
         value = b" ".join(text[start:end].strip() for start, end in first).decode("utf-8", "replace")
-        return chain(first, lines) if is_setting(value, strong=named.strong) else ()
+        return chain(first, lines) if is_setting(value, counts=named.counts) else ()
     below = _next_deeper(text, named.starts, end + 1)
     if below is None:
         return ()
@@ -338,7 +343,7 @@ def _values_within(text: bytes, begins: int, named: SecretName) -> list[Span]:
     spans = sorted((*quoted, *(item for item in whole if next(spans_between(quoted, *item), None) is None)))
     # What is no secret is an empty span: each value that was judged counts (MAX_JUDGED).
     return [
-        (start, stop if is_setting(text[start:stop].decode("utf-8", "replace"), strong=named.strong) else start)
+        (start, stop if is_setting(text[start:stop].decode("utf-8", "replace"), counts=named.counts) else start)
         for start, stop in spans
     ]
 
@@ -386,7 +391,7 @@ def _bare_value(text: bytes, after: int, begins: int, named: SecretName) -> list
     value = found.group().decode("utf-8", "replace")
     if called or is_nothing(value):
         return []
-    plain = named.strong and _is_alone(text, named.starts, found.end()) and is_plain_password(value)
+    plain = named.strong and _is_alone(text, named.starts, found.end()) and is_plain_password(value, quoted=False)
     is_secret = plain or looks_like_key(value, quoted=False)
     return [to_end(text, found.span(), _CODE_REST)] if is_secret else []
 

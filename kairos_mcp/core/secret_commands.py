@@ -19,23 +19,24 @@ from kairos_mcp.core.secret_spans import Span, line_end, line_start, to_end
 from kairos_mcp.core.secret_values import STRONG, WEAK, is_set_secret, is_setting, looks_like_key
 
 _END = rf"(?:{STRONG}|{WEAK})(?:[_-]?[0-9]{{1,3}})?"
-_ON = r"[^\r\n|;&]*?[ \t\"',\[]"  # the command goes on
+_ON = r"(?:[^\r\n|;&]|\\\r?\n)*?[ \t\"',\[]"  # the command goes on, perhaps on the next line
 _SEP = r"[\"',]*[ \t]*,?[ \t]*"  # between two words, of a command line or of a list of texts
 OPTION = rf"(?i)(?:^|[\s\"'`(])--?[a-z0-9-]{{0,40}}?(?:{STRONG}|{WEAK})[\"',]*[ \t]+(.)"
 LOGIN = r"(?i)\b(?:login|user)[ \t]+\S+\s+(?:insecure-)?password[ \t]+(\S+)"
 DOCKER = rf"(?mi)^[ \t]*(?:ENV|ARG)[ \t]+[A-Z0-9_.-]{{0,60}}?(?:{STRONG}|{WEAK})(?:_?[0-9]{{1,3}})?[ \t]+([^\s=])"
 USER = (
-    r"(?:^|[\s\"'\[,(])(?:-u|-U|--user|--proxy-user|--userpwd|--http-user|--auth|-a)(?:=|"
-    rf"{_SEP})[\"']?[^\s:\"'$/\\,@=-][^\s:\"'$/\\,@=]*[:%]([^\s\"',])"
+    r"(?:^|[\s\"'\[,(])(-[a-zA-Z]{0,8}[uU]|-a|--user|--proxy-user|--userpwd|--http-user|--auth)(?:=|"
+    rf"{_SEP})[\"']?([^\s:\"'/,=-][^\s:\"'/,=]*)[:%]([^\s\"',])"
 )
 COMMANDS = (  # the one group of each is where its value begins
     rf"\bsshpass\b{_ON}-p{_SEP}(\S)",
-    rf"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b{_ON}-p([^\s\"',])",
+    rf"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b{_ON}-p([^\s\"',]|[\"'][^\s\"',\]])",
     rf"\b(?:docker|podman|helm|az|oc|nerdctl|buildah|skopeo)\b{_ON}login\b{_ON}-p{_SEP}(\S)",
     rf"\bredis-cli\b{_ON}-a{_SEP}(\S)",
     rf"\bldap[a-z]+\b{_ON}-w{_SEP}(\S)",
     rf"\bhtpasswd\b{_ON}-[a-zA-Z]*b[a-zA-Z]*[ \t]+\S+[ \t]+\S+[ \t]+(\S)",
-    r"[ \t\"']-pass(?:in|out)?[\"',]*[ \t]+[\"']?pass:(\S)",
+    r"[ \t\"']-pass(?:in|out)?[\"',]*[ \t]+[\"']?"
+    r"pass:(\S)",
     r"\becho[ \t]+(?:-n[ \t]+)?[\"']?[^\s:\"'$]+:([^\s\"'$][^\s\"']*)[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
     r"\becho[ \t]+(?:-n[ \t]+)?([^\s|-][^|\r\n]*)\|[ \t]*"
     r"(?:sudo[ \t]+-S|[^|\r\n]*--password-stdin|[^|\r\n]*passwd[ \t]+--stdin)",
@@ -43,6 +44,12 @@ COMMANDS = (  # the one group of each is where its value begins
     rf"(?i)(?:config(?:ure)?[ \t]+set|setenv|setx|set[ \t]+-[a-z]+)[ \t]+(?:-[a-z-]+[ \t]+)*[^\s=]*{_END}[ \t]+(\S)",
     r"(?i)\bConvertTo-SecureString[ \t]+(?:-[a-z]+[ \t]+){0,4}([^\s$-])",
     r"(?i)([\"'][^\"'\r\n]+[\"'])[ \t]*\|[ \t]*ConvertTo-SecureString",
+    rf"\b(?:mongo(?:sh|dump|restore|export|import)?|cqlsh|clickhouse-client)\b{_ON}-p{_SEP}([^\s-])",
+    rf"\b(?:mosquitto_(?:pub|sub|rr)|sqlcmd|bcp|ipmitool|zip|unzip)\b[ \t]{_ON}-P{_SEP}(\S)",
+    rf"\b7za?\b{_ON}-p([^\s\"',])",
+    rf"\blftp\b{_ON}-u{_SEP}[^\s,]+,(\S)",
+    r"\bsqlplus[ \t]+(?:-\S+[ \t]+)*[^\s/\"'@]+/([^\s@\"'/])",
+    r"\brabbitmqctl[ \t]+(?:add_user|change_password)[ \t]+\S+[ \t]+(\S)",
     r"(?i)jdbc:oracle:[a-z]+:[^\s/\"'@]+/([^\s@\"']+)@",
 )
 DIRECTIVE = (
@@ -54,11 +61,16 @@ STATEMENT = (
     r"(?i)\b(?:create|alter)\s+(?:role|user|login)\s[^;]*?\bpassword\s*=?\s*N?([\"'])",
     r"(?i)\bset\s+password\b[^;=]*=\s*(?:password\s*\(\s*)?([\"'])",
 )
-_OPTION_VALUE = re.compile(rb"[^\s\"'`,;|)\]}]{1,800}")
+_WHOLE_REFERENCE = rb"\$\{{1,2}[^{}\r\n]{0,200}\}{1,2}"
+_OPTION_VALUE = re.compile(rb"(?:" + _WHOLE_REFERENCE + rb"|[^\s\"'`,;|)\]}]){1,800}+")
 _OPTION_REST = re.compile(rb"[^\s\"'`,;|)\]}]*")
-_WORD = re.compile(rb"[^\s\"'`|)\]}]{1,800}")
+_WORD = re.compile(rb"(?:" + _WHOLE_REFERENCE + rb"|[^\s\"'`|)\]}]){1,800}+")
 _WORD_REST = re.compile(rb"[^\s\"'`|)\]}]*")
-_IS_OF_USERS = re.compile(rb"\b(?:docker|podman|nerdctl|compose|chown|kubectl|systemd-run|runuser|setpriv|install)\b")
+_IS_OF_USERS = re.compile(  # commands whose `-u` takes a user and a group, or no user at all
+    rb"\b(?:docker|podman|nerdctl|compose|chown|kubectl|systemd-run|runuser|setpriv|install|sudo|chpst|git)\b"
+)
+_ASKS_BY_HTTP = re.compile(rb"\b(?:https?|xhs?|httpie)\b")  # whose `-a` takes a login
+_SCHEME_OR_DRIVE = re.compile(rb"[A-Za-z]|https?|ssh|git|file|ftp|[a-z]+\+[a-z]+")
 _BEFORE_USER = 400  # bytes of a line in which the command is looked for
 _USER_VALUES = {
     b"": re.compile(rb"[^\s\"',]*"),
@@ -88,12 +100,16 @@ def judge_option(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
 
 def judge_user(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     """Read the password of `-u USER:VALUE`, but not the group of `docker run -u USER:GROUP`."""
-    begins = match.start(1)
+    option, user, begins = match.group(1), match.group(2), match.start(3)
     before = text[max(line_start(text, match.start()), match.start() - _BEFORE_USER) : match.start() + 1]
-    quoted = re.split(rb"[\s,=]", text[match.start() + 1 : begins])[-1][:1]
+    quoted = text[match.start(2) - 1 : match.start(2)]
     found = _USER_VALUES.get(quoted, _USER_VALUES[b""]).match(text, begins)
     value = b"" if found is None else found.group()
-    if found is None or value.isdigit() or _IS_OF_USERS.search(before) or value.startswith((b"//", b"\\")):
+    are_ids = user.isdigit() and value.isdigit()
+    is_place = value.startswith((b"//", b"\\")) and _SCHEME_OR_DRIVE.fullmatch(user)
+    if found is None or are_ids or is_place or _IS_OF_USERS.search(before):
+        return ()
+    if option == b"-a" and not _ASKS_BY_HTTP.search(before):
         return ()
     return (found.span(),) if is_setting(value.decode("utf-8", "replace")) else ()
 
@@ -128,7 +144,7 @@ def judge_directive(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     """Read a line of two words in settings. Two words of prose, as `Token expired`, are none."""
     value = match.group(2).decode("utf-8", "replace")
     known = _KNOWN_DIRECTIVES.fullmatch(match.group(1)) is not None and match.group(1).islower()
-    if not settings or value[0] in "=:-" or not (known or looks_like_key(value, quoted=True)):
+    if not settings or value[0] in "=:" or value == "-" or not (known or looks_like_key(value, quoted=True)):
         return ()
     start, end = match.span(2)
     end = start + len(text[start:end].removesuffix(b";"))

@@ -19,8 +19,9 @@
     file's name = secret_files.py; files like `.env` are in env_files.py
 
 No VALUE is: nothing, a reference (`${X}`, `{{ x }}`, `env:X`), a placeholder (`<password>`, `***`), a word like `true`,
-the path of a file, or a label: words of which one names a secret (`your-password`). A default within a reference is a
-VALUE (`${X:-VALUE}`), and so is what only begins like a reference, a comment or what is masked.
+or the path of a file, by a closed grammar (secret_placeholders.py). A default within a reference is a VALUE
+(`${X:-VALUE}`), and so is what only begins like a reference, a comment or what is masked, or ends like the name of a
+secret (`hunter2secret9`).
 
 Settings and sources are judged apart. In settings (`is_source` says which files are none) every VALUE is a secret. In
 sources and in prose names like `token` stand beside code: there a VALUE has to be what a variable in capitals is set
@@ -63,7 +64,7 @@ from kairos_mcp.core.secret_commands import (
     judge_statement,
     judge_user,
 )
-from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.secret_forms import MIN_SECRET_CHARS
 from kairos_mcp.core.secret_keys import (
     BASE64_LINE,
     BASIC,
@@ -96,15 +97,12 @@ from kairos_mcp.core.secret_pairs import (
     judge_table,
     judge_tag,
 )
+from kairos_mcp.core.secret_placeholders import is_cased, is_label, is_mixed, is_none
 from kairos_mcp.core.secret_spans import Span, is_masked, join_lines, join_spans, split_lines, whole_line_end
 from kairos_mcp.core.secret_values import (
     HEADERS,
     STRONG,
     WEAK,
-    is_cased,
-    is_label,
-    is_mixed,
-    is_nothing,
 )
 
 MAX_JUDGED = 20_000  # matches of a form in one text, and their values; then the rest of their lines is masked unseen
@@ -135,10 +133,13 @@ _SHAPES = (
 )
 _HEADER = (  # on a line or in a command: all that follows the scheme
     rf"\b(?i:{HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
-    r"([^\s\"'\\][^\r\n\"'\\]{6,}[^\s\"'\\])"
+    r"([^\s\"'\\][^\r\n\"'\\]{0,}[^\s\"'\\])"
 )
 _BEARER = r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,})"
-_ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:([^\s/@\"'<>]{1,200})@"
+_ADDRESS = (  # up to the last `@` before a slash; else, with slashes, up to the first one
+    r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:(?:([^\s/\"']{1,200})|([^\s@\"']{1,200}))@"
+)
+_NO_LOGIN = re.compile(rb"(?:oci|docker|pkg|npm)://|[a-z0-9+.-]+://[^:]*:[0-9]{1,5}/", re.IGNORECASE)
 _BEGINNINGS = (
     *(
         "-----BEGIN",
@@ -147,10 +148,11 @@ _BEGINNINGS = (
         r"(?i:bearer|basic)\s",
         r"\\(?:u00|x)[2-7]",
         r"(?i:identified\s)",
-        r"[\s\"'\[,(]-(?:-[a-z-]*)?(?:[uUaw]|user|auth)\b",
+        r"[\s\"'\[,(]-(?:-[a-z-]*|[a-zA-Z]{0,8})(?:[uUaw]|user|auth)\b",
         r"(?i:\bauth\b)",
         rf"(?i:{LOGIN_CALL})",
         r"(?i:securestring|chpasswd|--from-literal|masterauth|jdbc:oracle)",
+        r"\b(?:mongo|cqlsh|clickhouse-|mosquitto_|sqlcmd|bcp|ipmitool|7za?|lftp|sqlplus|rabbitmqctl|(?:un)?zip[ \t])",
         r"\bmysql|mariadb|docker|podman|helm|nerdctl|skopeo|buildah",
         "LS0tLS1CRUdJTi",
         r"\b(?:sk|pk|rk|hf|gsk|npm|dop_v1|nvapi|xai|pplx|r8)[-_]",
@@ -249,11 +251,13 @@ def _judge_shape(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
 def _judge_header(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     start, end = match.span(1)
     value = text[start:end].decode("utf-8", "replace")
-    if value == MASK or value[0] in "{<$%":
+    if is_none(value):
         return ()
-    digit = any(letter.isdigit() for letter in value)
+    if settings and " " not in value and b"\n" not in text[match.start() : start]:
+        return ((start, end),)
     cookie = b"cookie" in match.group().lower() and re.search(r"[^\s=]=[^\s=<{$;]", value) is not None
-    return ((start, end),) if digit or is_cased(value) or cookie else ()
+    telling = any(letter.isdigit() for letter in value) or is_cased(value) or cookie
+    return ((start, end),) if telling and len(value) >= MIN_SECRET_CHARS else ()
 
 
 def _judge_bearer(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
@@ -261,10 +265,11 @@ def _judge_bearer(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
 
 
 def _judge_address(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
-    value = match.group(1).decode("utf-8", "replace")
-    if value[0] in "{<$[%" or is_nothing(value) or is_label(value):
+    span = match.span(match.lastindex)
+    value = text[slice(*span)].decode("utf-8", "replace")
+    if match.lastindex == 2 and (not settings or _NO_LOGIN.match(text, match.start())):
         return ()
-    return (match.span(1),) if settings or len(value) >= 3 else ()
+    return () if is_none(value) or (not settings and (len(value) < 3 or is_label(value))) else (span,)
 
 
 @cache

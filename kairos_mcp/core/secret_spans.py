@@ -87,8 +87,8 @@ def join_lines(text: bytes, spans: Iterable[Span]) -> list[Span]:
 
 
 def is_masked(text: bytes, start: int, end: int) -> bool:
-    """Whether nothing but the mask stands there."""
-    return end - start == len(_MASK) and text[start:end] == _MASK
+    """Whether nothing but the mask stands there, perhaps without its bracket, at which some forms of a value end."""
+    return len(_MASK) - 1 <= end - start <= len(_MASK) and text[start : start + len(_MASK)] == _MASK
 
 
 def split_lines(text: bytes, start: int, end: int) -> Iterator[Span]:

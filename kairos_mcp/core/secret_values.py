@@ -1,7 +1,7 @@
 """Which names are those of a secret, and which values beside one are a secret, by their form alone.
 
-No VALUE is: nothing, a reference, a placeholder, a word like `true`, the path of a file, or a label (`your-password`).
-In code and prose a value has to look like a key, or to be what a variable in capitals is set to (secret_grammar.py).
+What is none in any place, secret_placeholders.py tells. In code and prose a value has to look like a key, or to be what
+a variable in capitals is set to (secret_grammar.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from functools import cache
 
 from kairos_mcp.core.secret_forms import MASK, MIN_SECRET_CHARS
+from kairos_mcp.core.secret_placeholders import is_label, is_mixed, is_none
 
 ONE_CLASS_CHARS = 16  # a shorter value of letters alone, or of digits alone, is an ordinary word or number
 MAX_VALUE_CHARS = 800  # a longer value is no word, reference or label
-MAX_LABEL_CHARS = 64
 STRONG = r"passwords?|passwd|passphrase|passcode|pwd|pass|client[_-]?secret|secrets?|credentials?|(?:bind|root)pw|_pw"
 _KEYS = (
     r"api[ _-]?key|apikey|secret[ _-]?key|private[ _-]?key|account[ _-]?key|auth[ _-]?key|signing[ _-]?key|"
@@ -38,33 +38,16 @@ _WORD_IN_PASS = re.compile(  # words that end as a short name does and name no s
 )
 STRONG_NAME = re.compile(rf"(?:{STRONG})(?:[_-]?\d{{1,3}})?", re.IGNORECASE)
 _ENDS_IN_SECRET = re.compile(rf"(?:{STRONG}|{WEAK})(?:[_-]?\d{{1,3}})?$", re.IGNORECASE)
-_LABEL = re.compile(
-    r"(?:.*[^a-z])?(?:passwords?|passwd|passphrase|pwd|pass|secrets?|tokens?|keys?|apikey|credentials?|cookies?)"
-    r"(?:[^a-z].*)?|change[-_ ]?(?:me|it)|redacted|example|placeholder|value|dummy|todo|x{3,}|your[-_ ].*",
-    re.IGNORECASE,
-)
-_NOTHING = re.compile(
-    r"[*.?_•-]+|x{3,}|none|null|nil|~|true|false|yes|no|on|off|undefined|required|optional|string|str|bytes|any|secretstr|"
-    r"\.\.\.|[|>][-+0-9]{0,2}",
-    re.IGNORECASE,
-)
-_ENV_REFERENCE = (  # `$X9_TOKEN`, `$db_password`, `$1`; what only begins like one, as `$x9Kq`, is a value
-    rf"\$(?:[A-Z_][A-Z0-9_]*|\w|[A-Za-z0-9_]*?(?i:{STRONG}|{WEAK}|key|user|env))(?!\w)"
-)
-_UNIT = rf"\$\{{[^{{}}]*\}}|\$\{{\{{[^{{}}]*\}}\}}|\{{\{{[^{{}}]*\}}\}}|<%[^%]*%>|%[A-Za-z_]\w*%|{_ENV_REFERENCE}"
-_DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}]+)\}")  # of a reference: `${DB_PASSWORD:-hunter}`
-_REFERENCES = re.compile(rf"(?:(?>{_UNIT})[-_:/.@ ]*+)++", re.DOTALL)  # matched in one way alone
-_REFERENCE = re.compile(
-    r"\$\(.*\)?|%\(.*\)s|\{.*\}|[{\[(]|\[.*\]|<[^<>]*>|\(.*\)|"
-    r"(?:env|keyring|file|vault|op|secret|ssm|arn|aws|gcp|azure)[:.].*|`.*`|"
-    r"(?:var|local|data|module|each|self|process\.env|os\.environ|os\.getenv)[.(\[].*",
-    re.DOTALL | re.IGNORECASE,
-)
 _CODE = re.compile(
     r"[<{\[(].*|%[A-Za-z(].*|\$[{(].*|[A-Za-z_][\w.]*(?:[(\[{].*|[),;]+)|_*[a-z]+(?:_[a-z]+)+",
     re.IGNORECASE | re.DOTALL,
 )
 _PATH = re.compile(r"(?:~|\.{1,2}|)(?:/[\w.@%+-]+)+/?|(?:~|\.{1,2})/[^:\n]*|[A-Za-z]:\\.*")
+_COUNT = re.compile(r"[0-9]{1,7}")
+_TEMPLATE = re.compile(r"\{[^{}]*\}|<[^<>]*>|%(?:\(|[sdrvq](?!\w))")
+_WORD_PATH = re.compile(r"[A-Za-z_-]*(?:(?:/|\.|::)[A-Za-z_-]+)+/?")
+_PLAIN_CODE = re.compile(r"[A-Za-z_][\w.]*\(.*", re.DOTALL)
+_HAS_LETTER = re.compile(r"[^\W\d_]")
 _LETTER_ESCAPE = re.compile(r"\\[abfnrtv]")
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
 _WORDS = re.compile(  # as "round-3/call-2", "next-page"; one separator a turn, so that a text matches in one way alone
@@ -100,12 +83,12 @@ def ends_as_word(name: str) -> bool:
     return _WORD_IN_PASS.fullmatch(name[-80:]) is not None
 
 
-def is_set_secret(value: str) -> bool:
-    """Whether what a variable is set to is a secret, and not a reference, code, a type, a path or nothing."""
-    if is_nothing(value) or "://" in value or _is_reference(value):
+def is_set_secret(value: str, *, quoted: bool = False) -> bool:
+    """Whether what a variable is set to is a secret, and in code no code, label, type or path either."""
+    if is_none(value) or (quoted and is_label(value)):
         return False
     value = value.removeprefix(MASK)
-    return not (_CODE.fullmatch(value) or _PATH.fullmatch(value))
+    return not (_WORD_PATH if quoted else _CODE).fullmatch(value)
 
 
 def names_key(name: str) -> bool:
@@ -113,65 +96,24 @@ def names_key(name: str) -> bool:
     return len(name) <= 80 and _key_name().fullmatch(name) is not None
 
 
-def is_setting(value: str, *, strong: bool = True) -> bool:
-    """Whether a value beside a secret's name in settings is a secret."""
+def is_setting(value: str, *, counts: bool = False) -> bool:
+    """Whether a value beside a secret's name in settings is a secret. `counts`: the name may be that of a number."""
     plain = value.strip().strip("\"'")
     if len(plain) > MAX_VALUE_CHARS:
         return True
-    if (default := _DEFAULT.fullmatch(plain)) is not None:
-        return is_setting(default.group(1), strong=strong)
-    if not plain or is_nothing(plain) or _is_reference(plain) or _is_path(plain):
-        return False
-    plain = plain.removeprefix(MASK)
-    if " " not in plain and is_label(plain):
-        return False
-    if "://" in plain:  # its password is found by itself
-        return False
-    return strong or not (plain.isdigit() and len(plain) < ONE_CLASS_CHARS)
+    return not is_none(plain) and not (counts and _COUNT.fullmatch(plain))
 
 
-def is_plain_password(value: str) -> bool:
-    """Whether a quoted text beside a name for a password is one, in code: no sentence, no label, no code."""
-    if len(value) > 200 or not value.strip() or is_nothing(value) or is_label(value) or _is_reference(value):
+def is_plain_password(value: str, *, quoted: bool = True) -> bool:
+    """Whether a text beside a name for a password is one, in code or prose: no template, no label, no code."""
+    if len(value) > 200 or not value.strip() or is_none(value) or is_label(value):
         return False
     value = value.removeprefix(MASK)
-    if "://" in value or _is_path(value) or _CODE.fullmatch(value) or _IDENTIFIERS.fullmatch(value):
+    if not quoted and (_CODE.fullmatch(value) or _IDENTIFIERS.fullmatch(value)):
         return False
-    return bool(re.search(r"[^\W\d_]", _LETTER_ESCAPE.sub("", value))) and not re.search(r"[{}<>]|%[(\w]", value)
-
-
-def is_nothing(value: str) -> bool:
-    is_masked = value.startswith(MASK) and not value.replace(MASK, "").strip()
-    return is_masked or _NOTHING.fullmatch(value) is not None
-
-
-def _is_reference(value: str) -> bool:
-    """Whether a value says where a secret is kept, or is made of such parts alone."""
-    if value.startswith(MASK):
+    if _WORD_PATH.fullmatch(value) or _PLAIN_CODE.fullmatch(value) or _TEMPLATE.search(value):
         return False
-    return _REFERENCE.fullmatch(value) is not None or _REFERENCES.fullmatch(value) is not None
-
-
-def _is_path(value: str) -> bool:
-    return _PATH.fullmatch(value) is not None and not any(map(is_mixed, value.split("/")))
-
-
-def is_label(value: str) -> bool:
-    value = value.removeprefix(MASK)
-    return len(value) <= MAX_LABEL_CHARS and _LABEL.fullmatch(value) is not None
-
-
-def is_mixed(value: str) -> bool:
-    """Whether it has lower case, upper case and digits, as keys do; or many digits among letters."""
-    digits = sum(letter.isdigit() for letter in value)
-    return 0 < digits < len(value) and (is_cased(value) or digits >= 4)
-
-
-def is_cased(value: str) -> bool:
-    """Whether it is one word with letters of both cases."""
-    return (
-        " " not in value and any(letter.islower() for letter in value) and any(letter.isupper() for letter in value[1:])
-    )
+    return len(value) >= 6 if value.isdigit() else _HAS_LETTER.search(_LETTER_ESCAPE.sub("", value)) is not None
 
 
 @cache

@@ -148,9 +148,9 @@ def test_the_lists_in_a_list_are_counted_with_what_they_hold(monkeypatch: pytest
     """Each of them is looked at for 16 KiB, so without a count 9,000 of them would take minutes."""
     judge, left = secret_assignments.is_setting, iter(range(40_000))
 
-    def judge_counted(value: str, *, strong: bool = False) -> bool:
+    def judge_counted(value: str, *, counts: bool = False) -> bool:
         assert next(left, None) is not None, "too many values were judged"
-        return judge(value, strong=strong)
+        return judge(value, counts=counts)
 
     monkeypatch.setattr(secret_assignments, "is_setting", judge_counted)
     text = 'passwords: ["quaggazebra",\n' * 9_000

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.planted_secrets import Planted, list_planted
+from hypothesis import given
+from hypothesis import strategies as st
+from support.app import law
+from support.planted_secrets import PLACES, PLACES_SHOWN, SHOWN_VALUES, Planted, list_planted
 
 from kairos_mcp.core.masked_file import OVERLAP_BYTES, WINDOW_BYTES
 from kairos_mcp.core.redaction import Redactor
@@ -37,6 +40,53 @@ def check_masked(planted: Planted, before: str = "", after: str = "") -> None:
 def test_a_secret_in_a_form_of_the_grammar_is_masked(what: str) -> None:
     check_masked(PLANTED[what])
     check_masked(PLANTED[what], "one\n\ntwo = 2\n", "\n\nthree = 3\n")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_value_that_sounds_like_a_name_is_masked_where_credentials_stand(place: str) -> None:
+    planted = [PLANTED[what] for what in PLANTED if what.startswith(f"{place}, ")]
+    assert len(planted) > 25
+    for each in planted:
+        check_masked(each)
+
+
+TELLING_WORDS = (
+    "secret",
+    "password",
+    "Token",
+    "key",
+    "example",
+    "test",
+    "name",
+    "value",
+    "your",
+    "xxx",
+    "none",
+    "7",
+    "x9",
+)
+
+
+@law
+@given(
+    st.sampled_from(sorted(PLACES)),
+    st.lists(st.sampled_from(TELLING_WORDS), min_size=1, max_size=4),
+    st.sampled_from(["", "-", "_", "."]),
+    st.tuples(st.sampled_from(["", "4", "hunter"]), st.sampled_from(["9", "zebra", "9!", "2a"])),
+)
+def test_any_words_with_something_of_one_s_own_are_masked(
+    place: str, words: list[str], joint: str, own: tuple[str, str]
+) -> None:
+    value = joint.join((own[0] + words[0], *words[1:])) + own[1]
+    path, line = PLACES[place]
+    check_masked(Planted(path, line.format(value=value), (value,), alone=True))
+
+
+@pytest.mark.parametrize("place", PLACES_SHOWN)
+def test_a_placeholder_or_a_reference_is_shown_where_credentials_stand(place: str) -> None:
+    path, line = PLACES[place]
+    texts = [line.format(value=value) for value in SHOWN_VALUES]
+    assert [text for text in texts if Redactor().mask_file(path, text.encode()).masked_content.decode() != text] == []
 
 
 @pytest.mark.slow

@@ -29,6 +29,87 @@ WORD, MIXED = "quaggazebra", "Zq7-okApi+4711"
 VALUES = (WORD, MIXED, "quagga zebra okapi", "$quagga!zebra#9", "zebra; -- quagga", "qu'agga9zebra", "zébra-quagga 7")
 
 TRICKY_VALUES = ("$x9Kquagga", "#quagga9zebra", "[secret]quagga9zebra")  # as a reference, a comment, what is masked
+_WORDLIKE = """
+    hunter2secret9 secret9 9secret password1 Password! token-2 key_7 my.token.8 x-secret-9 correct-horse-key tokenhunter
+    real-secret-token example9 an-example-7 test testname9 name1 changeme9 changeme! your-secret9 xxx9 true9 none-2
+    string7 todo4 secret.hunter a:secret $uper_secret $hunter2secret ${HOME}x9 {hunter2} [hunter2] ~hunter!9 %41bc9
+    47114711 env-9 vault.zebra op:hunter x9://secret #secret9 /hunter2
+"""
+WORDLIKE_VALUES = tuple(_WORDLIKE.split())  # that hold, begin with or end like words of a name or a placeholder
+PLACES = {  # of credentials, in which any value is one
+    "a user of curl": ("Makefile", "x:\n\tcurl -u anna:{value} h.example\n"),
+    "a user of curl with other flags": ("run.sh", "curl -fsSu anna:{value} h.example\n"),
+    "a user of curl that is a reference": ("run.sh", 'curl -u "$USER:{value}" h.example\n'),
+    "a user of curl that is an address": ("run.sh", "curl --user='anna@h.example:{value}' h.example\n"),
+    "a user of a domain": ("run.sh", "curl --ntlm -u 'CORP\\anna:{value}' h.example\n"),
+    "a user of httpie": ("run.sh", "http -a anna:{value} h.example\n"),
+    "an address": ("run.sh", "get https://anna:{value}@h.example/x\n"),
+    "a header": ("run.sh", "get -H 'X-Api-Key: {value}' h.example\n"),
+    "a header with a scheme": ("run.sh", "get -H 'Authorization: Bearer {value}' h.example\n"),
+    "an option": ("run.sh", "tool --password '{value}' run\n"),
+    "an option with a sign": ("run.sh", "tool --password={value}\n"),
+    "mysql": ("run.sh", "mysql -u me -p{value} db\n"),
+    "mysql, in quotes, on the next line": ("run.sh", "mysql -u me \\\n  -p'{value}' db\n"),
+    "sshpass": ("run.sh", "sshpass -p {value} ssh h\n"),
+    "yaml": ("a.yaml", 'password: "{value}"\n'),
+    "a key of yaml": ("a.yaml", 'api_key: "{value}"\n'),
+    "a Makefile": ("Makefile", "DB_PASSWORD := {value}\n"),
+    "json": ("a.json", '{{"secret": "{value}"}}\n'),
+    "a directive": ("redis.conf", "requirepass {value}\n"),
+    "a file alone": ("secrets/db_password", "{value}\n"),
+    "a default": ("a.properties", "db.password=${{X:{value}}}\n"),
+    "a default behind another reference": ("run.sh", "PASSWORD=${{A}}-${{B:-{value}}}\n"),
+    "a default in a template": ("a.yaml", "password: {{{{ .x | default '{value}' }}}}\n"),
+    "a text in a template": ("a.yaml", "password: {{{{ '{value}' | quote }}}}\n"),
+    "an alternative in a template": ("a.yaml", "password: ${{{{ secrets.X || '{value}' }}}}\n"),
+}
+SHOWN_VALUES = (  # that are no secret in these places
+    *(
+        "$DB_PASSWORD",
+        "$$DB_PASSWORD",
+        "$db_password",
+        "${DB_PASSWORD}",
+        "${X:-}",
+        "$(cat/run/x)",
+        "{{vault_password}}",
+    ),
+    *(
+        "<password>",
+        "<your-token>",
+        "xxxx",
+        "changeme",
+        "change-me",
+        "your-password",
+        "YOUR_API_KEY",
+        "password",
+        "***",
+    ),
+    *("%(password)s", "{password}"),
+)
+PLACES_SHOWN = (
+    "a user of curl",
+    "a user of httpie",
+    "yaml",
+    "a key of yaml",
+    "a Makefile",
+    "json",
+    "an option with a sign",
+)
+
+
+def may_stand(place: str, value: str) -> bool:
+    """Whether a value can be written in a place as it is."""
+    text = PLACES[place][1]
+    if place == "a header":
+        return "[" not in value
+    if place == "an address":
+        return "#" not in value and not value.startswith(("/", "$", "x9"))
+    if "{{{{" in text or "${{" in text:
+        return not set("{}$") & set(value)
+    shell = text.endswith("db\n") or "-u anna:" in text or "sshpass" in text
+    return not (shell and set("#[{~") & set(value)) or "'" in text
+
+
 LINES = {  # that hold WORD; each for a file of settings and for one of code or prose
     "a user of curl": f"curl -u me:{WORD} https://h.example/\n",
     "a user of curl, in quotes": f'curl --user "me:{WORD}" https://h.example/\n',
@@ -43,6 +124,13 @@ LINES = {  # that hold WORD; each for a file of settings and for one of code or 
     "PowerShell": f'$x = ConvertTo-SecureString -String "{WORD}" -AsPlainText -Force\n',
     "PowerShell, without quotes": f"ConvertTo-SecureString {WORD} -AsPlainText\n",
     "PowerShell, by a pipe": f"'{WORD}' | ConvertTo-SecureString -AsPlainText\n",
+    "mongosh": f"mongosh -u me -p {WORD} h\n",
+    "mosquitto": f"mosquitto_pub -h h -u me -P {WORD} -t x\n",
+    "zip": f"zip -r -P {WORD} a.zip d\n",
+    "7z": f"7z a -p{WORD} a.7z d\n",
+    "lftp": f"lftp -u me,{WORD} h\n",
+    "sqlplus": f"sqlplus -s me/{WORD}@h\n",
+    "RabbitMQ": f"rabbitmqctl add_user me {WORD}\n",
     "Oracle": f'"jdbc:oracle:thin:me/{WORD}@h:1521:x"\n',
 }
 
@@ -241,6 +329,10 @@ def _list_others() -> Iterator[tuple[str, Planted]]:
             path, write = SETTINGS[form]
             yield f"{form}, {value}", Planted(path, write("password", value), (value, "quagga"))
         yield f"a variable, {value}", Planted("a.py", f'DB_PASSWORD = "{value}"\n', (value, "quagga"))
+    for place, (path, line) in PLACES.items():
+        for value in WORDLIKE_VALUES:
+            if may_stand(place, value):
+                yield f"{place}, {value}", Planted(path, line.format(value=value), (value,), alone="/" in path)
     for form, line in LINES.items():
         for path in ("run.sh", "a.md"):
             yield f"{form} in {path}", Planted(path, f"x\n{line}y\n", (WORD,))
