@@ -284,7 +284,7 @@ def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
             schedule = mandate["schedule"]
             yield f"  schedule {schedule['rule']} ({schedule['time_zone']}): {_due_text(mandate['next_due'])}"
     if found["elsewhere"]:
-        yield f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows them"
+        yield f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows all"
 
 
 def _read_mandate(file: str) -> JsonObject:

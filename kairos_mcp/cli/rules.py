@@ -81,4 +81,4 @@ def _lines(found: list[ListedRule], elsewhere: int, flags: Flags) -> Iterator[st
         why = "" if each.counts else "  [counts no more: the folder is another one now]"
         yield f"{rule.name:<8} {format_age(each.age_s):>6} old  in {where:<20} {rule.description}{why}"
     if elsewhere:
-        yield f"{count_of(elsewhere, 'rule')} of other workspaces: --all shows them"
+        yield f"{count_of(elsewhere, 'rule')} of other workspaces: --all shows all"

@@ -113,7 +113,7 @@ def _list_lines(
         waiting = f" · waits {awaited}" if awaited else ""
         yield Prose(f"{columns}  {goal}{waiting}".rstrip(), margin=2)
     if elsewhere:
-        yield f"{count_of(elsewhere, 'run')} of other workspaces: --all shows them"
+        yield f"{count_of(elsewhere, 'run')} of other workspaces: --all shows all"
 
 
 def _prune_runs(

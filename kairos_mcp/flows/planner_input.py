@@ -192,9 +192,12 @@ def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
     count = 0
     for position, message in enumerate(history, 1):
         if (message.role == "tool") != bool(waiting):
+            open_calls = (
+                f"{count_of(len(waiting), 'call')} before it {'has' if len(waiting) == 1 else 'have'} no result"
+            )
             raise BadArguments(
                 f"messages: number {position} has role {message.role}, "
-                + (f"but {len(waiting)} calls before it have no result." if waiting else "but no call waits for it."),
+                f"but {open_calls if waiting else 'no call waits for it'}.",
                 "After an assistant turn with tool_calls comes one tool message for each call, in order.",
             )
         if message.role == "tool":

@@ -57,7 +57,8 @@ def submit_stage(stage: StageRecord, summary: str) -> Flow[Submitted]:
     stage.has_undecided = False
     match answer:
         case ToolResult(is_error=False, data={"withheld": [*withheld]}, remark=remark):
-            stays = f"{count_of(len(withheld), 'file')} that a person did not approve stay in the stage."
+            verb = "stays" if len(withheld) == 1 else "stay"
+            stays = f"{count_of(len(withheld), 'file')} that a person did not approve {verb} in the stage."
             return Submitted(stays, remark or "", was_asked=True)
         case ToolResult(is_error=False, data=data):
             return Submitted(was_asked=isinstance(data, dict) and bool(data.get("asked")))

@@ -324,8 +324,9 @@ def _replace_failed(given: TeamInput, state: TeamState) -> Generator[Any, Any, l
     made = yield from ask_planner("replan-1", given, given.replan_conversation(results, reasons), earlier)
     match made:
         case Plan(tasks=(_, *_)):
+            whose = "its" if len(failed) == 1 else "their"
             state.notes.append(
-                f"{count_of(len(failed), 'task')} failed or could not begin; the planner put others in their place."
+                f"{count_of(len(failed), 'task')} failed or could not begin; the planner put others in {whose} place."
             )
             yield from _run_tasks(given, state, state.add(made.tasks))
             return failed

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 from kairos_mcp.views.cuts import NOTE_CHARS, size
 from kairos_mcp.views.result_fields import Cut
 from kairos_mcp.views.run_report import FIELDS
@@ -74,8 +75,9 @@ def _fit_items(items: Sequence[JsonObject], chars: int, told: set[str]) -> tuple
         told |= text_ids(cut)
         notes += cuts
     if left_out:
-        many = f"{left_out} of {len(items)} waiting items are named only, for want of room"
-        notes.append(f"{many}: run_status view=full shows those that wait longest; answer others first")
+        many = f"{left_out} of {count_of(len(items), 'waiting item')} {'is' if left_out == 1 else 'are'} named only"
+        rest = "run_status view=full shows those that wait longest; answer others first"
+        notes.append(f"{many}, for want of room: {rest}")
     return shown, notes
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from kairos_mcp.core.builtin_tools import LIST_FILES, names_where
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
 
 MAX_LINES_CHARS = 1_000
@@ -162,7 +162,9 @@ def add_file_names(user: str, template: str, files: FileNames) -> str:
     """Return the first message with the names of the workspace's files after it, at most 2,000 characters of them."""
     check_template("planner-tree", template, ("tree",))
     shown, rest = _cut_lines(files.text)
-    lines = quote_lines(shown) + (f"\n[{rest} more lines; a tool shows them]" if rest else "")
+    lines = quote_lines(shown) + (
+        f"\n[{count_of(rest, 'more line')}; a tool shows {'it' if rest == 1 else 'them'}]" if rest else ""
+    )
     return f"{user}\n\n{render_prompt(template.strip(), tree=lines)}"
 
 

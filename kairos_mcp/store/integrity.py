@@ -15,6 +15,7 @@ from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import StoredCall
+from kairos_mcp.core.text import count_of
 from kairos_mcp.store import accounts, rules, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.queries import IS_OPEN, run_by_number
@@ -215,7 +216,7 @@ def _missing_accounts(session: Session) -> Iterator[str]:
         f" json_each({json_or_null('charged.shared')}) as item where {LISTED_ID} not in (select id from account)",
     )
     if found is not None and found[0]:
-        yield f"{found[0]} steps are charged to an account that is not there"
+        yield f"{count_of(found[0], 'step is', 'steps are')} charged to an account that is not there"
 
 
 _RUNS_USING_TEXT = f"""

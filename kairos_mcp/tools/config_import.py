@@ -23,7 +23,7 @@ from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import spell_out_hidden, truncate
+from kairos_mcp.core.text import count_of, spell_out_hidden, truncate
 from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_server, mask_value
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.table_values import ServerSetting
@@ -197,7 +197,8 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
         raise BadArguments(f"The file has no {keys[0]!r}.", "Is it of another program?")
     servers: dict[str, ServerSetting] = {}
     wanted: list[WantedSecret] = []
-    notes = [f"{len(entries) - MAX_SERVERS} servers more are left out."] if len(entries) > MAX_SERVERS else []
+    more = len(entries) - MAX_SERVERS
+    notes = [f"{count_of(more, 'more server is', 'more servers are')} left out."] if more > 0 else []
     notes += [f"{_quote(key)}: left out." for key in parsed if key not in (*keys, "inputs")]
     for given_name in sorted(entries)[:MAX_SERVERS]:
         reader = _ServerReader(_choose_name(given_name, servers), translate)

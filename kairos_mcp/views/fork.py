@@ -117,7 +117,7 @@ def describe_rounds(record: Sequence[StepRow]) -> str:
         first = f"{prefix}/round-{min(numbers)}".removeprefix("/")
         named.append(first if len(numbers) == 1 else f"{first} to round-{max(numbers)}")
     left_out = len(loops) - len(named)
-    return ", ".join(named) + (f" and those of {count_of(left_out, 'loop')} more" if left_out else "")
+    return ", ".join(named) + (f" and those of {count_of(left_out, 'more loop')}" if left_out else "")
 
 
 def _unknown_round(flow: str, record: Sequence[StepRow], path: str) -> BadArguments:

@@ -10,6 +10,7 @@ from kairos_mcp.core.effects import WRITING_TOOLS
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.routes import AUTO, is_answered_by
+from kairos_mcp.core.text import count_of
 from kairos_mcp.store.approvals import LAPSED
 from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.views import mandate_view
@@ -103,7 +104,8 @@ def _where_requests_are(items: Sequence[JsonObject], others: int) -> str:
         return "Answer what waits; run_status with its run_id shows each request."
     what = "what is new" if any("after" in item for item in items) else "what waits; `waiting` has each request in full"
     some = " One of several answers is enough: its branch goes on." if len(items) + others > 1 else ""
-    more = f" {others} more wait, and run_status view=full shows them." if others else ""
+    verb, them = ("waits", "it") if others == 1 else ("wait", "them")
+    more = f" {others} more {verb}, and run_status view=full shows {them}." if others else ""
     return f"Answer {what}.{some}{more}"
 
 
@@ -153,7 +155,9 @@ def _next_for_queued_approvals(facts: RunFacts) -> JsonObject:
     if facts.queue:
         run_id, key = facts.queue[0]
         oldest = f"; the oldest: `{decision_command(facts.run._replace(id=run_id), key)}`"  # of the same principal
-    why = f"{len(facts.queue)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
+    one = len(facts.queue) == 1
+    many = f"{count_of(len(facts.queue), 'approval')} of this workspace {'waits' if one else 'wait'} for a person"
+    why = f"{many}, and {'has' if one else 'have'} to be decided first{oldest}."
     return _call("run_status", {"run_ids": [facts.run.id], "until": "done"}, why)
 
 

@@ -140,8 +140,8 @@ def _read_range(path: str, masked: MaskedFile, start: int | None, end: int | Non
         data["clamped"] = lines_asked.clamped
     notes = [lines_asked.clamped] if lines_asked.clamped and lines else []
     if masked.spans:
-        data["masked"] = len(masked.spans)
-        notes.append(f"{count_of(len(masked.spans), 'value')} of {shorten_path(path)} are not shown")
+        data["masked"] = count = len(masked.spans)
+        notes.append(f"{count_of(count, 'value')} of {shorten_path(path)} {'is' if count == 1 else 'are'} not shown")
     return body, data, notes
 
 
