@@ -17,3 +17,8 @@ REACHES: tuple[Reach, ...] = get_args(
 )  # from where nothing leaves to where the arguments, or anybody, may lead it
 """How far what a call takes along can get: nowhere; to its own server, where only those read whom the person trusts;
 anywhere."""
+
+
+def is_stricter(effect: Effect, than: Effect) -> bool:
+    """Whether calls of the first effect may be made again in fewer cases."""
+    return EFFECTS.index(effect) > EFFECTS.index(than)

@@ -234,7 +234,9 @@ def _must_ask_person(state: RunState, step: PendingStep) -> bool:
     match step.step:
         case CallTool(call=call):
             spec = state.executor.tool_access.find_spec(call.name)
-            repeatable = spec is not None and spec.effect in REPEATABLE_EFFECTS
+            tool = state.executor.tool_access.find_tool(call.name)  # with the effect that is stated by now
+            specs = (spec, spec if tool is None else tool.spec)
+            repeatable = all(each is not None and each.effect in REPEATABLE_EFFECTS for each in specs)
             return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))
         case _:
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kairos_mcp.core.effects import Effect
+from kairos_mcp.core.effects import Effect, is_stricter
 from kairos_mcp.core.tool import ProbeResult, Tool, ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 
@@ -43,7 +43,10 @@ def check_before_leaving(ctx: ToolContext, effect: Effect) -> Callable[[], None]
 
 def probe_departure(tool: Tool, effect: Effect, ctx: ToolContext) -> ProbeResult:
     """Say of an interrupted call, by the effect with which it was begun, whether it may be made again: it never left,
-    or the other end still knows its key. A clock that was set back proves nothing."""
+    or the other end still knows its key. A clock that was set back proves nothing, and nothing does for a tool whose
+    effect is stricter by now: a key is not enough then, and what was begun before has no mark."""
+    if is_stricter(tool.spec.effect, effect):
+        return ProbeResult("unclear")
     if effect == "keyed":
         may_repeat = 0 <= ctx.begun_s_ago < tool.key_life_s
     else:

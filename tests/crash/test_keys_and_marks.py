@@ -204,7 +204,10 @@ def metas(place: Place) -> list[Any]:
     ("effect", "marked", "effect_later", "stands"),
     [
         ("keyed", False, "keyed", ("completed", [])),
-        ("keyed", False, "irreversible", ("completed", [])),  # as it was begun, whatever is stated by now
+        ("keyed", False, "irreversible", ("input_required", ["settle"])),  # the stricter of then and now counts
+        ("idempotent", False, "irreversible", ("input_required", ["settle"])),
+        ("idempotent", False, "keyed", ("input_required", ["settle"])),
+        ("idempotent", False, "idempotent", ("completed", [])),
         ("irreversible", False, "irreversible", ("completed", [])),
         ("irreversible", True, "keyed", ("input_required", ["settle"])),
     ],
@@ -223,7 +226,7 @@ async def test_a_server_s_call_carries_its_key_and_is_repeated_with_it(
     assert "kairos-mcp/idempotency-key" not in reading
     lose(place, marked=marked)
     assert await taken_up(settings, run_id) == stands
-    assert metas(place)[2:3] == ([] if marked else [changing])
+    assert metas(place)[2:3] == ([changing] if stands[0] == "completed" else [])
 
 
 async def marks_during(settings: Settings, tool: str, has_begun: Callable[[], bool], place: Place) -> list[Any]:
