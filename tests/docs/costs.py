@@ -112,10 +112,11 @@ ROWS = (
     ),
     (
         "the folders of a workspace in which a program runs, before and after it; in a worker thread",
-        f"{protected_paths.MAX_FOLDERS:,} folders before, all after; {protected_paths.MAX_SEEN:,} are remembered, and "
+        f"{protected_paths.MAX_FOLDERS:,} folders before, all after, with paths of up to "
+        f"{protected_paths.MAX_PATH_CHARS:,} characters; {protected_paths.MAX_SEEN:,} are remembered, and "
         "not listed again while they are unchanged",
         "tools/commands/protected_paths.py",
-        "no program runs",
+        "no program runs; a call that nested folders deeper has failed",
     ),
     ("a glob", f"{patterns.GLOB_CHARS} characters, {patterns.GLOB_STARS} times `**`", "core/patterns.py", "as above"),
     (

@@ -14,8 +14,15 @@ from test_command import CommandRunner
 from test_instructions_protected import files, run_and_record
 
 import kairos_mcp
+from kairos_mcp.core.errors import CommandDenied
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.tools.commands import protected_paths
-from kairos_mcp.tools.commands.protected_paths import ProtectionRules, survey_again, survey_protected_paths
+from kairos_mcp.tools.commands.protected_paths import (
+    MAX_PATH_CHARS,
+    ProtectionRules,
+    survey_again,
+    survey_protected_paths,
+)
 
 pytestmark = pytest.mark.sandbox
 
@@ -116,6 +123,31 @@ def test_what_lies_beyond_the_longest_path_is_found(tmp_path: Path) -> None:
     assert (len(changes), len(record)) == (1, 1)
     assert record[0].count("/") == 25
     shutil.rmtree(tmp_path / "place")
+
+
+def test_however_deep_a_program_nests_folders_a_search_takes_few_calls_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = [os.open(tmp_path, os.O_RDONLY)]
+    rules, name = ProtectionRules.from_scopes(Scopes()), "n" * 99
+    before = survey_protected_paths(nested[0], rules)
+    for _ in range(MAX_PATH_CHARS // 100 + 5):
+        os.mkdir(name, dir_fd=nested[-1])
+        nested.append(os.open(name, os.O_RDONLY, dir_fd=nested[-1]))
+    opened, open_file = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: opened.append(path) or open_file(path, *rest, **more))
+    try:
+        after = survey_again(nested[0], rules, before, (), ".aside")
+        (left,) = after.unvisited
+        assert len(after.unvisited) == 1  # is named, and the call has failed by it
+        assert MAX_PATH_CHARS < len(left) <= MAX_PATH_CHARS + 100
+        assert len(opened) < len(nested) * MAX_PATH_CHARS / 1_000
+        with pytest.raises(CommandDenied, match="nested too deep"):
+            survey_protected_paths(nested[0], rules, is_unreadable=lambda path: False)
+    finally:
+        shutil.rmtree(name, dir_fd=nested[0])
+        for fd in nested:
+            os.close(fd)
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import DEPENDENCIES, Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.git_programs import is_repository
-from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type, open_without_links
+from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
+MAX_PATH_CHARS = 8_192  # of a folder that is searched, below the top: twice what a path may have that is typed anywhere
 MAX_SEEN = 100_000  # of them that are remembered, in some 30 MB: those that are unchanged are not listed again
 MAX_UNREADABLE = 500  # files that no program may read: each is a mount
 RENAMED = ".kairos-excess-"  # how names of files begin that a program made beyond that
@@ -114,10 +115,16 @@ def survey_protected_paths(
 ) -> ProtectedSurvey:
     """Search a workspace for what is protected: top folders first, dependencies last. Links are not followed.
 
-    Raises CommandDenied if more files are unreadable than a sandbox can cover, or can be looked for.
+    Raises CommandDenied if more files are unreadable than a sandbox can cover, or can be looked for, or lie too deep.
     """
     walk = _SurveyWalk(root, rules, is_unreadable, known=known)
     left = walk.visit_all(skipped, MAX_FOLDERS)
+    if walk.too_deep and is_unreadable is not None:
+        raise CommandDenied(
+            f"{shorten_path(printable_name(walk.too_deep[0]))} is nested too deep (over {MAX_PATH_CHARS:,} characters) "
+            "for files to be found in it that may not be read unasked.",
+            "A person removes it, or names a smaller workspace.",
+        )
     if left and is_unreadable is not None:
         raise CommandDenied(
             f"This workspace holds over {MAX_FOLDERS:,} folders; files that may not be read unasked can't be found in "
@@ -138,6 +145,7 @@ def survey_again(
 ) -> ProtectedSurvey:
     """Search a workspace after a program, to its end: what a bound leaves out, a program could put things into.
 
+    What is nested deeper than MAX_PATH_CHARS counts as not searched: a folder takes the longer, the longer its path is.
     Folders that nobody visited `before` are left out, since nothing there can be told to be new. Folders of ours that
     can't be searched are made readable. Names that begin with `aside` were given by an undo, and are found too.
     Of new files that no program may read, those beyond MAX_UNREADABLE are renamed: else no later program could start.
@@ -170,6 +178,7 @@ class _SurveyWalk:
     ) -> None:
         self.entries: dict[str, ProtectedEntry] = {}
         self.unreadable: dict[str, int] = {}
+        self.too_deep: list[str] = []
         self._failed: list[str] = []
         self._opened_up: list[str] = []
         self._root = root
@@ -194,13 +203,17 @@ class _SurveyWalk:
             folder, kind = (near or far).popleft()
             for name, subkind in self.visit_folder(folder, kind, skipped if not folder else ()):
                 path = f"{folder}{name}/"
-                if self._afterwards is None or path not in self._afterwards.left_out:
+                if self._afterwards is not None and path in self._afterwards.left_out:
+                    continue
+                if len(path) > MAX_PATH_CHARS:
+                    self.too_deep.append(path)
+                else:
                     (near if subkind in ("open", "within") else far).append((path, subkind))
         return [folder for folder, _ in (*near, *far)]
 
     def finish(self, left: Collection[str]) -> ProtectedSurvey:
         self._add_link_targets()
-        unvisited = frozenset((*left, *self._failed))
+        unvisited = frozenset((*left, *self._failed, *self.too_deep))
         return ProtectedSurvey(self.entries, unvisited, self.unreadable, self._opened_up, self._renamed, self._seen)
 
     def visit_folder(self, folder: str, kind: _FolderKind, skipped: Collection[str]) -> list[tuple[str, _FolderKind]]:
@@ -386,10 +399,21 @@ class _SurveyWalk:
 
 
 def open_long_path(root: int, folder: str) -> int:
-    """Open a folder by its path (`a/b/`, or empty for the top), however long that is. Raises OSError."""
-    if len(folder) <= _PATH_CHARS:
-        return os.open(folder.rstrip("/") or ".", _FOLDER_FLAGS, dir_fd=root)
-    return open_without_links(root, folder.rstrip("/").split("/"))
+    """Open a folder by its path (`a/b/`, or empty for the top), however long that is: in pieces of _PATH_CHARS at most,
+    so that it costs few calls. Raises OSError."""
+    rest, fd = folder.rstrip("/"), -1
+    while len(rest) > _PATH_CHARS:
+        piece, rest = rest[: (at := rest.rindex("/", 0, _PATH_CHARS + 1))], rest[at + 1 :]
+        fd = _open_below(root if fd < 0 else fd, piece, closes=fd >= 0)
+    return _open_below(root if fd < 0 else fd, rest or ".", closes=fd >= 0)
+
+
+def _open_below(above: int, path: str, *, closes: bool) -> int:
+    try:
+        return os.open(path, _FOLDER_FLAGS, dir_fd=above)
+    finally:
+        if closes:
+            os.close(above)
 
 
 def open_up_below(root: int, name: str) -> None:
