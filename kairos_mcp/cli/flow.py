@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,9 @@ from kairos_mcp.cli.options import AllFlags, AsJson, Run
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import emit
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.text import count_of
+from kairos_mcp.settings.folders import current_folder
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -31,6 +33,19 @@ def flow(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
     shown = {"run_id": target.run_id, "calls": [each.as_json() for each in judged]}
     emit(shown, _lines(judged), as_json=as_json)
     return COMPLETED
+
+
+def _workspace_of(path: str, found: Mapping[str, Sequence[ForeignFile]]) -> str:
+    """Return the workspace that a person means by the path of a file: the one where they are, else the only one that
+    has such a file. Raises BadArguments where several have."""
+    here = [each for each in found if current_folder().is_relative_to(each)]
+    holding = here or [each for each, files in found.items() if path in [file.path for file in files]]
+    if len(holding) > 1:
+        raise BadArguments(
+            f"Several workspaces have a file {path} of others: {', '.join(sorted(holding))}.",
+            "Name the one that you mean: --workspace DIR.",
+        )
+    return holding[0] if holding else ""
 
 
 def _lines(judged: Sequence[JudgedCall]) -> Iterator[str]:
@@ -53,8 +68,7 @@ def trust(
     async def trust_or_list(app: App) -> dict[str, list[ForeignFile]]:
         found = await app.answers.list_foreign_files()
         if path is not None:
-            holding = next((each for each, files in found.items() if path in [file.path for file in files]), "")
-            await app.answers.trust_file(holding, path, PERSON)
+            await app.answers.trust_file(_workspace_of(path, found), path, PERSON)
         return await app.answers.list_foreign_files() if path is not None else found
 
     found = with_app(settings, trust_or_list)
