@@ -45,6 +45,19 @@ def find_sources(written: Written, rows: Sequence[Row], is_foreign_file: Callabl
     return found
 
 
+def repeats_others(text: str, rows: Sequence[Row]) -> bool:
+    """Whether a text of which nobody knows who wrote it holds what others said in these rows and nobody else did: six
+    words in a row, or an address."""
+    others, own = [row for row in rows if row.is_of_others], [row for row in rows if not row.is_foreign]
+    plain, size, looked_through = forms.plain(text), sum(len(row.plain) for row in rows), 0
+    for address in set(_addresses(plain)) if others else ():
+        looked_through += size
+        is_theirs = looked_through > MAX_LOOKED_THROUGH or any(address in row.plain for row in others)
+        if is_theirs and not any(forms.contains(row.plain, address) for row in own):
+            return True
+    return bool(others) and _shared_row("", plain, others, own) is not None
+
+
 def _text(content: bytes) -> str:
     return forms.plain(content.decode("utf-8", "replace"))
 
@@ -52,6 +65,11 @@ def _text(content: bytes) -> str:
 def _source_of(before: str, after: str, others: Sequence[Row], own: Sequence[Row]) -> Row | None:
     if (address := _new_address(before, after, own)) is not None:
         return next((row for row in others if address in row.plain), others[-1])
+    return _shared_row(before, after, others, own)
+
+
+def _shared_row(before: str, after: str, others: Sequence[Row], own: Sequence[Row]) -> Row | None:
+    """Return the row of others with which a text shares some six words in a row that it had not before."""
     old = forms.squash(before)
     for windows in _windows(forms.squash(after)):
         for row in others:

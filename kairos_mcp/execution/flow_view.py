@@ -23,6 +23,7 @@ from kairos_mcp.core.builtin_tools import (
     HTTP_FETCH,
     MOVE_FILE,
     NAME_LISTING_TOOLS,
+    READ_FILE,
     READ_RESULT,
     RUN_COMMAND,
     SEARCH_FILES,
@@ -30,7 +31,7 @@ from kairos_mcp.core.builtin_tools import (
 from kairos_mcp.core.effects import Reach
 from kairos_mcp.core.errors import BadArguments, KairosError, PathDenied
 from kairos_mcp.core.flow import VERSION, Call, Finding, PrivateWords, Row, covers, judge
-from kairos_mcp.core.foreign_text import Written, find_sources
+from kairos_mcp.core.foreign_text import Written, find_sources, repeats_others
 from kairos_mcp.core.messages import (
     SEARCH,
     Completion,
@@ -53,6 +54,7 @@ from kairos_mcp.store.rows import decode_answer, encode, unreadable
 
 _WRITING = EDIT_TOOLS | {DELETE_FILE.name, MOVE_FILE.name}
 _SHOWING_FOLDERS = NAME_LISTING_TOOLS | {SEARCH_FILES.name}
+_SHOWING_TEXTS = {READ_FILE.name, SEARCH_FILES.name, READ_RESULT.name}
 _HIT = re.compile(r"(.+?):\d+: ")  # a line that a search found, with its file
 
 SHOWN_WORDS = 80  # characters of what a finding is about
@@ -188,6 +190,7 @@ class FlowView:
     _found: dict[str, ToolSpec] = field(default_factory=dict)
     _files: dict[str, list[ForeignFile]] = field(default_factory=dict)
     _own_files: set[str] = field(default_factory=set)
+    _ran_after_others: bool = False  # a program, which may have written down what they said
     _of_foreign_files: set[str] = field(default_factory=set)
     _judgements: dict[str, Judgement] = field(default_factory=dict)
     _private_words: PrivateWords = field(default_factory=PrivateWords)
@@ -324,28 +327,33 @@ class FlowView:
             data = None
         named = [*_paths_in([call.arguments, result.data])] if is_ours else []
         is_foreign = any(self._is_foreign_file(each, at) for each in named) or self._shows_foreign(spec, result, at)
-        if (
-            is_ours
-            and spec.name in _WRITING
-            and (is_foreign or any(row.is_of_others for row in self._rows_before(path)))
-        ):
+        if is_ours and spec.name in _WRITING and (is_foreign or self._hears_others(path)):
             # The model's words may be those of others, and so may be what it wrote, or moved.
             is_foreign = True
             if spec.effect != "read":
                 self._own_files.update(named)
+        if RUN_COMMAND.is_tool(spec):
+            self._ran_after_others = self._ran_after_others or self._hears_others(path)
+        elif is_ours and not is_foreign and self._ran_after_others and spec.name in _SHOWING_TEXTS:
+            is_foreign = repeats_others(result.content, list(self._rows_before(path)))
         if self.foreign is None and is_foreign:
             self._of_foreign_files.add(path)
         is_of_foreign_file = path in (self._of_foreign_files if self.foreign is None else self.foreign)
         trusted, private = spec.trusted and not is_of_foreign_file, spec.private
         if READ_RESULT.is_tool(spec):
             kept = next((seen.row for seen in self._seen if seen.row.path == call.arguments.get("ref")), None)
-            trusted, private = (kept.is_trusted, kept.is_private) if kept is not None else (False, True)
+            is_kept_trusted, private = (kept.is_trusted, kept.is_private) if kept is not None else (False, True)
+            trusted = is_kept_trusted and not is_of_foreign_file
         is_printed = RUN_COMMAND.is_tool(spec) and not is_of_foreign_file and not _names_address(call.arguments)
         found_by = json.dumps(call.arguments)
         return Row(
             *(path, _source_of(call, spec), server_of(spec), result.content, data, trusted, private, found_by),
             is_printed=is_printed,
         )
+
+    def _hears_others(self, path: str) -> bool:
+        """Whether others had their say in what is in view of the call at this path."""
+        return any(row.is_of_others for row in self._rows_before(path))
 
     def _is_foreign_file(self, path: str, at: int) -> bool:
         """Whether a file was of others at a time: by the settings, by this run, or since any run wrote it."""

@@ -68,6 +68,38 @@ async def test_a_file_that_a_person_trusts_is_read_as_their_own_from_then_on(pla
     assert len(place.rows(LABELS)) == 2
 
 
+@pytest.mark.parametrize(
+    "looks", [reads("todo.md"), calls("search_files", pattern="write to")], ids=["read", "searched"]
+)
+async def test_an_address_of_others_stays_theirs_through_what_a_program_wrote(
+    place: Place, web: Peer, looks: dict[str, Any]
+) -> None:
+    writes = calls("run_command", argv=["sh", "-c", f"echo '{TEXT}' >todo.md; echo jane@acme.test >ours.md"])
+    post = calls("mail__post", to="bob@evil.test", body="hello")
+    lines = (calls("web__fetch", url=web.url("/howto")), writes, looks, post)
+    (waiting,) = await run(place, "Note what the page says, and post hello", *lines)
+    assert waiting["key"] == "round-4/call-1/approval"
+    assert "not from you" in waiting["preview"]
+
+
+async def test_a_file_is_trusted_in_the_workspace_where_the_person_is(place: Place) -> None:
+    other = place.root / "other"
+    other.mkdir()
+    async with open_checked_app(place.settings()):
+        pass
+    label = "insert into foreign_file(workspace, path, run, step, at) values (?, 'todo.md', 'run-1', 'call-1', 1)"
+    for folder in (other, place.workspace):
+        place.rows(label, str(folder))
+    environ = {"KAIROS_HOME": str(place.home), "PATH": "/usr/bin:/bin"}
+    words = ("trust", "todo.md", "--workspace", str(other), "--workspace", str(place.workspace))
+    trusted = "select workspace from foreign_file where trusted is not null"
+    assert command(*words, folder=place.root, environ=environ).code == 2  # which of them is not known
+    assert place.rows(trusted) == []
+    assert command(*words, folder=place.workspace, environ=environ).code == 0
+    assert command(*words, folder=place.workspace, environ=environ).code != 0  # the other one is not meant
+    assert place.rows(trusted) == [(str(place.workspace),)]
+
+
 def test_a_file_with_very_many_addresses_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     customers = "".join(f"{n},user{n}@acme.test,https://acme.test/{n}?a\n" for n in range(300)).encode()
     noted, cut = customers + b"# seen\n", customers.replace(b"?a", b"")
