@@ -63,10 +63,13 @@ def _read_link(terminal: Terminal) -> str:
 
 
 @contextmanager
-def serve_page(place: Place, port: int | None = None, **variables: str) -> Iterator[ServedPage]:
-    """The page of this place, until the block ends."""
+def serve_page(
+    place: Place, port: int | None = None, others: Sequence[Path] = (), **variables: str
+) -> Iterator[ServedPage]:
+    """The page of this place, and of other workspaces, until the block ends."""
     listens_at = port or free_port()
-    words = ("ui", "--no-open", "--port", str(listens_at), "--workspace", str(place.workspace))
+    named = [word for folder in (place.workspace, *others) for word in ("--workspace", str(folder))]
+    words = ("ui", "--no-open", "--port", str(listens_at), *named)
     with Terminal(*words, folder=place.workspace, environ=environ_of(place, **variables), columns=400) as terminal:
         yield ServedPage(place, listens_at, terminal)
 

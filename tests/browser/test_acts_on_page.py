@@ -127,6 +127,24 @@ def test_a_team_and_a_mandate_are_started(site: Place, new_context: Callable[...
     assert site.rows("select cap_rounds from account join run on run.account = account.id order by n")[0] == (7,)
 
 
+def test_a_run_is_started_in_the_project_that_is_chosen(site: Place, new_context: Callable[..., Any]) -> None:
+    other = site.root / "other" / site.workspace.name
+    other.mkdir(parents=True)
+    script = site.root / "page.jsonl"
+    script.write_text(json.dumps(says("All is there.")) + "\n")
+    with serve_page(site, others=[other], KAIROS_SCRIPT=str(script), KAIROS_ROUTE="scripted") as served:
+        page = new_context().new_page()
+        page.goto(served.link)
+        names = page.locator("select.scope option").all_inner_texts()
+        assert len(set(names)) == 3  # two projects of one name are told apart
+        page.select_option("select.scope", str(other))
+        page.click("text=Start …")
+        page.fill("form textarea", "Look around")
+        page.click("form .yes")
+        page.wait_for_selector(".run h1:has-text('Look around')")
+    assert site.rows("select workspace from run") == [(str(other),)]
+
+
 def test_a_definition_that_an_agent_proposed_is_approved(site: Place, enter: Callable[..., Any]) -> None:
     async def propose() -> None:
         async with App.open(site.settings(), via="mcp") as app:

@@ -68,6 +68,15 @@ export const joinFacts = (...facts) => facts.filter(Boolean).join(" · ");
 /** The last part of a folder's path, by which a project is known. */
 export const folderName = (path) => path?.split("/").at(-1);
 
+/** What a folder is called beside others: its last name, with those above it where another one is called the same. */
+export function nameAmong(path, paths) {
+  const parts = path.split("/");
+  let from = parts.length - 1;
+  const isTaken = () => paths.some((other) => other !== path && other.endsWith(`/${parts.slice(from).join("/")}`));
+  while (from > 0 && isTaken()) from -= 1;
+  return parts.slice(from).join("/");
+}
+
 /** Whether something of this project is shown: of all where none is chosen, and what belongs to none. */
 export const isInScope = (scope, workspace) => !scope || !workspace || workspace === scope;
 

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { Decision, Field, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
-import { folderName, formatAgo, formatMoney, isInScope, joinFacts, plural, revealHidden } from "./format.js";
+import { folderName, formatAgo, formatMoney, isInScope, joinFacts, nameAmong, plural, revealHidden } from "./format.js";
 import { DefinitionCard } from "./tools.js";
 import { HeldUp } from "./view.js";
 import { Failure, useArmed, WaitingCard } from "./waiting.js";
@@ -65,8 +65,9 @@ export function InboxPage({ scope, onDone }) {
         ${run ? revealHidden(run.goal) : "a tool’s definition"}</span></button></li>`)}</ul>`}`;
 }
 
-/** A form that starts a planner run or a team. */
-export function StartPage({ me, onDone }) {
+/** A form that starts a planner run or a team, in the project that is looked at. */
+export function StartPage({ me, scope, onDone }) {
+  const here = me.workspaces.includes(scope) ? scope : me.workspaces[0];
   const [kind, setKind] = useState("start");
   const [fields, setFields] = useState({});
   const { perform, isBusy, failure } = useAct(async (answer) => {
@@ -82,7 +83,7 @@ export function StartPage({ me, onDone }) {
     const { usd, rounds, tools, agent, ...rest } = fields;
     const limits = { ...(usd && { usd: Number(usd) }), ...(rounds && { rounds: Number(rounds) }) };
     const own = kind === "start" ? { agent, tools: tools?.split(/[\s,]+/).filter(Boolean) } : {};
-    const given = { workspace: me.workspaces[0], ...rest, ...own, ...(Object.keys(limits).length && { limits }) };
+    const given = { workspace: here, ...rest, ...own, ...(Object.keys(limits).length && { limits }) };
     const isSet = ([, value]) => value != null && value.length !== 0;
     perform(kind, Object.fromEntries(Object.entries(given).filter(isSet)));
   };
@@ -103,8 +104,8 @@ export function StartPage({ me, onDone }) {
           <${Field} label="Tools" hint="empty: all that only read"><input ...${bind("tools")}
             placeholder="read_file, search_*" /><//>`}
         ${me.workspaces.length > 1 && html`<${Field} label="Project"><select ...${bind("workspace")}
-          value=${fields.workspace ?? me.workspaces[0]}>${me.workspaces.map((path) => html`<option value=${path}>
-          ${folderName(path)}</option>`)}</select><//>`}
+          value=${fields.workspace ?? here}>${me.workspaces.map((path) => html`<option value=${path} title=${path}>
+          ${nameAmong(path, me.workspaces)}</option>`)}</select><//>`}
         <${Field} label="At most dollars"><input type="number" min="0" step="any" ...${bind("usd")}
           placeholder=${me.limits?.usd ?? "no limit"} /><//>
         <${Field} label="At most rounds"><input type="number" min="1" step="1" ...${bind("rounds")}

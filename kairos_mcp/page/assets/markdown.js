@@ -3,7 +3,9 @@
 import { html } from "./vendor/preact-htm.js";
 import { revealHidden } from "./format.js";
 
-const INLINE = /(`+)(.+?)\1|\*\*(.+?)\*\*|(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])|\[([^\]]*)\]\(([^)\s]*)\)/g;
+// No part of it looks further than to the next sign of its kind, or to the end of a paragraph a few times: it takes time
+// in proportion to the text.
+const INLINE = /(?<!`)(`{1,4})(?!`)(.+?)(?<!`)\1(?!`)|\*\*(?!\*)(.+?)\*\*|(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])|\[([^[\]]*)\]\(([^()\s]*)\)/g;
 const MAX_CHARS = 200_000; // a longer text is shown as it is, and so is a paragraph that is longer than the next
 const MAX_PARAGRAPH_CHARS = 5_000;
 const MAX_DEPTH = 4;
@@ -26,7 +28,7 @@ function inline(text, depth = 0) {
 }
 
 const FENCE = /^\s*(```+|~~~+)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/;
 const QUOTE = /^>\s?(.*)$/;
 const isPlain = (line) => line.trim() && !FENCE.test(line) && !HEADING.test(line) && !ITEM.test(line) && !QUOTE.test(line);
@@ -64,7 +66,7 @@ export function Markdown({ text }) {
       blocks.push(html`<pre tabindex="0">${revealHidden(inside.join("\n"))}</pre>`);
       at += inside.length + 2;
     } else if (heading) {
-      blocks.push(html`<h3 class="marked">${inline(heading[2])}</h3>`);
+      blocks.push(html`<h3 class="marked">${inline(heading[2].trimEnd().replace(/(?<![#])#+$/, ""))}</h3>`);
       at += 1;
     } else {
       const kinds = [[ITEM, (line) => ITEM.test(line) || /^\s+\S/.test(line)], [QUOTE, (line) => QUOTE.test(line)]];

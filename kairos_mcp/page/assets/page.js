@@ -2,7 +2,7 @@
 
 import { html, render, useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { enter, follow, get, useEvents } from "./connection.js";
-import { folderName, joinFacts } from "./format.js";
+import { joinFacts, nameAmong } from "./format.js";
 import { RunsPage } from "./runs.js";
 import { hasEnded } from "./status.js";
 
@@ -123,7 +123,7 @@ function Scope({ projects, scope, onScope }) {
   if (names.length < 2) return null;
   return html`<select class="scope" aria-label="Project" value=${scope} onChange=${(event) => onScope(event.target.value)}>
     <option value="">every project</option>
-    ${names.map((path) => html`<option value=${path} title=${path}>${folderName(path)}</option>`)}</select>`;
+    ${names.map((path) => html`<option value=${path} title=${path}>${nameAmong(path, names)}</option>`)}</select>`;
 }
 
 function Navigation({ page, waits, isUp, theme, onTheme, onHelp, children }) {
