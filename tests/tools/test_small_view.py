@@ -230,18 +230,50 @@ def test_caches_of_the_home_folder_stand_below_the_home_inside(workspace: Path, 
     assert not here.run("sh", "-c", f"echo x > {HOME}/.cargo/config.toml").is_error
 
 
-@pytest.mark.parametrize(
-    "tool", ["python3", "node", "npm", "cargo", "rustc", "go", "git", "make", "pytest", "pip", "cc"]
-)
-def test_the_toolchains_of_this_machine_work_inside(workspace: Path, tool: str) -> None:
-    runner = CommandRunner(workspace, reads=(), environ=dict(os.environ))
+PROJECT = {
+    "a.py": "print(6 * 7)\n",
+    "test_a.py": "def test_a():\n    assert 6 * 7 == 42\n",
+    "package.json": '{"name": "forty-two", "scripts": {"start": "node a.js"}}\n',
+    "a.js": "console.log(6 * 7)\n",
+    "Cargo.toml": '[package]\nname = "forty-two"\nversion = "0.1.0"\nedition = "2021"\n',
+    "src/main.rs": 'fn main() { println!("{}", 6 * 7) }\n',
+    "go.mod": "module fortytwo\n",
+    "a.go": 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println(6 * 7) }\n',
+    "Makefile": "all:\n\t@expr 6 \\* 7\n",
+    "a.c": '#include <stdio.h>\nint main(void) { printf("%d", 6 * 7); }\n',
+}
+WORK = {  # a job for each tool, and what it says
+    "python3": ("python3 a.py", "42"),
+    "pip": ("pip list --disable-pip-version-check", "pip"),
+    "pytest": ("pytest -q -p no:cacheprovider test_a.py", "1 passed"),
+    "node": ("node a.js", "42"),
+    "npm": ("npm --silent start", "42"),
+    "cargo": ("cargo run --quiet --offline", "42"),
+    "rustc": ("rustc src/main.rs -o a.out && ./a.out", "42"),
+    "go": ("go run a.go", "42"),
+    "git": ("git log --format=%s && git status --short", "first"),
+    "make": ("make", "42"),
+    "cc": ("cc a.c -o a.out && ./a.out", "42"),
+}
+
+
+@pytest.mark.parametrize("tool", [pytest.param(each, marks=[pytest.mark.slow] * (each == "cargo")) for each in WORK])
+def test_the_toolchains_of_this_machine_do_their_work_inside(workspace: Path, tool: str) -> None:
     if shutil.which(tool, path=os.environ["PATH"]) is None:
         pytest.skip(f"no {tool} on this machine")
-    words = (tool, "version" if tool == "go" else "--version")
-    if subprocess.run(words, capture_output=True, check=False).returncode:
+    for name, text in PROJECT.items():
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text(text)
+    if tool == "git":
+        commits = "git init -q && git add a.py && git -c user.name=me -c user.email=me@h.example commit -qm first"
+        subprocess.run(["sh", "-c", commits], cwd=workspace, check=True)
+    job, answer = WORK[tool]
+    version = (tool, "version" if tool == "go" else "--version")
+    if subprocess.run(version, capture_output=True, check=False).returncode:
         pytest.skip(f"{tool} does not run outside either")
-    said = runner.run(*words)
+    said = CommandRunner(workspace, reads=(), environ=dict(os.environ)).run("sh", "-c", job)
     assert not said.is_error, said.content
+    assert answer in said.content
 
 
 def test_a_program_that_makes_more_files_like_env_than_a_sandbox_covers_keeps_no_later_one_from_starting(
