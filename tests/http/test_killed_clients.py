@@ -230,6 +230,7 @@ async def test_clients_that_are_killed_or_give_up_in_the_middle_of_a_push(case: 
 async def test_50_clients_that_are_killed_or_give_up_in_the_middle_of_a_push(
     case: str, way: str, tmp_path: Path
 ) -> None:
+    """The seeds of a case are dealt out to the transports, so that none of them takes an hour."""
     assert_case = CASES[case]
-    for seed in range(MANY):
+    for seed in range(WAYS.index(way), MANY, len(WAYS)):
         await assert_case(way, tmp_path / f"ground-{seed}", random.Random(seed))
