@@ -17,7 +17,7 @@ from typing import Any
 
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.secret_placeholders import is_nothing
+from kairos_mcp.core.secret_placeholders import MAX_VALUE_CHARS, is_nothing
 from kairos_mcp.core.secret_quotes import PREFIX, find_pieces, find_quoted
 from kairos_mcp.core.secret_records import (
     Member,
@@ -36,7 +36,6 @@ from kairos_mcp.core.secret_spans import (
     whole_line_end,
 )
 from kairos_mcp.core.secret_values import (
-    MAX_VALUE_CHARS,
     STRONG,
     STRONG_NAME,
     WEAK,

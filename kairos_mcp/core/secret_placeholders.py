@@ -22,6 +22,7 @@ import re
 
 from kairos_mcp.core.secret_forms import MASK
 
+MAX_VALUE_CHARS = 800  # a longer value is no placeholder and no reference
 MAX_LABEL_CHARS = 64
 _NAMING_WORDS = (  # that name a secret, or say that something stands for one
     "password passwords passwd passphrase passcode pwd pass secret secrets token tokens key keys apikey credential "
@@ -88,6 +89,8 @@ _ADDRESS = re.compile(
 
 def is_none(value: str) -> bool:
     """Whether a value, without its quotes, is no secret by the grammar above, whatever stands around it."""
+    if len(value) > MAX_VALUE_CHARS:
+        return is_nothing(value)
     return (
         is_nothing(value)
         or is_reference(value)

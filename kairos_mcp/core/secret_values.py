@@ -13,7 +13,6 @@ from kairos_mcp.core.secret_forms import MASK, MIN_SECRET_CHARS
 from kairos_mcp.core.secret_placeholders import is_label, is_mixed, is_none
 
 ONE_CLASS_CHARS = 16  # a shorter value of letters alone, or of digits alone, is an ordinary word or number
-MAX_VALUE_CHARS = 800  # a longer value is no word, reference or label
 STRONG = r"passwords?|passwd|passphrase|passcode|pwd|pass|client[_-]?secret|secrets?|credentials?|(?:bind|root)pw|_pw"
 _KEYS = (
     r"api[ _-]?key|apikey|secret[ _-]?key|private[ _-]?key|account[ _-]?key|auth[ _-]?key|signing[ _-]?key|"
@@ -99,8 +98,6 @@ def names_key(name: str) -> bool:
 def is_setting(value: str, *, counts: bool = False) -> bool:
     """Whether a value beside a secret's name in settings is a secret. `counts`: the name may be that of a number."""
     plain = value.strip().strip("\"'")
-    if len(plain) > MAX_VALUE_CHARS:
-        return True
     return not is_none(plain) and not (counts and _COUNT.fullmatch(plain))
 
 
