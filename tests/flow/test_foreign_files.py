@@ -85,8 +85,8 @@ async def test_an_address_of_others_stays_theirs_through_what_a_program_wrote(
 async def test_a_file_is_trusted_in_the_workspace_where_the_person_is(place: Place) -> None:
     other = place.root / "other"
     other.mkdir()
-    async with open_checked_app(place.settings()):
-        pass
+    async with open_checked_app(place.settings(says("hello"))) as app:
+        await start(app, "Say hello")
     label = "insert into foreign_file(workspace, path, run, step, at) values (?, 'todo.md', 'run-1', 'call-1', 1)"
     for folder in (other, place.workspace):
         place.rows(label, str(folder))

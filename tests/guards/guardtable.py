@@ -3055,6 +3055,16 @@ OUTSIDE = (
         "secrets/test_masking.py::test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged",
     ),
     Guard(
+        "stage:_remove_entry",
+        replaced("open_without_links(layer, folders)", "os.open('/'.join(('.', *folders)), FOLDER, dir_fd=layer)"),
+        "tools/test_stage.py::test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed",
+    ),
+    Guard(
+        "Stage.forget",
+        without("self._take_in(layer, path)"),
+        "tools/test_stage.py::test_files_of_a_folder_that_took_a_files_place_are_approved_one_after_another",
+    ),
+    Guard(
         "FlowView._label",
         never("is_ours and not is_foreign and ... and spec.name in _SHOWING_TEXTS"),
         "flow/test_foreign_files.py::test_an_address_of_others_stays_theirs_through_what_a_program_wrote",

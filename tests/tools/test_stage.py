@@ -12,6 +12,7 @@ import pytest
 from support.staged import MOST_BYTES, Staged, staged_in, tree
 
 from kairos_mcp.core.errors import KairosError, NoChange, StaleFile
+from kairos_mcp.core.tool import Preview
 from kairos_mcp.tools.commands.run_command import CommandSettings
 from kairos_mcp.tools.stage.mounts import Mounts
 from kairos_mcp.tools.stage.probe import find_stage_problem
@@ -253,6 +254,44 @@ def test_no_new_name_shows_a_value_that_the_old_one_hides(stage, path, content, 
 def test_a_link_may_go_up_only_where_it_begins(stage):
     shell(stage, "ln -s .. d/up; ln -s d/up/../outside around; ln -s ./../a.py d/a")
     assert set(stage.preview("submit_changes").base_hashes) == {"d/up", "d/a"}
+
+
+@pytest.mark.parametrize("how", ["dropped", "applied"])
+def test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed(stage, how):
+    outside = stage.workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "x.py").write_text("of the user")
+    shell(stage, f"rm -r d; ln -s {outside} d; echo b > a.py")
+    if how == "dropped":
+        stage.call("submit_changes", drop=["d/x.py"])
+    else:
+        assert not stage.submit().is_error
+    assert [path.name for path in outside.iterdir()] == ["x.py"]
+
+
+def approve(stage, *paths):
+    """Submit as a person approves some of the files that it shows."""
+    shown = stage.preview("submit_changes")
+    chosen = {path: shown.base_hashes[path] for path in paths}
+    return stage.call_approved("submit_changes", Preview(shown.text, chosen))
+
+
+def test_files_of_a_folder_that_took_a_files_place_are_approved_one_after_another(stage):
+    shell(stage, "rm old.py; mkdir old.py; echo in > old.py/in; echo two > old.py/two")
+    assert not approve(stage, "old.py", "old.py/in").is_error
+    assert stage.call("read_file", path="old.py/in").content == "in\n"
+    assert not stage.submit().is_error
+    assert tree(stage.workspace)["old.py/two"] == (b"two\n", False)
+    stage.write({"old.py/in": "of others\n"})
+    assert stage.call("read_file", path="old.py/in").content == "of others\n"
+
+
+def test_in_a_folder_that_was_made_anew_a_dropped_file_is_the_workspaces_again(stage):
+    shell(stage, "rm -r d; mkdir d; echo new > d/x.py; echo z > d/z")
+    stage.call("submit_changes", drop=["d/x.py"])
+    held = tree(stage.workspace)
+    assert (held["d/x.py"], held["d/z"], "d/y.py" in held) == ((b"x\n", False), (b"z\n", False), False)
+    assert stage.call("read_file", path="d/x.py").content == "x\n"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.tools.files.safe_open import FILE, FOLDER
+from kairos_mcp.tools.files.safe_open import FILE, FOLDER, open_without_links
 from kairos_mcp.tools.files.walk import join_path
 from kairos_mcp.tools.files.workspace import Workspace
 
@@ -129,7 +129,7 @@ def _list_folder(upper: Workspace, real: Workspace, is_ignored: IsIgnored, folde
                 if is_folder(real, path) or read_state(real, path).kind == "absent":
                     yield TouchedPath(path, changed)
                 continue
-            if _is_opaque(descriptor, name):
+            if is_opaque(descriptor, name):
                 yield from _list_below(real, path, changed, is_ignored)
             elif not is_folder(real, path) and read_state(real, path).kind != "absent":
                 yield TouchedPath(path, changed)  # a folder in the place of a file
@@ -160,8 +160,12 @@ def _list_below(real: Workspace, path: str, changed: int, is_ignored: IsIgnored)
             yield TouchedPath(inner, changed)
 
 
-def _is_opaque(folder: int, name: str) -> bool:
-    descriptor = os.open(name, FOLDER | _NO_FOLLOW, dir_fd=folder)
+def is_opaque(folder: int, path: str) -> bool:
+    """Whether a folder of a layer hides what the workspace has in it. No link is followed."""
+    try:
+        descriptor = open_without_links(folder, path.split("/"))
+    except OSError:
+        return False
     try:
         return os.getxattr(descriptor, _OPAQUE) == b"y"
     except OSError:

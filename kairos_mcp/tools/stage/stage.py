@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import stat
 import sys
 import time
@@ -24,18 +25,18 @@ from threading import Lock
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
-from kairos_mcp.core.errors import Busy, KairosError, NotFound
+from kairos_mcp.core.errors import Busy, KairosError, NotFound, StaleFile
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import stage_note_name
 from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES
-from kairos_mcp.tools.files.safe_open import FILE, FOLDER, LOCAL, file_system_type
+from kairos_mcp.tools.files.safe_open import FILE, FOLDER, LOCAL, file_system_type, open_without_links
 from kairos_mcp.tools.files.staging import is_leftover
 from kairos_mcp.tools.files.walk import IGNORE_FILE, IgnoreRules
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.stage.blobs import Blobs
-from kairos_mcp.tools.stage.layers import MAX_DEPTH, State, TouchedPath, is_removal, list_touched
+from kairos_mcp.tools.stage.layers import MAX_DEPTH, State, TouchedPath, is_opaque, is_removal, list_touched
 from kairos_mcp.tools.stage.mounts import Mounts
 
 # Written by programs in every project, and rarely named in a .gitignore.
@@ -46,7 +47,6 @@ MAX_NOTED = 20_000  # paths of one call whose bases are kept; of more, those bey
 OWN_CLOCK = LOCAL | {"tmpfs", "overlay"}
 _CHANGE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
 _POLL_S = 0.01
-_OPAQUE = "user.overlay.opaque"
 _OWNER, _PENDING = "owner", "pending"
 _GONE = "The stage's folder is missing; the record has the calls. Nothing was applied."
 
@@ -210,10 +210,29 @@ class Stage:
         notes = self.read_notes(ctx)
         notes.keep(ctx, {why: sorted(paths)})
         stay = {above for path in kept for above in (path, *folders_above(path))}
-        for path in sorted(paths, key=len, reverse=True):
-            for each in (path, *folders_above(path)):
-                if each not in stay:
-                    _remove_entry(self.upper / each)
+        with self.open_upper() as upper, suppress(OSError), _closing(upper.open_fd(".", FOLDER)) as layer:
+            for path in sorted(paths, key=len, reverse=True):
+                is_hidden = any(each in stay and is_opaque(layer, each) for each in folders_above(path))
+                for each in (path, *folders_above(path)):
+                    if each not in stay:
+                        _remove_entry(layer, each)
+                if is_hidden:
+                    self._take_in(layer, path)
+
+    def _take_in(self, layer: int, path: str) -> None:
+        """Let the layer hold what the workspace holds at a path, since a folder above it that stays hides that."""
+        *folders, name = path.split("/")
+        with suppress(OSError, StaleFile):
+            state = self.blobs.keep_file(self.workspace, path)
+            if state.kind not in ("file", "link"):
+                return
+            with _closing(_make_folders(layer, folders)) as above:
+                if state.kind == "link":
+                    os.symlink(state.target or "", name, dir_fd=above)
+                    return
+                flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755 if state.exe else 0o644
+                with os.fdopen(os.open(name, flags, mode, dir_fd=above), "wb") as file:
+                    file.write(self.blobs.get(state.sha))
 
     def mark_applied(self) -> None:
         """Note that nothing is left that could be applied: once its run has ended, the stage may go."""
@@ -440,16 +459,40 @@ def has_entry(layer: Path, path: str) -> bool:
     return os.path.lexists(layer / path) and not any((layer / folder).is_symlink() for folder in folders_above(path))
 
 
-def _remove_entry(path: Path) -> None:
-    """Remove one entry of a layer; a folder only loses its mark, and goes where it is empty."""
-    with suppress(OSError):
-        status = os.lstat(path)
+def _remove_entry(layer: int, path: str) -> None:
+    """Remove one entry of a layer; a folder only where it is empty, or hides what the workspace has: then with what was
+    taken in below it. A link that a program left in the place of a folder is not followed: it may lead to anything of
+    the user's."""
+    *folders, name = path.split("/")
+    with suppress(OSError), _closing(open_without_links(layer, folders)) as above:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or is_removal(status):
-            os.unlink(path)
+            os.unlink(name, dir_fd=above)
             return
-        with suppress(OSError):
-            os.removexattr(path, _OPAQUE)
-        os.rmdir(path)
+        if is_opaque(above, name):
+            shutil.rmtree(name, dir_fd=above)
+        else:
+            os.rmdir(name, dir_fd=above)
+
+
+def _make_folders(layer: int, folders: Sequence[str]) -> int:
+    """Open a folder of a layer by its names, and make those that are missing. Raises OSError at a link."""
+    descriptor = open_without_links(layer, [])
+    for name in folders:
+        with _closing(descriptor) as above:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=above)
+            descriptor = open_without_links(above, [name])
+    return descriptor
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor when the block ends."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _try_lock(descriptor: int, how: int) -> bool:
