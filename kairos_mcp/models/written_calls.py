@@ -1,7 +1,8 @@
 """Take a tool call that a model wrote as its text, as small models and wrong templates do, for the call that it is.
 
 This is the one place where a text decides what is done, so it is narrow: the whole reply, less thinking and one fence,
-has to be exactly one call in a known form, that names a tool which was offered. A reply that the run's own schema
+has to be exactly one object or tag in a known form, or such tags one behind another, and all that it names are tools
+that were offered. A reply that the run's own schema
 admits is its answer, whatever it looks like.
 """
 
@@ -15,7 +16,7 @@ from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolSpec
+from kairos_mcp.core.messages import Completion, ToolCall, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, call_path
 
 NAMESPACE = "functions."  # that templates put before the names of tools
@@ -42,6 +43,7 @@ _TAGS = (
 _DSML = "\uff5cDSML\uff5c"  # in each tag of a newer DeepSeek
 _MAX_TAGS = 2  # in each other
 _NAMED_TAG = re.compile(r"<(?:function=([\w.-]+)|invoke name=\"([\w.-]+)\")>")
+_BEFORE_NAMED_TAG = re.compile(r"(?=<(?:function=|invoke name=))")
 _PARAMETER = re.compile(
     r"\s*<(?:parameter=([\w.-]+)|parameter name=\"([\w.-]+)\"(?: string=\"\w{4,5}\")?)>\n?(.*?)\n?</parameter>\s*",
     re.DOTALL,
@@ -70,84 +72,106 @@ class WrittenCall(NamedTuple):
 
 
 def take_written_call(reply: Completion, step: RequestCompletion, path: str, note: Callable[[str], None]) -> Completion:
-    """Return the reply with the call that its text is; unreadable, so that the model is asked back, where the
+    """Return the reply with the calls that its text is; unreadable, so that the model is asked back, where the
     arguments don't fit the tool's schema; unchanged where it is no such call."""
     if reply.tool_calls or reply.unreadable or reply.finish not in (None, "stop", "tool_calls") or len(step.tools) == 0:
         return reply
-    written = find_written_call(reply.content)
-    spec = None if written is None else step.tools.find(written.name.removeprefix(NAMESPACE))
-    if written is None or spec is None or _is_answer(reply.content, step):
+    written = find_written_calls(reply.content)
+    found = ((call, step.tools.find(call.name.removeprefix(NAMESPACE))) for call in written)
+    offered = [(call, spec) for call, spec in found if spec is not None]
+    if not written or len(offered) < len(written) or _is_answer(reply.content, step):
         return reply
-    arguments = _type_texts(written.arguments, spec.input_schema) if written.has_texts else written.arguments
-    problem = _find_problem(arguments, spec)
-    if problem is not None or not isinstance(arguments, dict):
-        reason = f"it writes a call of {spec.name} as its text, whose arguments don't fit ({problem})"
-        return Completion(reply.content, (), reply.finish, reply.usage, reply.context_tokens, reason, model=reply.model)
+    calls = list[ToolCall]()
+    for number, (call, spec) in enumerate(offered, 1):
+        arguments = _type_texts(call.arguments, spec.input_schema) if call.has_texts else call.arguments
+        problem = _find_problem(arguments, spec)
+        if problem is not None or not isinstance(arguments, dict):
+            reason = f"it writes a call of {spec.name} as its text, whose arguments don't fit ({problem})"
+            return Completion(
+                reply.content, (), reply.finish, reply.usage, reply.context_tokens, reason, model=reply.model
+            )
+        calls.append(ToolCall(call_path(path, number), spec.name, arguments))
     note("The model wrote a tool call as its text, and it was taken as the call.")
-    call = ToolCall(call_path(path, 1), spec.name, arguments)
-    # What the provider would want back is of the text; the conversation goes on with a call.
-    return Completion("", (call,), "tool_calls", reply.usage, reply.context_tokens, model=reply.model)
+    # What the provider would want back is of the text; the conversation goes on with calls.
+    return Completion("", tuple(calls), "tool_calls", reply.usage, reply.context_tokens, model=reply.model)
 
 
-def find_written_call(text: str) -> WrittenCall | None:
-    """Return the call that a whole text is, or None."""
+def find_written_calls(text: str) -> list[WrittenCall]:
+    """Return the calls that a whole text is; none where it is anything else."""
     if len(text) > MAX_WRITTEN_CHARS:
-        return None
+        return []
     bare = _THINKING.sub("", text, count=1).strip()
     if (fenced := _FENCE.match(bare)) is not None:
         bare = fenced[1].strip()
-    bare, is_tagged = _without_tags(bare)
-    if (begun := _NAMED_TAG.match(bare)) is not None:
-        return _read_named_tag(begun[1] or begun[2], bare[begun.end() :])
-    if (begun := _ADDRESSED.match(bare) or (_NAME_AHEAD.match(bare) if is_tagged else None)) is not None:
-        return _read_behind_name(begun[1], bare[begun.end() :].strip())
-    is_list_of_one = is_tagged and bare.startswith("[") and bare.endswith("]")
-    return _read_object(bare[1:-1].strip() if is_list_of_one else bare)
-
-
-def _without_tags(text: str) -> tuple[str, bool]:
-    """Return a text without what stands around a call, and whether anything did."""
-    bare = text.replace(_DSML, "") if text.startswith(f"<{_DSML}") else text
+    bare = bare.replace(_DSML, "") if bare.startswith(f"<{_DSML}") else bare
     for end in _ENDS:
         bare = bare.removesuffix(end).rstrip()
-    is_tagged = False
-    for _ in range(_MAX_TAGS):
-        for begin, end in _TAGS:
-            if bare.startswith(begin) or (end and bare.endswith(end)):
-                bare, is_tagged = bare.removeprefix(begin).removesuffix(end).strip(), True
-                break
-    return bare, is_tagged
+    return _read_calls(bare)
 
 
-def _read_object(text: str) -> WrittenCall | None:
-    if not (text.startswith("{") and text.endswith("}")):
+def _read_calls(text: str, tags: int = 0) -> list[WrittenCall]:
+    """Read a text that is one call, or several that `tags` around it, at most _MAX_TAGS, hold together."""
+    if (call := _read_one(text, is_tagged=tags > 0)) is not None:
+        return [call]
+    if _NAMED_TAG.match(text) and len(pieces := _BEFORE_NAMED_TAG.split(text)[1:]) > 1:
+        return _read_each(pieces, _MAX_TAGS)
+    for begin, end in _TAGS if tags < _MAX_TAGS else ():
+        if text.startswith(begin) or (end and text.endswith(end)):
+            inner = text.removeprefix(begin).removesuffix(end).strip()
+            pieces = [piece.strip().removesuffix(end) for piece in inner.split(begin)]
+            return _read_calls(inner, tags + 1) or _read_each([piece for piece in pieces if piece], tags + 1)
+    match _parse(text):
+        case {"tool_calls": list(values), **rest} if not rest:
+            return _read_list(values)
+        case list(values) if tags:
+            return _read_list(values)
+        case _:
+            return []
+
+
+def _read_each(pieces: list[str], tags: int) -> list[WrittenCall]:
+    """Read pieces of which each holds calls; none where one holds none."""
+    found = [_read_calls(piece.strip(), tags) for piece in pieces] if len(pieces) > 1 else []
+    return [call for calls in found for call in calls] if all(found) else []
+
+
+def _read_list(values: list[Any]) -> list[WrittenCall]:
+    calls = [_read_call(value, is_tagged=True) for value in values]
+    return [call for call in calls if call is not None] if None not in calls else []
+
+
+def _read_one(text: str, *, is_tagged: bool) -> WrittenCall | None:
+    if (begun := _NAMED_TAG.match(text)) is not None:
+        return _read_named_tag(begun[1] or begun[2], text[begun.end() :])
+    if (begun := _ADDRESSED.match(text) or (_NAME_AHEAD.match(text) if is_tagged else None)) is not None:
+        rest = text[begun.end() :].strip()
+        return _read_behind_name(begun[1], rest) if rest or not is_tagged else WrittenCall(begun[1], {})
+    return _read_call(_parse(text), is_tagged=is_tagged)
+
+
+def _parse(text: str) -> object:
+    """Return the JSON object or list that a text is; None where it is none."""
+    if text[:1] + text[-1:] not in ("{}", "[]"):
         return None
     try:
-        value = parse_strict_json(text)
+        return parse_strict_json(text)
     except Undecodable:
         return None
-    if not isinstance(value, dict):
-        return None
+
+
+def _read_call(value: object, *, is_tagged: bool) -> WrittenCall | None:
     match value:
         case {"function": dict(function), **rest} if not rest.keys() - _OTHERS:
             value = function
-        case {"tool_calls": [dict(call)], **rest} if not rest:
-            return _read_call(call)
-        case _:
-            pass
-    return _read_call(value)
-
-
-def _read_call(value: JsonObject) -> WrittenCall | None:
-    if isinstance(function := value.get("function"), dict):
-        value = function
+    if not isinstance(value, dict):
+        return None
     names = [name for name in _NAMES if isinstance(value.get(name), str)]
     arguments = [name for name in _ARGUMENTS if name in value]
     if len(names) != 1 or len(arguments) > 1 or value.keys() - {*names, *arguments} - _OTHERS:
         return None
-    if not arguments:
+    if not arguments and not is_tagged:
         return None  # a name alone is the call of nothing: it may be any object
-    return WrittenCall(value[names[0]], _decode(value[arguments[0]]))
+    return WrittenCall(value[names[0]], _decode(value[arguments[0]]) if arguments else {})
 
 
 def _decode(arguments: Any) -> object:

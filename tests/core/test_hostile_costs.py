@@ -29,7 +29,7 @@ from kairos_mcp.core.json_bounds import MAX_VALUES, MESSAGE_VALUES, ValueCounter
 from kairos_mcp.core.json_schema import compile_schema, relax_schema
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern, compile_line_search
 from kairos_mcp.models.answers import parse_completion, to_stored_form
-from kairos_mcp.models.written_calls import MAX_WRITTEN_CHARS, find_written_call
+from kairos_mcp.models.written_calls import MAX_WRITTEN_CHARS, find_written_calls
 from kairos_mcp.server.arguments.planner import PlannerRun
 from kairos_mcp.server.framing import FramedLine, UnreadableLine, parse_line
 from kairos_mcp.server.validation import validate_arguments
@@ -192,7 +192,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a JSON text": parse_strict_json,
     "a message": _take_message,
     "a host's file": jsonc.parse,
-    "a call that a model wrote": lambda text: find_written_call(text[:MAX_WRITTEN_CHARS]),
+    "a call that a model wrote": lambda text: find_written_calls(text[:MAX_WRITTEN_CHARS]),
 }
 
 

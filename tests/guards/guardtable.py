@@ -412,6 +412,11 @@ IN_THE_TERMINAL = (
         WRITTEN + "what_the_schema_of_the_run_admits_is_its_answer[schema0-True-{}]",
     ),
     Guard(
+        "take_written_call",
+        without("len(offered) < len(written)"),
+        WRITTEN + "beside_a_call_of_what_was_not_offered_none_is_taken",
+    ),
+    Guard(
         "_type_texts",
         never("has_more_values(','.join(coded.values()), MAX_VALUES)"),
         WRITTEN + "a_tag_that_holds_too_many_values_is_asked_back",

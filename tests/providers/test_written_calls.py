@@ -97,7 +97,6 @@ LEFT = [
     "It says: " + CALL,
     f"{CALL}\nThat reads it.",
     f"{CALL}\n{CALL}",
-    f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>",
     f"```json\n{CALL}\n```\n\n```json\n{CALL}\n```",
     f"Use this:\n```json\n{CALL}\n```",
     json.dumps([json.loads(CALL)]),
@@ -111,19 +110,45 @@ LEFT = [
     "{'name': 'read_file', 'arguments': {'path': 'a'}}",
     "read_file(path='a')",
     f"read_file{GIVEN}",
-    f"<tool_call>[{CALL}, {CALL}]</tool_call>",
     f"<tool_call>read_file{GIVEN}read_file{GIVEN}</tool_call>",
     f"<tool_call>write_file{GIVEN}</tool_call>",  # not offered
-    "<tool_call>read_file</tool_call>",
+    f"<tool_call>{CALL}</tool_call> and <tool_call>{CALL}</tool_call>",
+    f"<tool_call>[{CALL}, 7]</tool_call>",
+    f'{{"tool_calls": [{CALL}], "say": "as asked"}}',
+    "<function=read_file><parameter=path>a</parameter></function> and "
+    "<function=read_file><parameter=path>b</parameter></function>",
     "<function=read_file>",
     f"It reads.\n<tool_call>\n{CALL}\n</tool_call>",
-    f"[TOOL_CALLS]read_file{GIVEN}[TOOL_CALLS]read_file{GIVEN}",
     "<tool_call>read_file<arg_key>path</arg_key><arg_value>a</arg_value> and more</tool_call>",
     f"The call is to=functions.read_file<|message|>{GIVEN}",
     "",
     "Well.",
 ]
+MORE = CALL.replace('"a"', '"b"')
+GIVEN_MORE = json.dumps({"path": "b"})
+SEVERAL = [
+    f"<tool_call>{CALL}</tool_call><tool_call>{MORE}</tool_call>",
+    f"<tool_call>\n{CALL}\n</tool_call>\n\n<tool_call>\n{MORE}\n</tool_call><|im_end|>",
+    f"<tool_call>{CALL}</tool_call>\n<tool_call>{MORE}",
+    f"<tool_call>[{CALL}, {MORE}]</tool_call>",
+    f"<tool_calls>\n<tool_call>{CALL}</tool_call>\n<tool_call>{MORE}</tool_call>\n</tool_calls>",
+    f"[TOOL_CALLS] [{CALL}, {MORE}]",
+    f"[TOOL_CALLS]read_file{GIVEN}[TOOL_CALLS]read_file{GIVEN_MORE}",
+    f"[TOOL_CALLS]read_file[ARGS]{GIVEN}[TOOL_CALLS]read_file[ARGS]{GIVEN_MORE}</s>",
+    f'{{"tool_calls": [{CALL}, {MORE}]}}',
+    "<function=read_file><parameter=path>a</parameter></function>\n"
+    "<function=read_file><parameter=path>b</parameter></function>",
+    '<function_calls>\n<invoke name="read_file">\n<parameter name="path">a</parameter>\n</invoke>\n'
+    '<invoke name="read_file">\n<parameter name="path">b</parameter>\n</invoke>\n</function_calls>',
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>"
+    f"{GIVEN}<|tool_call_end|><|tool_call_begin|>functions.read_file:1<|tool_call_argument_begin|>"
+    f"{GIVEN_MORE}<|tool_call_end|><|tool_calls_section_end|>",
+    f"<\uff5ctool▁calls▁begin\uff5c><\uff5ctool▁call▁begin\uff5c>read_file<\uff5ctool▁sep\uff5c>{GIVEN}<\uff5ctool▁call▁end\uff5c>\n<\uff5ctool▁call▁begin\uff5c>read_file<\uff5ctool▁sep\uff5c>{GIVEN_MORE}<\uff5ctool▁call▁end\uff5c><\uff5ctool▁calls▁end\uff5c>",
+]
 UNFIT = [
+    "<tool_call>read_file</tool_call>",
+    '<tool_call>{"name": "read_file"}</tool_call>',
+    f'<tool_call>{CALL}</tool_call><tool_call>{{"name": "read_file"}}</tool_call>',
     '{"name": "read_file", "arguments": {}}',
     '{"name": "read_file", "arguments": {"file": "a"}}',
     '{"name": "read_file", "arguments": {"path": 7}}',
@@ -147,6 +172,34 @@ def test_a_whole_reply_that_is_one_call_is_that_call(text: str) -> None:
         ("round-1/call-1", "read_file", {"path": "a"})
     ]
     assert (answer.content, answer.finish, answer.unreadable, len(notes)) == ("", "tool_calls", None, 1)
+
+
+@pytest.mark.parametrize("text", SEVERAL)
+def test_a_whole_reply_that_is_several_calls_in_tags_is_those_calls(text: str) -> None:
+    answer, notes = taken(text)
+    assert [(call.id, call.name, call.arguments) for call in answer.tool_calls] == [
+        ("round-1/call-1", "read_file", {"path": "a"}),
+        ("round-1/call-2", "read_file", {"path": "b"}),
+    ]
+    assert (answer.content, answer.finish, len(notes)) == ("", "tool_calls", 1)
+
+
+@pytest.mark.parametrize("text", ["<tool_call>look</tool_call>", '<tool_call>\n{"name": "look"}\n</tool_call>'])
+def test_a_name_in_a_tag_is_the_call_of_a_tool_without_arguments(text: str) -> None:
+    step = step_of(tools=(ToolSpec("look", "Looks.", {"type": "object", "properties": {}}, "read"),))
+    assert [(call.name, call.arguments) for call in taken(text, step)[0].tool_calls] == [("look", {})]
+
+
+def test_beside_a_call_of_what_was_not_offered_none_is_taken() -> None:
+    answer, notes = taken(f"<tool_call>{CALL}</tool_call><tool_call>{CALL.replace('read', 'write')}</tool_call>")
+    assert (answer.tool_calls, answer.unreadable, notes) == ((), None, [])
+
+
+def test_a_call_that_writes_tags_is_one_call() -> None:
+    text = json.dumps({"name": "read_file", "arguments": {"path": "</tool_call><tool_call>[TOOL_CALLS]<function=x>"}})
+    for whole in (text, f"<tool_call>{text}</tool_call>", f"[TOOL_CALLS][{text}]"):
+        (call,) = taken(whole)[0].tool_calls
+        assert call.arguments == json.loads(text)["arguments"]
 
 
 @pytest.mark.parametrize("text", LEFT)
@@ -195,6 +248,11 @@ def test_a_tag_that_holds_too_many_values_is_asked_back() -> None:
         "<tool_call>a<arg_key>a</arg_key>" + " " * 90_000 + "x",
         "<tool_call>a" + "<arg_key>a</arg_key><arg_value>" * 3_000,
         "<|im_end|>" * 9_000,
+        "<tool_call>x" * 8_000,
+        "<tool_call>{}</tool_call>" * 4_000,
+        "<tool_calls>" + "<tool_call>[TOOL_CALLS]" * 4_000,
+        "<function=a>x" * 7_000,
+        "<tool_call>" + '[{"name":"a"},' * 6_000 + "]",
     ],
 )
 def test_no_text_that_begins_like_a_call_takes_long(text: str) -> None:
