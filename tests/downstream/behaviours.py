@@ -39,6 +39,8 @@ def every_behaviour() -> list[Behaviour]:
         *_envelopes(),
         *_results(),
         *_errors(),
+        *_conversations(),
+        *_ends_of_results(),
     ]
 
 
@@ -339,3 +341,83 @@ def _errors() -> Iterator[Behaviour]:
         (7, "7"),
     ):
         yield Behaviour(f"error {str(error)[:50]}", {"errors": {"tools/call": error}}, result=shown, is_error=True)
+
+
+def _conversations() -> Iterator[Behaviour]:
+    """What a server says to whom and when, though each message alone is as it should be."""
+    unknown = {"code": -32601, "message": "Method not found"}
+    for name, answer in (
+        ("an invalid request", {"error": {"code": -32600, "message": "Invalid Request"}}),
+        ("before the handshake", {"error": {"code": -32602, "message": "before initialization was complete"}}),
+        ("not initialized", {"error": {"code": -32002, "message": "Server not initialized"}}),
+        ("an internal error", {"error": {"code": -32603, "message": "x"}}),
+        ("an error of its own", {"error": {"code": -32000, "message": "x"}}),
+        ("an unknown version", {"error": {"code": -32022, "message": "x"}}),
+        ("older versions", {"error": {"code": -32022, "message": "x", "data": {"supported": ["2024-11-05"]}}}),
+        ("an error that is a text", {"error": "unknown method"}),
+        ("an empty result", {"result": {}}),
+        ("null", {"result": None}),
+        ("a text", {"result": "unknown method"}),
+        ("neither result nor error", {}),
+    ):
+        yield Behaviour(f"what it does not know gets {name}", {"discover": answer})
+    for name, said in (
+        ("an error", {"jsonrpc": "2.0", "id": None, "error": unknown}),
+        ("an error that names it", {"id": None, "error": {"code": -32000, "message": "unknown notification"}}),
+        ("an error without an id", {"jsonrpc": "2.0", "error": unknown}),
+        ("null", {"jsonrpc": "2.0", "id": None, "result": None}),
+        ("an empty result", {"jsonrpc": "2.0", "id": None, "result": {}}),
+        ("a result without an id", {"jsonrpc": "2.0", "result": {}}),
+        ("a result with an odd id", {"jsonrpc": "2.0", "id": "undefined", "result": {}}),
+        ("a word", "ok"),
+        ("an empty object", {}),
+    ):
+        yield Behaviour(f"a notification gets {name}", {"to_notifications": [said]})
+        yield Behaviour(f"a notification gets {name}, late", {"before_of": {"tools/list": [said]}})
+    changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    yield Behaviour("its tools change with each answer", {"before": [changed]})
+    yield Behaviour("its tools change behind each answer", {"after": [changed]})
+    yield Behaviour("its tools change fifty times at once", {"before": [changed] * 50})
+    yield Behaviour("its tools change 1,500 times at once", {"to_notifications": [changed] * 1_500})
+    cancels = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "x"}}
+    yield Behaviour("it cancels what is ours", {"before": [cancels]})
+    yield Behaviour("each answer twice", {"times": 2})
+    for number in (99_999, -1, "zzz"):
+        yield Behaviour(f"an answer to {number!r} before each", {"wrong_id": number})
+    for method in ("ping", "roots/list", "sampling/createMessage", "elicitation/create", "tasks/get", "x"):
+        asked = {"jsonrpc": "2.0", "id": "theirs", "method": method}
+        yield Behaviour(f"it asks for {method} before each answer", {"before": [asked]})
+    for number in (1, 2, 1.5, True, [1], "x" * 5_000):
+        asked = {"jsonrpc": "2.0", "id": number, "method": "ping"}
+        yield Behaviour(f"it asks with the id {str(number)[:5]}", {"before": [asked]})
+    yield Behaviour("it asks behind each answer", {"after": [{"jsonrpc": "2.0", "id": 5, "method": "ping"}]})
+    yield Behaviour("over several lines", {"indent": 2})
+    yield Behaviour("a NUL at the end", {"suffix": "\0"})
+    for value in (False, {}, "", 0, []):
+        yield Behaviour(f"error {value!r} beside the result", {"envelope": {"error": value}})
+    both = {"envelope": {"error": {"code": -32000, "message": "both"}}}
+    yield Behaviour("a result and an error", both, failure="both")
+
+
+def _ends_of_results() -> Iterator[Behaviour]:
+    yield Behaviour("neither result nor error", {"no_result": True}, result="[it returned nothing]")
+    silent = "It failed, and said nothing more."
+    for sent, shown in (
+        ({"isError": True}, silent),
+        ({"isError": True, "content": None}, silent),
+        ({"isError": True, "content": []}, silent),
+        ({"isError": True, "content": [{"type": "text", "text": ""}]}, silent),
+        ({"isError": True, "structuredContent": {"why": "x"}}, '{"why":"x"}'),
+        ({"isError": True, "error": "why"}, '{"error":"why"}'),
+    ):
+        yield Behaviour(f"it fails with {sent}", {"result": sent}, result=shown, is_error=True)
+    for sent, shown in (
+        ({"content": [], "error": "why"}, '{"error":"why"}'),
+        ({"content": [], "resultType": "complete"}, "[it returned nothing]"),
+        ({"resultType": "task", "task": {"taskId": "1"}}, '{"task":{"taskId":"1"}}'),
+        ({"content": [[{"type": "text", "text": "deep"}]]}, "deep"),
+        ({"content": ["a", {"type": "text", "text": "b"}]}, "a\nb"),
+        ({"content": [{"type": "text", "text": "a"}] * 1_000}, "a\na\na"),
+        ({"content": [{"type": "text", "text": "a\0b\x1b[31m"}]}, "\u27e6U+1B\u27e7"),
+    ):
+        yield Behaviour(f"it returns {str(sent)[:50]}", {"result": sent}, result=shown)

@@ -23,16 +23,26 @@ def answer_line(behaviour: dict[str, Any], line: str) -> Iterator[bytes]:
     """Yield the lines that the server writes to stdout when it reads a line."""
     message = json.loads(line)
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    if number is None and method is not None:  # a notification
+        for part in behaviour.get("to_notifications", []):
+            yield _encode(behaviour, part)
     if method is None or number is None:
         return
-    for part in behaviour.get("before", []):
+    for part in (*behaviour.get("before", []), *behaviour.get("before_of", {}).get(method, [])):
         yield _encode(behaviour, part)
+    if "wrong_id" in behaviour:
+        stray = {"content": [{"type": "text", "text": "stray"}], "tools": []}
+        yield _encode(behaviour, _envelope(behaviour, behaviour["wrong_id"], {"result": stray}))
     answer = _answer(behaviour, method, params)
-    if answer is not None:
+    for _ in range(0 if answer is None else behaviour.get("times", 1)):
         yield _encode(behaviour, _envelope(behaviour, number, answer))
+    for part in behaviour.get("after", []):
+        yield _encode(behaviour, part)
 
 
 def _answer(behaviour: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "server/discover" and "discover" in behaviour:
+        return behaviour["discover"]
     if method in behaviour.get("errors", {}):
         return {"error": behaviour["errors"][method]}
     match method:
@@ -49,6 +59,8 @@ def _answer(behaviour: dict[str, Any], method: str, params: dict[str, Any]) -> d
             cursor = params.get("cursor")
             page = pages[cursors.index(cursor) if cursor in cursors else 0]
             return {"error": page["error"]} if isinstance(page, dict) and "error" in page else {"result": page}
+        case "tools/call" if "no_result" in behaviour:
+            return {}
         case "tools/call":
             return {"result": RAW if "raw_result" in behaviour else behaviour.get("result", FINE)}
     return {"error": {"code": -32601, "message": "Method not found"}}
@@ -65,7 +77,7 @@ def _envelope(behaviour: dict[str, Any], number: Any, answer: dict[str, Any]) ->
 def _encode(behaviour: dict[str, Any], message: Any) -> bytes:
     if isinstance(message, str):  # no message, but a line of text
         return message.encode("utf-8", "surrogatepass")
-    text = json.dumps(message, ensure_ascii=behaviour.get("ascii", True))
+    text = json.dumps(message, ensure_ascii=behaviour.get("ascii", True), indent=behaviour.get("indent"))
     if isinstance(message, dict) and message.get("result") == RAW:
         text = text.replace(json.dumps(RAW), behaviour["raw_result"])
     encoding = behaviour.get("encoding", "utf-8")
@@ -87,9 +99,12 @@ def main() -> None:
     if "exit" in behaviour:
         sys.exit(behaviour["exit"])
     for line in sys.stdin:
-        for written in answer_line(behaviour, line):
-            sys.stdout.buffer.write(written + b"\n")
-            sys.stdout.buffer.flush()
+        is_last = json.loads(line).get("method") == behaviour.get("exits_after", "")
+        written = behaviour.get("between", "\n").encode().join(answer_line(behaviour, line))
+        sys.stdout.buffer.write(written + (b"\n" if written and not is_last else b""))
+        sys.stdout.buffer.flush()
+        if is_last:
+            return
 
 
 if __name__ == "__main__":

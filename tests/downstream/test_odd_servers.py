@@ -40,8 +40,9 @@ NAMED = {
     "the first half of an emoji",
     "error {'code': -32000, 'message': 'lost'}",
     "cursors in a circle",
+    "over several lines",
 }
-REAL = [each for number, each in enumerate(BEHAVIOURS) if number % 16 == 0 or each.name in NAMED]  # as processes
+REAL = [each for number, each in enumerate(BEHAVIOURS) if number % 24 == 0 or each.name in NAMED]  # as processes
 
 
 class MemoryConnection(ServerConnection):
@@ -148,6 +149,21 @@ def test_a_server_that_closes_its_output_and_lives_on_ends_its_call_at_once(
     assert failed.code == "unreachable"
     assert "it ended its side of the connection" in failed.content
     assert call_server(server, "echo", text="after").content == "after"
+
+
+PING = json.dumps({"jsonrpc": "2.0", "id": "theirs", "method": "ping"})
+WRITES: list[tuple[str, dict[str, Any]]] = [
+    ("without a line end at last", {"exits_after": "tools/call"}),
+    ("without line ends before its own requests", {"before": [PING], "between": ""}),
+    ("a brace that begins nothing", {"banner": ["{"]}),
+    ("frames with a line end", {"before": ["Content-Length: 85\r", "\r"]}),
+]
+
+
+@pytest.mark.parametrize("odd", [row[1] for row in WRITES], ids=[row[0] for row in WRITES])
+def test_a_process_is_understood_however_it_writes(downstream: DownstreamServers, odd: dict[str, Any]) -> None:
+    server = _start_process(downstream, odd)
+    assert call_server(server, "echo", text="x").content == "fine"
 
 
 FRAMES = ["    at Module._compile (node:internal:1781:14)", "    at node:internal/main:36:49"]

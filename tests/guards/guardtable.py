@@ -129,6 +129,7 @@ USAGE = "providers/test_deviating_usage.py::test_"
 CALLS = "providers/test_deviating_calls.py::test_"
 EVENTS = "providers/test_deviating_events.py::test_"
 SERVERS = "providers/test_deviating_servers.py::test_"
+ODD_HTTP = "downstream/test_odd_http.py::test_"
 WRITTEN = "providers/test_written_calls.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
@@ -323,7 +324,7 @@ IN_THE_TERMINAL = (
     Guard(
         "BoundedHttp._read_other",
         without("is_lost"),
-        "downstream/test_odd_http.py::test_a_session_that_is_lost_is_told_and_the_next_call_has_another[application/json]",
+        ODD_HTTP + "a_session_that_is_lost_is_told_and_the_next_call_has_another[404 with an error]",
     ),
     Guard(
         "_fold_events",
@@ -334,6 +335,11 @@ IN_THE_TERMINAL = (
         "_begins_another",
         without("given_id != call.fields['id']"),
         CALLS + "calls_that_come_in_pieces_are_put_together[index 0 for both, in pieces-1]",
+    ),
+    Guard(
+        "read_usage",
+        replaced("_sum_cache_writes(...)", "0"),
+        USAGE + "usage_of_a_message_is_charged_as_it_was_meant[whole-a cache written, by its life alone]",
     ),
     Guard(
         "_with_reasoning",
@@ -3659,6 +3665,26 @@ SERVERS_OF_OTHERS = (
         without("isinstance(error.data, dict) and AS_SENT in error.data"),
         "downstream/test_odd_servers.py::test_a_process_that_deviates_is_used_for_what_is_right"
         "[error {'code': -32000, 'message': 'lost'}]",
+    ),
+    Guard(
+        "has_answered",
+        never("isinstance(error.data, dict) and NO_ANSWER in error.data"),
+        ODD_HTTP + "a_call_that_gets_no_answer_is_told_with_its_cause[504 with a page]",
+    ),
+    Guard(
+        "ServerClient._convert_failure",
+        without("has_lost_session(error.error)"),
+        ODD_HTTP + "a_call_that_gets_no_answer_is_told_with_its_cause[429]",
+    ),
+    Guard(
+        "has_lost_session",
+        without("error.code in _LOST_CODES and ..."),
+        ODD_HTTP + "a_session_that_is_lost_is_told_and_the_next_call_has_another[an error in a 200]",
+    ),
+    Guard(
+        "MessageRepair._answers_notification",
+        replaced("self._notified > 0 and _may_answer_notification(answer)", "False"),
+        ODD + "costs_itself_alone[a notification gets an error, late]",
     ),
     Guard(
         "_carry_result",

@@ -15,10 +15,13 @@ import mcp_types as wire
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES, ValueCounter
 from kairos_mcp.models.replies.errors import read_error
 from kairos_mcp.tools.mcp_servers.definition import quote_server
-from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, TOO_MANY_VALUES
-from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair
+from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, MESSAGE_TOO_LARGE, TOO_MANY_VALUES
+from kairos_mcp.tools.mcp_servers.message_repair import NO_ANSWER, SESSION_LOST, MessageRepair
 
-MESSAGE_TOO_LARGE = f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB"
+SESSION = "mcp-session-id"
+_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)  # of which nobody knows what is behind them
+_PACKED = re.compile("gzip|deflate|br|zstd|compress", re.IGNORECASE)
+_CHALLENGE = re.compile(r'error(?:_description)?="([^"]{1,300})"(?!.*error_description=)')
 _EVENT_ENDS = re.compile(rb"\n\n|\r\r|\r\n\r\n")
 
 Rechecks = Iterator[Callable[[], None]]
@@ -53,17 +56,23 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
                     recheck()
 
         request.extensions = {**request.extensions, "trace": recheck_before_send}
+        await request.aread()  # one that follows a redirect was not read so far
         response = await self._inner.handle_async_request(request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         is_event_stream = kind == "text/event-stream"
         bounded = _BoundedStream(response.stream, self._on_flood, is_event_stream=is_event_stream)
-        is_plain = response.headers.get("content-encoding", "identity") == "identity"
-        has_answer = response.is_success and (is_event_stream or kind == "application/json")
-        if is_plain and has_answer:
+        is_plain = not _PACKED.search(response.headers.get("content-encoding", ""))
+        accepts = response.status_code == HTTPStatus.ACCEPTED
+        if not response.headers.get(SESSION, "").isascii():
+            del response.headers[SESSION]  # which no header of ours could hold
+        if is_plain and response.is_success and not accepts and (is_event_stream or kind == "application/json"):
             response.stream = _RepairedStream(bounded, self._repair, request, is_event_stream=is_event_stream)
         elif (
-            request.method == "POST" and is_plain and response.status_code != 202 and not response.has_redirect_location
+            request.method == "POST"
+            and is_plain
+            and not response.has_redirect_location
+            and not (accepts and _number_of(request) is None)
         ):
             response.stream = await self._read_other(bounded, request, response, kind)
         else:
@@ -76,15 +85,24 @@ class BoundedHttp(httpx2.AsyncBaseTransport):
         """Return the answer of a response that is none by its status or its type: a message, or an error that says
         what came, since the library says of a status only that it was one."""
         try:
-            body = b"".join([part async for part in bounded])
+            sent = b"".join([part async for part in bounded])
         finally:
             await bounded.aclose()
-        body = self._repair.repair_text(body)
+        status, said = response.status_code, read_error(sent.decode("utf-8", "replace")).words
+        if not sent and (challenge := _CHALLENGE.search(response.headers.get("www-authenticate", ""))):
+            said = challenge[1]
+        body = self._repair.repair_text(sent)
+        is_error = response.is_error
         # Servers say in words and codes of their own that a session is lost.
-        is_lost = response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers
-        if is_lost or not _is_message(body):
-            said = read_error(body.decode("utf-8", "replace")).words
-            body = _error_answer(request, response.status_code, _describe_response(response.status_code, kind, said))
+        is_lost = SESSION in request.headers and (
+            status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) or (is_error and "session" in said.lower())
+        )
+        if is_lost or not _is_message(body) or (is_error and not (b'"jsonrpc"' in sent and b'"error"' in body)):
+            what = _describe_response(status, kind if sent else "empty", said)
+            is_unanswered = status in (*_GATEWAYS, HTTPStatus.ACCEPTED) or not (sent or is_error)
+            body = _error_answer(request, status, what, is_lost=is_lost, is_unanswered=is_unanswered)
+        if response.status_code == HTTPStatus.ACCEPTED:
+            response.status_code = int(HTTPStatus.OK)  # by the other one the library takes it for no answer
         for name in ("content-length", "transfer-encoding"):
             response.headers.pop(name, None)
         response.headers["content-type"] = "application/json"
@@ -129,7 +147,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class _RepairedStream(httpx2.AsyncByteStream):
-    """A body whose messages are repaired: one that is JSON as a whole, of a stream of events each line of data."""
+    """A body whose messages are repaired: one that is JSON as a whole, of a stream of events each event."""
 
     def __init__(
         self, inner: _BoundedStream, repair: MessageRepair, request: httpx2.Request, *, is_event_stream: bool
@@ -139,6 +157,7 @@ class _RepairedStream(httpx2.AsyncByteStream):
         self._request = request
         self._is_event_stream = is_event_stream
         self._begins = True
+        self._data: list[bytes] = []  # lines of an event that is no message so far
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pending = bytearray()
@@ -156,17 +175,40 @@ class _RepairedStream(httpx2.AsyncByteStream):
             yield b"".join(map(self._repair_line, [*rest.splitlines(), b""]))
             return
         answer = self._repair.repair_text(rest)
-        yield answer if _is_message(answer) else _error_answer(self._request, 200, _describe_response(200, "JSON", ""))
+        if _is_message(answer):
+            yield answer
+            return
+        if rest.startswith((b"data:", b"event:", b"id:", b":")):  # events under the name of JSON
+            events = b"".join(map(self._repair_line, [*rest.splitlines(), b""]))
+            answers = (line[6:] for line in events.splitlines() if line.startswith(b"data: "))
+            if (first := next((each for each in answers if b'"method"' not in each), None)) is not None:
+                yield first
+                return
+        what = _describe_response(200, "JSON" if rest else "empty", "")
+        yield _error_answer(self._request, 200, what, is_unanswered=not rest)
 
     def _repair_line(self, line: bytes) -> bytes:
-        """Return a line with its end. A whole message ends its event: some servers leave out the blank line."""
+        """Return a line with its end. Of data only whole messages go on, whatever the name of their event: each ends
+        its event, since some servers leave out the blank line, and what is no message fails the whole stream."""
         if self._begins:
             line, self._begins = line.removeprefix(b"\xef\xbb\xbf"), False
         name, _, data = line.partition(b":")
-        if name != b"data" or not data.strip():
-            return line + b"\n"
-        repaired = self._repair.repair_text(data.strip())
-        return b"data: " + repaired + (b"\n\n" if _is_message(repaired) else b"\n")
+        if line[:1] == b"{":  # JSON under the name of events
+            name, data = b"data", line
+        if name == b"event":
+            return b""
+        if name == b"data" and data.strip():
+            self._data.append(data.strip())
+            return self._end_event(is_whole=False)
+        return self._end_event(is_whole=True) if not line else line + b"\n"
+
+    def _end_event(self, *, is_whole: bool) -> bytes:
+        """Return the message that the data so far is; nothing for what is none, which is given up if it is whole."""
+        message = self._repair.repair_text(b"\n".join(self._data)) if self._data else b""
+        is_message = bool(message) and _is_message(message)
+        if is_message or is_whole:
+            self._data.clear()
+        return b"data: " + message.replace(b"\n", b" ") + b"\n\n" if is_message else b""
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -188,11 +230,18 @@ def _describe_response(status: int, kind: str, said: str) -> str:
     return f"its reply is no message, but {kind or 'of no content type'}{words}"
 
 
-def _error_answer(request: httpx2.Request, status: int, message: str) -> bytes:
-    """Return an error in place of an answer, with the code that the library would give it."""
-    code = wire.INTERNAL_ERROR
-    if status == HTTPStatus.NOT_FOUND:
-        code = wire.INVALID_REQUEST if "mcp-session-id" in request.headers else wire.METHOD_NOT_FOUND
+def _number_of(request: httpx2.Request) -> Any:
+    """Return the id of the message that is sent; None of a notification."""
     asked = json.loads(request.content)
-    number = asked.get("id") if isinstance(asked, dict) else None
-    return json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}).encode()
+    return asked.get("id") if isinstance(asked, dict) else None
+
+
+def _error_answer(
+    request: httpx2.Request, status: int, message: str, *, is_lost: bool = False, is_unanswered: bool = False
+) -> bytes:
+    """Return an error in place of an answer, with the code that the library would give it."""
+    is_missing = status == HTTPStatus.NOT_FOUND and not is_lost
+    code = wire.INVALID_REQUEST if is_lost else wire.METHOD_NOT_FOUND if is_missing else wire.INTERNAL_ERROR
+    data = {SESSION_LOST: True} if is_lost else {NO_ANSWER: True} if is_unanswered else None
+    error = {"code": code, "message": message, **({"data": data} if data else {})}
+    return json.dumps({"jsonrpc": "2.0", "id": _number_of(request), "error": error}).encode()

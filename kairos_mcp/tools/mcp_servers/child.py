@@ -22,6 +22,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands import supervisor
 from kairos_mcp.tools.mcp_servers.flood_guard import (
     MAX_MESSAGE_BYTES,
+    MESSAGE_TOO_LARGE,
     TOO_MANY_VALUES,
     ConnectionWatch,
     FloodError,
@@ -161,16 +162,37 @@ async def _read_messages(child: ChildServer, incoming: MemoryObjectSendStream[Se
 
 
 async def _read_lines(child: ChildServer) -> AsyncIterator[bytes]:
+    """Yield what it writes, line by line, the last one without an end too; JSON over several lines as one."""
+    begun = bytearray()
+    async for line in _read_plain_lines(child):
+        bare = line.rstrip()
+        is_inner = begun and bare[:1] != b"{"  # of JSON over several lines each inner one begins with blanks
+        if begun and not is_inner:
+            yield bytes(begun)
+            begun.clear()
+        if not (is_inner or bare == b"{"):
+            yield line
+            continue
+        begun += bare + b"\n"
+        if len(begun) > MAX_MESSAGE_BYTES:
+            raise FloodError(MESSAGE_TOO_LARGE)
+        if bare == b"}":
+            yield bytes(begun)
+            begun.clear()
+
+
+async def _read_plain_lines(child: ChildServer) -> AsyncIterator[bytes]:
     assert child.process.stdout is not None
     pending = bytearray()
     while chunk := await child.process.stdout.read(CHUNK_BYTES):
         rest_of_line, *lines = chunk.split(b"\n")
         pending += rest_of_line
         if len(pending) > MAX_MESSAGE_BYTES:
-            raise FloodError(f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB")
+            raise FloodError(MESSAGE_TOO_LARGE)
         for other in lines:
             yield bytes(pending)
             pending = bytearray(other)
+    yield bytes(pending)
 
 
 def _read_line(line: bytes, child: ChildServer) -> list[wire.JSONRPCMessage]:

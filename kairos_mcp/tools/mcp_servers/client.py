@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from opentelemetry.context import attach
 from pydantic import ValidationError
@@ -38,7 +37,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
     read_listing,
 )
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS
-from kairos_mcp.tools.mcp_servers.message_repair import find_unreadable, has_answered
+from kairos_mcp.tools.mcp_servers.message_repair import find_unreadable, has_answered, has_lost_session
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
@@ -379,8 +378,14 @@ class ServerClient:
             case MCPError() if (why := find_unreadable(error.error)) is not None:
                 return _error_result(f"{self.name} may have done its work, but its answer can't be read: {why}.")
             case MCPError(code=code) if has_answered(error.error):
-                if code == INVALID_REQUEST and connection is not None and isinstance(connection.address, HttpAddress):
-                    connection.close()  # the server may have restarted and lost its session
+                if (
+                    connection is not None
+                    and isinstance(connection.address, HttpAddress)
+                    and has_lost_session(error.error)
+                ):
+                    connection.close()
+                    text = f"{self.name} has lost its session, and carried out nothing: {quote_server(error.message)}."
+                    raise Unreachable(text, "Call again: it gets a new one.") from None
                 return _error_result(f"{self.name} answered with the error {code}: {quote_server(error.message)}")
             case _:
                 if connection is None:

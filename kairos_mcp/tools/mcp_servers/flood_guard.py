@@ -13,6 +13,7 @@ MAX_BURST = 2_000  # unasked messages at once
 MAX_PER_SECOND = 100  # unasked messages, in the long run
 MAX_REQUESTS = 1_000  # of the server to us on one connection; each is answered
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+MESSAGE_TOO_LARGE = f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB"
 TOO_MANY_VALUES = f"it sent a message of over {MESSAGE_VALUES:,} values"
 QUOTED_BYTES = 1_000  # of a line that is no message
 REFUSED_METHODS = {

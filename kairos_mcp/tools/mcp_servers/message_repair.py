@@ -24,7 +24,15 @@ MAX_BATCH = 1_000  # messages in one array
 MAX_CARRIED = 2_000  # tools of one page
 MAX_PENDING = 1_000  # requests of ours that are remembered; a call that was given up is never answered
 AS_SENT = "kairos-mcp/as-sent"  # in `_meta` of a result: the result as the server sent it
+NO_ANSWER = "kairos-mcp/no-answer"  # in the data of an error: it stands where no answer came
+SESSION_LOST = "kairos-mcp/session-lost"  # in the data of an error: the server has forgotten the session
 UNREADABLE = "kairos-mcp/unreadable"  # in the data of an error: why the answer in whose place it stands can't be read
+_LOST_CODES = (-32000, -32001, -32600)  # with which servers say so in a reply of status 200
+_LOST_WORDS = re.compile(
+    r"\b(?:no valid|invalid or missing|missing|unknown|invalid) (?:mcp[- ])?session"
+    r"|\bsession(?: id)? (?:not found|(?:has |was )?(?:been )?(?:expired|terminated|closed)|is (?:invalid|unknown))",
+    re.IGNORECASE,
+)
 INTERNAL_ERROR = -32603  # of JSON-RPC: of an error that states no number
 
 # Two backslashes, a whole pair of surrogates, or half of one. The first two are kept as they are.
@@ -34,6 +42,7 @@ _ESCAPES = re.compile(
 EDGE_BYTES = 512  # at each end of a text: where the id of an answer is
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")')
 _ANSWER = re.compile(rb'"(?:result|error)"\s*:')
+_DECODER = json.JSONDecoder()
 _LONG_NUMBER = re.compile(rb"\d{4301}")  # Python reads no longer one
 _DEFAULT_INFO = {"name": "unnamed", "version": "unknown"}
 
@@ -54,9 +63,11 @@ class MessageRepair:
         self.protocol_version: str | None = None
         self._methods: dict[object, str] = {}  # of requests under way, by id
         self._is_legacy = False  # it has answered to `initialize`
+        self._notified = 0  # notifications that it was sent and has not answered
 
     def record_sent(self, message: wire.JSONRPCMessage) -> None:
         """Record a request, so that its answer can be told from others."""
+        self._notified += isinstance(message, wire.JSONRPCNotification)
         if isinstance(message, wire.JSONRPCRequest):
             self._methods[message.id] = message.method
             while len(self._methods) > MAX_PENDING:
@@ -85,7 +96,7 @@ class MessageRepair:
             except UnreadableMessage:
                 return text
             answers = [part for part in parts if "method" not in part] or parts
-            return json.dumps(answers[0]).encode()
+            return json.dumps(answers[0]).encode() if answers else text
         if isinstance(message, wire.JSONRPCError) and message.error.code == wire.CONNECTION_CLOSED:
             return _mark_answered(message).model_dump_json(by_alias=True, exclude_unset=True).encode()
         return text
@@ -93,8 +104,8 @@ class MessageRepair:
     def repair(self, message: wire.JSONRPCMessage) -> wire.JSONRPCMessage:
         """Return a message whose result the library takes; any other as it is."""
         if isinstance(message, wire.JSONRPCError):
-            if message.id is None and len(self._methods) == 1:
-                message = message.model_copy(update={"id": next(iter(self._methods))})
+            if message.id is None and not self._answers_notification({"error": message.error.model_dump()}):
+                message = message.model_copy(update={"id": self._only_request()})
             self._methods.pop(_plain_id(message.id), None)
         if not isinstance(message, wire.JSONRPCResponse):
             return message
@@ -141,24 +152,28 @@ class MessageRepair:
 
     def _decode(self, text: bytes) -> list[JsonObject]:
         """Return the messages in a text, each with a whole envelope. Raises UnreadableMessage."""
-        whole = text.removeprefix(b"\xef\xbb\xbf")
+        whole = text.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0 \t\r\n")
         repaired = _ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], whole).decode("utf-8", "replace")
         try:
-            value = json.loads(repaired)
+            values = _parse_values(repaired)
         except (ValueError, RecursionError) as error:
             raise UnreadableMessage from error
-        parts = value if isinstance(value, list) else [value]
+        is_array = len(values) == 1 and isinstance(values[0], list)
+        parts = values[0] if is_array else values
         if not 0 < len(parts) <= MAX_BATCH or not all(isinstance(part, dict) for part in parts):
             raise UnreadableMessage
-        if isinstance(value, list):
+        if is_array:
             self.repairs["it sends its messages in arrays"] = None
+        elif len(parts) > 1:
+            self.repairs["it sends messages without a line end between them"] = None
         if repaired.encode() != whole:
             self.repairs["halves of characters in what it sends are replaced"] = None
-        return [self._complete_envelope(part) for part in parts]
+        messages = (self._complete_envelope(part) for part in parts)
+        return [message for message in messages if message is not None]
 
-    def _complete_envelope(self, part: JsonObject) -> JsonObject:
-        """Return the message in the form of JSON-RPC. Raises UnreadableMessage for what is neither a request nor an
-        answer."""
+    def _complete_envelope(self, part: JsonObject) -> JsonObject | None:
+        """Return the message in the form of JSON-RPC; None of a result for a notification. Raises UnreadableMessage for
+        what is neither a request nor an answer."""
         number = part.get("id")
         if isinstance(number, float) and number.is_integer():
             number = int(number)
@@ -166,15 +181,28 @@ class MessageRepair:
             kept = {"params": part["params"]} if isinstance(part.get("params"), dict) else {}
             request = {"jsonrpc": "2.0", "method": part["method"], **kept}
             return request if number is None else {**request, "id": number}
-        if number is None and len(self._methods) == 1:
-            number = next(iter(self._methods))
         self.repairs["its messages are not as JSON-RPC has them"] = None
         if part.get("error") is not None:
             return {"jsonrpc": "2.0", "id": number, "error": _complete_error(part["error"])}
-        if "result" not in part or number is None:
+        if number is None and "result" in part:
+            if self._answers_notification(part):
+                return None
+            number = self._only_request()
+        is_empty = not part.keys() - {"jsonrpc", "id", "error"}  # JavaScript leaves out a result that is undefined
+        if number is None or not ("result" in part or (is_empty and _plain_id(number) in self._methods)):
             raise UnreadableMessage
-        result = part["result"]
+        result = part.get("result")
         return {"jsonrpc": "2.0", "id": number, "result": result if isinstance(result, dict) else {AS_SENT: result}}
+
+    def _only_request(self) -> object:
+        """Return the id of the request to which an answer without one belongs: of the only one under way."""
+        return next(iter(self._methods)) if len(self._methods) == 1 else None
+
+    def _answers_notification(self, answer: Mapping[str, Any]) -> bool:
+        """Whether an answer without an id is to a notification, as some servers answer one; each is answered once."""
+        is_one = self._notified > 0 and _may_answer_notification(answer)
+        self._notified -= is_one
+        return is_one
 
     def _repair_handshake(self, sent: Any) -> JsonObject:
         """Return the answer to `initialize` without what the library would refuse and nobody needs here."""
@@ -207,12 +235,38 @@ def content_as_sent(result: wire.Result) -> Any:
 def has_answered(error: ErrorData) -> bool:
     """Whether an error is the server's own answer. The library says by a number of its own that a connection was lost,
     and it is the number that servers take most."""
+    if isinstance(error.data, dict) and NO_ANSWER in error.data:
+        return False
     return error.code != wire.CONNECTION_CLOSED or (isinstance(error.data, dict) and AS_SENT in error.data)
+
+
+def has_lost_session(error: ErrorData) -> bool:
+    """Whether an error says that the server does not know the session any more, and so has carried out nothing."""
+    is_told = isinstance(error.data, dict) and SESSION_LOST in error.data
+    return is_told or (error.code in _LOST_CODES and bool(_LOST_WORDS.search(error.message)))
 
 
 def find_unreadable(error: ErrorData) -> str | None:
     """Return why an answer could not be read, if this error stands in its place."""
     return error.data.get(UNREADABLE) if isinstance(error.data, dict) else None
+
+
+def _parse_values(text: str) -> list[Any]:
+    """Parse the JSON values in a text, one or, as of a server that leaves out line ends, several. Raises ValueError."""
+    values, rest = list[Any](), text.lstrip()
+    while rest and len(values) <= MAX_BATCH:
+        value, end = _DECODER.raw_decode(rest)
+        values.append(value)
+        rest = rest[end:].lstrip()
+    return values
+
+
+def _may_answer_notification(answer: Mapping[str, Any]) -> bool:
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return error is None and not answer.get("result")
+    words = str(error.get("message")).lower()
+    return error.get("code") == wire.METHOD_NOT_FOUND or "notification" in words or "initialized" in words
 
 
 def _explain_unreadable(text: bytes) -> str:

@@ -19,7 +19,7 @@ from kairos_mcp.tools.mcp_servers.definition import quote_server
 
 RESULT_CHARS = 1_000_000  # of one result; a model is shown far less, and the rest is kept for it to read
 CHECKED_BYTES = 1_000_000  # of structured content; checking more would take seconds
-_RESULT_KEYS = {"content", "structuredContent", "toolResult", "isError", "_meta"}
+_RESULT_KEYS = {"content", "structuredContent", "toolResult", "isError", "resultType", "_meta"}
 UNKNOWN_CHARS = 2_000  # of a block of an unknown kind
 DATA_BYTES = 8_000  # structured content up to this size is also returned as data, for callers that are programs
 
@@ -42,6 +42,8 @@ def convert_answer(sent: Any, find_parted: FindParted = find_nothing_parted) -> 
     texts = [_describe_block(block, find_parted) for block in _list_blocks(given)]
     if structured is not None and not _is_repeated(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
+    if not texts and (others := {key: given[key] for key in given if key not in _RESULT_KEYS}):
+        texts.append(to_json(others, inf_nan_mode="null").decode())
     marker = "\n[cut here: the server sent {total:,} characters, {limit:,} are kept]"
     text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker, find_parted))
     if given.get("isError") in (True, "true", 1):
