@@ -76,6 +76,42 @@ def test_agents_are_judged_by_the_tools_that_this_folder_brings(kairos) -> None:
     assert not [text for state, text in findings(kairos("doctor", "--json"), "agents") if state != "ok"]
 
 
+def test_offline_starts_no_program_and_no_server(kairos, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    python = kairos.folder / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho program >> {started}\n")
+    python.chmod(0o755)
+    kairos.state.mkdir(parents=True, mode=0o700)
+    server = f"echo server >> {started}"
+    (kairos.state / "kairos.toml").write_text(
+        f'commands = "bare"\n[servers.x]\ncommand = "/bin/sh"\nargs = ["-c", {json.dumps(server)}]\nsandbox = false\n'
+    )
+    kairos("doctor", "--offline", "--json")
+    assert not started.exists()
+    kairos("doctor", "--json")
+    assert set(started.read_text().split()) == {"program", "server"}
+
+
+def test_agents_and_skills_of_this_folder_are_looked_at(kairos) -> None:
+    for path, text in (
+        ("agents/broken.md", "---\nname: broken\n"),
+        ("agents/able.md", "---\nname: able\ndescription: A.\ntools: Read\n---\nYou read.\n"),
+        ("skills/headless/SKILL.md", "no front matter\n"),
+        ("skills/tells/SKILL.md", "---\nname: tells\ndescription: T.\n---\nTell.\n"),
+    ):
+        file = kairos.folder / ".claude" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    folder = str(kairos.folder / ".claude/skills")
+    said = kairos("doctor", "--offline", "--json", KAIROS_CLAUDE_AGENTS="true", KAIROS_SKILLS=folder)
+    agents = [text for state, text in findings(said, "agents") if state == "note"]
+    assert ["claude:broken is disabled" in text for text in agents] == [True]
+    skills = findings(said, "skills")
+    assert skills[0] == ("ok", "1 to be read by read_skill")
+    assert [(state, "headless" in text) for state, text in skills[1:]] == [("note", True)]
+
+
 @pytest.mark.parametrize("shown", [12, 20])
 def test_what_a_server_wrote_is_not_cut_within_a_known_key(kairos, shown: int) -> None:
     key = "kq-4711-zX9+/pLm=c0ffee"
