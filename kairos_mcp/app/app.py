@@ -17,7 +17,9 @@ from kairos_mcp.app.answers import Answers
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
+from kairos_mcp.app.events import Events
 from kairos_mcp.app.mandates import Mandates
+from kairos_mcp.app.notifier import Notifier
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
@@ -26,6 +28,7 @@ from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.store_watcher import StoreWatcher
+from kairos_mcp.app.subscriptions import Subscriptions
 from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.app.tools import Tools
@@ -99,6 +102,10 @@ class App:
         self.overview = Overview(context, self.runs, self.records)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
+        self.events = Events(context)
+        self.notifier = Notifier(context)
+        self.subscriptions = Subscriptions(context)
+        context.on_use.append(self.notifier.begin)
         self.redactor = self._factory.redactor
 
     @staticmethod
@@ -116,6 +123,7 @@ class App:
     async def _close(self) -> None:
         self.watch.close()
         await self.schedules.close()
+        await self.notifier.close()
         await self._retention.close()
         self.watcher.close()
         await self._pool.close()

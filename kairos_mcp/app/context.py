@@ -123,10 +123,13 @@ class AppContext:
     is_command: bool
     drives: bool = True
     client_states: ClientStates = field(default_factory=ClientStates)
+    on_use: list[Callable[[], None]] = field(default_factory=list)  # what begins with the first request
 
     async def register_use(self) -> None:
         """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
         await self.factory.specs.repair_texts()
+        while self.on_use:
+            self.on_use.pop()()
         if not self.is_command:
             self.watcher.wake()
             if self.store.exists and self.store.owner_number < 0:
@@ -276,8 +279,13 @@ class AppContext:
 
     def page_link(self, run_id: str, caller: Caller) -> str | None:
         """Return where the page shows a run; None where no page is served, or the caller does not own the folder."""
+        page = self.find_page(caller)
+        return None if page is None else f"{page}#/runs/{run_id}"
+
+    def find_page(self, caller: Caller) -> str | None:
+        """Return where the page is served; None where it is not, or the caller does not own the folder."""
         pages = page_files.find_pages(self.settings.home) if caller.is_local else []
-        return f"{pages[-1]}#/runs/{run_id}" if pages else None
+        return pages[-1] if pages else None
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
         """Read whether the server that owns an unfinished run is alive. In a process that drives no runs, an unowned

@@ -10,7 +10,7 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import ownership, retention
+from kairos_mcp.store import events, ownership, retention
 from kairos_mcp.store.database import Job, Store
 from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
@@ -87,6 +87,8 @@ class Retention:
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
             some = numbers[at : at + retention.RUNS_PER_TRANSACTION]
             gone += await store.submit(partial(retention.remove_runs, numbers=some, before=before))
+        if among is None:
+            await store.submit(partial(events.remove_old, before=before))
         texts = await _remove_unreferenced_texts(store) if gone else 0
         if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.owners)):
             shrunk = await store.shrink()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.follow import follow_run, open_follower, print_ending
@@ -13,6 +17,7 @@ from kairos_mcp.cli.output import command_line_for, purpose_line, shell_command,
 from kairos_mcp.cli.session import find_target_to_drive, person_for, with_app
 from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
+from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
@@ -25,8 +30,20 @@ if TYPE_CHECKING:
 _DECIDED = ("approval", "settle")  # the kinds of items that a person decides about
 
 
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="First list what happened since: 90m, 8h, 2d, or a time in ISO 8601."),
+]
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS}
+
+
 def inbox(
-    *, everywhere: AllWorkspaces = False, principal: Principal = None, as_json: AsJson = False, flags: AllFlags
+    *,
+    everywhere: AllWorkspaces = False,
+    since: Since = None,
+    principal: Principal = None,
+    as_json: AsJson = False,
+    flags: AllFlags,
 ) -> int:
     """Show what waits for you in all runs of this workspace, and decide about it, one after another.
 
@@ -34,8 +51,12 @@ def inbox(
     """
     settings, caller = settings_for_list(flags), person_for(principal or LOCAL)
     everywhere = everywhere or not settings.workspaces
+    begun = None if since is None else _parse_since(since)
+    happened: list[JsonObject] = []
 
     async def look(app: App) -> tuple[list[RunReport], list[str]]:
+        if begun is not None:
+            happened.extend(await app.events.list_since(begun, caller, everywhere=everywhere))
         waiting = await app.overview.list_waiting_ids(caller, everywhere=everywhere)
         notes = await _other_matters(app, caller)
         if count := await app.overview.count_waiting_for_caller(caller, everywhere=everywhere):
@@ -47,8 +68,11 @@ def inbox(
     reports, notes = with_app(settings, look)
     if as_json or not is_person_there():
         value = {"waiting": [item for report in reports for item in _items(report)], "notes": notes}
-        emit(value, _list_lines(reports, notes, flags), as_json=as_json)
+        value |= {"happened": happened} if since is not None else {}
+        emit(value, [*_event_lines(happened), *_list_lines(reports, notes, flags)], as_json=as_json)
         return COMPLETED
+    for line in _event_lines(happened):
+        print_line(line)
     to_decide = [report for report in reports if any(item["kind"] in _DECIDED for item in _items(report))]
     for run_id in _decide_all(settings, to_decide, caller) if to_decide else ():
         target = find_target_to_drive(flags, run_id)
@@ -63,6 +87,22 @@ def inbox(
     for line in _list_lines(others, notes, flags) if others or notes or not reports else ():
         print_line(line)
     return COMPLETED
+
+
+def _parse_since(text: str) -> int:
+    """Return the time (ms since 1970) that a person means. Raises BadParameter."""
+    amount, unit = text[:-1], text[-1:]
+    if amount.isascii() and amount.isdecimal() and unit in _UNITS_MS:
+        return int(time.time() * 1000) - int(amount) * _UNITS_MS[unit]
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text[:40]!r} is no time: use 90m, 8h, 2d, or 2026-11-27T18:00.") from None
+
+
+def _event_lines(happened: Sequence[JsonObject]) -> Iterator[Line]:
+    for event in happened:
+        yield Prose(f"{event['timestamp']} · {event['name']} · {event['data']['text']}")
 
 
 def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) -> list[str]:

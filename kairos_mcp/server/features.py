@@ -9,18 +9,21 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.lowlevel import Server
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.server.event_methods import EventMethods
 
 SKILLS = "io.modelcontextprotocol/skills"
+EVENTS = "io.modelcontextprotocol/events"
 Params = wire.PaginatedRequestParams | None
 
 
@@ -28,6 +31,32 @@ class GetSkillParams(wire.RequestParams):
     """The parameters of skills/get."""
 
     uri: str
+
+
+class PlainError(MCPError):
+    """An error that repeats nothing of what the client sent."""
+
+
+class EventParams(wire.RequestParams):
+    """The kind of event that a request is about, and what narrows it."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    cursor: str | None = None
+    max_age_ms: int | None = None
+
+
+class PollParams(EventParams):
+    """The parameters of events/poll and events/stream."""
+
+    max_events: int | None = None
+
+
+class SubscribeParams(EventParams):
+    """The parameters of events/subscribe and events/unsubscribe."""
+
+    delivery: dict[str, Any]
+    ttl_ms: int | None = None
 
 
 class Features:
@@ -111,6 +140,46 @@ class Features:
         server.extensions[SKILLS] = {}
         server.add_request_handler("skills/list", wire.PaginatedRequestParams, on_list_skills)
         server.add_request_handler("skills/get", GetSkillParams, on_get_skill)
+
+    def add_events(self, server: Server[Any]) -> None:
+        """Declare the extension for events, which the SDK does not know, and answer its methods."""
+
+        async def methods() -> EventMethods:
+            from kairos_mcp.server.event_methods import open_methods
+
+            return await open_methods(self._get_app)
+
+        async def on_list(_ctx: object, params: wire.PaginatedRequestParams) -> dict[str, Any]:
+            from kairos_mcp.server.event_methods import list_events
+
+            return list_events(params.cursor)
+
+        async def on_poll(_ctx: object, params: PollParams) -> dict[str, Any]:
+            return await (await methods()).poll(params)
+
+        async def on_stream(ctx: ServerRequestContext[Any], params: PollParams) -> dict[str, Any]:
+            return await (await methods()).stream(ctx, params)
+
+        async def on_subscribe(_ctx: object, params: SubscribeParams) -> dict[str, Any]:
+            return await (await methods()).subscribe(params)
+
+        async def on_unsubscribe(_ctx: object, params: SubscribeParams) -> dict[str, Any]:
+            return await (await methods()).unsubscribe(params)
+
+        async def declare(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+            """Middleware: says what the SDK's type of capabilities has no field for."""
+            result = await call_next(ctx)
+            if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+                result = {**result, "capabilities": {**result.get("capabilities", {}), "events": {}}}
+            return result
+
+        server.extensions[EVENTS] = {}
+        server.middleware.append(declare)
+        server.add_request_handler("events/list", wire.PaginatedRequestParams, on_list)
+        server.add_request_handler("events/poll", PollParams, on_poll)
+        server.add_request_handler("events/stream", PollParams, on_stream)
+        server.add_request_handler("events/subscribe", SubscribeParams, on_subscribe)
+        server.add_request_handler("events/unsubscribe", SubscribeParams, on_unsubscribe)
 
 
 def cursor_of(params: Params) -> str | None:

@@ -6,12 +6,13 @@ once for each SSE connection; here the app is opened around everything.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
@@ -27,7 +28,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.page.app import Mounted, Page
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, answer_unavailable
@@ -223,6 +224,14 @@ async def _serve(
 
             if settings.home.is_dir():
                 publish_page()
+
+            async def begin_sending() -> None:
+                with suppress(KairosError, OSError):  # the first request reports that
+                    (await get_app()).notifier.begin()
+
+            if settings.store is not None or (settings.home / "kairos.db").exists():
+                sending = asyncio.create_task(begin_sending())  # to webhooks that were subscribed before
+                published.callback(sending.cancel)
             async with open_app(build(get_app, settings), get_app, shutdown) as app:
                 log.info("listening on %s", endpoints)
                 await UvicornServer(app, bounds, shutdown).run_until_signal(bound)

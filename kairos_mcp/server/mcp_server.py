@@ -29,7 +29,7 @@ from kairos_mcp.server.apps import shows_apps, with_app
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, LISTEN, TASKS_EXTENSION, WaitPolicy
 from kairos_mcp.server.claude_code import is_claude_code, without_meta
 from kairos_mcp.server.client_sessions import ClientSessions, ServePage, serve_sessions
-from kairos_mcp.server.features import Features, cursor_of
+from kairos_mcp.server.features import Features, PlainError, cursor_of
 from kairos_mcp.server.request_state import RequestStateSealer
 from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.telemetry import start_telemetry
@@ -117,6 +117,7 @@ def build_server(
         on_completion=features.complete,
     )
     features.add_skills(server)
+    features.add_events(server)
     server.extensions[APPS] = {}
     server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)
     server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, features.set_level)
@@ -215,6 +216,8 @@ def _error_redaction(get_app: Callable[[], Awaitable[App]]) -> ServerMiddleware[
             return await call_next(ctx)
         except MCPError as raised:
             error = raised.error
+            if isinstance(raised, PlainError):
+                raise
             if error.code == wire.METHOD_NOT_FOUND:  # hosts try what a server knows: that opens no app
                 raise MCPError(error.code, "Method not found") from None
             from kairos_mcp.app.redact_aside import redact_aside

@@ -31,9 +31,16 @@ from kairos_mcp.settings.bounded_files import read_bounded
 from kairos_mcp.settings.folders import absolute_path
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.key import Key
-from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
+from kairos_mcp.settings.notify_table import NotifyTable
 from kairos_mcp.settings.settings import KEYS, SETTINGS, VARIABLES, Settings, variable_name
-from kairos_mcp.settings.table_values import ClientSetting, FlowSetting, GateRule, OAuthSetting, ServerSetting
+from kairos_mcp.settings.table_values import (
+    ClientSetting,
+    FlowSetting,
+    GateRule,
+    NotifySetting,
+    OAuthSetting,
+    ServerSetting,
+)
 from kairos_mcp.settings.tables import (
     ClientName,
     ClientTable,
@@ -45,16 +52,10 @@ from kairos_mcp.settings.tables import (
     ServerTable,
     StrictTable,
     Text,
+    check_reference,
 )
 
 SETTINGS_BYTES = 1_000_000  # of the settings file
-
-
-def _check_reference(text: str) -> str:
-    """Refuse a key itself, which does not belong into a setting; the error does not quote it."""
-    if not is_reference(text):
-        raise PydanticCustomError("reference", "it has to refer to a key: {forms}", {"forms": REFERENCE_FORMS})
-    return text
 
 
 def _check_network(text: str) -> str:
@@ -84,7 +85,7 @@ def _to_clients(tables: dict[str, ClientTable]) -> tuple[ClientSetting, ...]:
 
 
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    "reference": _check_reference,
+    "reference": check_reference,
     "no_password": _check_address,
     "network": _check_network,
     "host": parse_host_rule,
@@ -96,6 +97,7 @@ TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
     "http_tools": ("[[http_tools]]", HttpToolTable),
     "servers": ("[servers.NAME]", ServerTable),
     "clients": ("[clients.NAME]", ClientTable),
+    "notify": ("[[notify]]", NotifyTable),
     "oauth": ("[oauth]", OAuthTable),
 }
 """The settings that are tables: how each begins in the file, and its keys."""
@@ -105,6 +107,7 @@ _TABLES: Mapping[Any, Any] = {
     HttpDefinition: Annotated[HttpToolTable, AfterValidator(HttpToolTable.to_definition)],
     tuple[ServerSetting, ...]: Annotated[dict[ServerName, ServerTable], AfterValidator(_to_servers)],
     tuple[ClientSetting, ...]: Annotated[dict[ClientName, ClientTable], AfterValidator(_to_clients)],
+    NotifySetting: Annotated[NotifyTable, AfterValidator(NotifyTable.to_setting)],
     OAuthSetting: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)],
 }
 """The table of the settings file that defines a value of this type."""
@@ -260,6 +263,7 @@ _FORMS = {name: key.form for name, key in KEYS.items() if key.form} | {
     "url": 'an address, as "https://mcp.example.com/mcp"',
     "env": "the name of a variable: letters, digits and _",
     "headers": "the name of a header",
+    "quiet": 'two times of the day, as "22:00-07:30"',
     "issuer": 'an https address, as "https://login.example.com"; http on this machine alone',
     "jwks_uri": 'an https address, as "https://login.example.com/jwks.json"; http on this machine alone',
     "resource": 'the address of this server for clients, as "https://kairos.example.com/mcp"',

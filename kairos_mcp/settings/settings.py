@@ -18,7 +18,14 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.key import Key, key
-from kairos_mcp.settings.table_values import ClientSetting, FlowSetting, GateRule, OAuthSetting, ServerSetting
+from kairos_mcp.settings.table_values import (
+    ClientSetting,
+    FlowSetting,
+    GateRule,
+    NotifySetting,
+    OAuthSetting,
+    ServerSetting,
+)
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.decision_rights import ApprovalsSetting
@@ -402,6 +409,13 @@ class Settings:
         "What a host shows of a dialog, by the name with which it introduces itself (`kairos-mcp show` names it): a "
         "change can be approved only in a dialog that shows it whole. It is needed for a host that shows more than is "
         "known of it (docs/hosts.md).",
+        in_variable=False,
+        compared=False,
+    )
+    notify: tuple[NotifySetting, ...] = key(
+        (),
+        "Where you are notified of what waits for you, ends or is stopped, while nobody looks. What happens at once is "
+        "one notification, and each run is told of at most once a minute. docs/how-to/away.md.",
         in_variable=False,
         compared=False,
     )

@@ -21,6 +21,8 @@ FlowOfRule = Literal["watched", "unwatched", "clean"]
 alone, whatever the settings say."""
 DeclaredEffect = Literal["read", "idempotent", "keyed", "irreversible"]  # of a foreign tool: none looks at files
 FlowMode = Literal["off", "ask", "deny"]
+NotifyWay = Literal["desktop", "command", "ntfy", "webhook"]
+NOTIFIED = ("run.waiting", "run.ended", "run.stopped")
 FOREIGN_FILES = ("node_modules/**", "vendor/**", "third_party/**", ".venv/**")
 
 
@@ -55,6 +57,20 @@ class ClientSetting:
     lines: int
     width: int
     url: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySetting:
+    """Where a person is notified: `to` what, by the `command` or at the `url` that it needs. `secret`: refers to what
+    signs a webhook, or to a token of ntfy. `events`: globs of their kinds. `quiet`: from when to when nothing is sent,
+    as minutes of the day."""
+
+    to: NotifyWay
+    command: tuple[str, ...] = ()
+    url: str = ""
+    secret: str | None = None
+    events: tuple[str, ...] = NOTIFIED
+    quiet: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
+from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
 from kairos_mcp.settings.table_values import (
     FOREIGN_FILES,
     DeclaredEffect,
@@ -31,6 +32,14 @@ from kairos_mcp.settings.table_values import (
     OAuthSetting,
     ServerSetting,
 )
+
+
+def check_reference(text: str) -> str:
+    """Refuse a key itself, which does not belong into a setting; the error does not quote it."""
+    if not is_reference(text):
+        raise PydanticCustomError("reference", "it has to refer to a key: {forms}", {"forms": REFERENCE_FORMS})
+    return text
+
 
 _T = TypeVar("_T")
 Text = Annotated[str, Field(min_length=1)]

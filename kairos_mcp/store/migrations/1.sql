@@ -82,6 +82,7 @@ create unique index run_key on run(principal, workspace, key) where key is not n
 create index run_start on run(start_digest);
 create index run_open on run(owner) where outcome is null;
 create index run_place on run(principal, workspace);
+create index run_account on run(account);
 create index run_resume on run(resume_at) where resume_at is not null;
 create index run_mandate on run(principal, mandate, workspace) where mandate is not null;
 create unique index run_mandate_open on run(principal, mandate, workspace) where mandate is not null and outcome is null;
@@ -341,6 +342,41 @@ create table mandate(
 );
 create unique index mandate_id on mandate(principal, id, workspace);
 
+-- What happened that somebody may be told of, from which notifications, polls, streams and webhooks are made. Triggers write
+-- these rows, in the transaction of what happened. What they say of it is read from the other tables, when it is told.
+create table event(
+    id integer primary key,
+    kind text not null,                           -- run.waiting, run.ended, run.stopped, budget.near, mandate.due, mandate.ended
+    principal text not null,
+    workspace text not null,
+    run text,                                     -- the id of the run, which may be gone; null: it is about none
+    mandate text,
+    what text,                                    -- what waits (approval, settle, pause), or the scope of the account
+    key text,                                     -- of the item that waits, or the account's id
+    at integer not null default (cast(unixepoch('subsec') * 1000 as integer)),
+    tx integer not null default 0                 -- the transaction that wrote it; 0: transactions follow each other
+);
+create index event_place on event(tx, id);
+
+-- The events that can be told: none that an unfinished transaction may still precede.
+create view told_event as select * from event where tx < 1;
+
+-- Whom events are sent to: a receiver of the settings, or a webhook that a client subscribed.
+create table listener(
+    id integer primary key,
+    name text not null unique,
+    principal text not null,
+    body text not null,
+    secret text,                                  -- with which it is signed, sealed
+    tx integer not null,                          -- the last event that was sent, or passed over
+    event integer not null,
+    state text not null default '{}',             -- what is held back, and when which run was notified of
+    owner integer,                                -- the server that sends; null: none
+    tries integer not null default 0,             -- that failed, one after another
+    next_at integer not null default 0,           -- when to try again
+    expires_at integer                            -- null: never
+);
+
 -- What waits outside.
 create trigger step_waits after insert on step when new.held is null begin
     insert into waiting values (new.run, new.id);
@@ -404,4 +440,57 @@ create trigger run_update_seq after update of owner, fence, route, paused, resum
     update run set seq = seq + 1, news_seq = iif(new.paused is not old.paused and new.paused is not null
             or new.outcome is not old.outcome, seq + 1, news_seq)
         where n = new.n;
+end;
+
+-- What is written to `event`. Nothing is in a round that asks nobody.
+create trigger approval_event after insert on approval when new.verdict is null and not new.unasked begin
+    insert into event(kind, principal, workspace, run, mandate, what, key)
+        select 'run.waiting', principal, workspace, id, mandate, 'approval', new.key from run where n = new.run;
+end;
+create trigger approval_asked_event after update of unasked on approval
+        when old.unasked and not new.unasked and new.verdict is null begin
+    insert into event(kind, principal, workspace, run, mandate, what, key)
+        select 'run.waiting', principal, workspace, id, mandate, 'approval', new.key from run where n = new.run;
+end;
+create trigger attempt_event after insert on attempt when new.ended = 'unknown' and new.waits_outside = 1 begin
+    insert into event(kind, principal, workspace, run, mandate, what, key)
+        select 'run.waiting', principal, workspace, run.id, mandate, 'settle', path
+            from step join run on run.n = step.run where step.id = new.step;
+end;
+create trigger pause_event after insert on step when new.kind = 'pause' begin
+    insert into event(kind, principal, workspace, run, mandate, what, key)
+        select 'run.waiting', principal, workspace, id, mandate, 'pause', new.path from run where n = new.run;
+end;
+create trigger paused_event after update of paused on run
+        when new.paused is not null and old.paused is null and new.resume_at is null begin
+    insert into event(kind, principal, workspace, run, mandate, what)
+        values ('run.waiting', new.principal, new.workspace, new.id, new.mandate, 'pause');
+end;
+create trigger outcome_event after update of outcome on run when new.outcome is not null and old.outcome is null begin
+    insert into event(kind, principal, workspace, run, mandate)
+        values (case json_extract(new.outcome, '$.status') when 'stopped' then 'run.stopped' else 'run.ended' end,
+            new.principal, new.workspace, new.id, new.mandate);
+    insert into event(kind, principal, workspace, run, mandate)
+        select 'mandate.ended', new.principal, new.workspace, new.id, new.mandate
+            where json_extract(new.outcome, '$.output.mandate_status') = 'terminated';
+end;
+create trigger due_event after update of last_due on mandate
+        when new.last_due is not null and new.last_due is not old.last_due begin
+    insert into event(kind, principal, workspace, mandate)
+        values ('mandate.due', new.principal, new.workspace, new.id);
+end;
+-- Most of a limit is used.
+create trigger account_event after update on account when new.scope <> 'branch' and (new.spent_model_calls >= new.cap_model_calls - new.cap_model_calls / 10 and old.spent_model_calls < old.cap_model_calls - old.cap_model_calls / 10
+        or new.spent_input_tokens >= new.cap_input_tokens - new.cap_input_tokens / 10 and old.spent_input_tokens < old.cap_input_tokens - old.cap_input_tokens / 10
+        or new.spent_output_tokens >= new.cap_output_tokens - new.cap_output_tokens / 10 and old.spent_output_tokens < old.cap_output_tokens - old.cap_output_tokens / 10
+        or new.spent_total_tokens >= new.cap_total_tokens - new.cap_total_tokens / 10 and old.spent_total_tokens < old.cap_total_tokens - old.cap_total_tokens / 10
+        or new.spent_nano_usd >= new.cap_nano_usd - new.cap_nano_usd / 10 and old.spent_nano_usd < old.cap_nano_usd - old.cap_nano_usd / 10
+        or new.spent_tool_calls >= new.cap_tool_calls - new.cap_tool_calls / 10 and old.spent_tool_calls < old.cap_tool_calls - old.cap_tool_calls / 10
+        or new.spent_milliseconds >= new.cap_milliseconds - new.cap_milliseconds / 10 and old.spent_milliseconds < old.cap_milliseconds - old.cap_milliseconds / 10) begin
+    insert into event(kind, principal, workspace, run, mandate, what, key)
+        select 'budget.near', coalesce(run.principal, day.name, new.name),
+            coalesce(run.workspace, new.workspace, ''), run.id,
+            case new.scope when 'mandate' then new.name else run.mandate end, new.scope, cast(new.id as text)
+        from (select new.id as id) as one left join run on run.account = one.id
+            left join account as day on day.id = new.parent and new.scope = 'mandate';
 end;
