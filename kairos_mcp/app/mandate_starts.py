@@ -37,7 +37,7 @@ async def plan_cycles(context: AppContext, request: CyclesRequest, caller: Calle
     built = await note_idle_rules(context, built, await context.factory.registry(workspace))
     about = {"mandate": mandate.as_json(), "cycles": request.cycles, "due": request.due}
     start_digest = _digest_start(CYCLES.tool, request, about, caller)
-    return NewRunPlan(built, workspace, start_digest, mandate=mandate.id, due=request.due)
+    return NewRunPlan(built, workspace, start_digest, request.key, mandate=mandate.id, due=request.due)
 
 
 async def plan_phase(context: AppContext, request: PhaseRequest, caller: Caller) -> NewRunPlan:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.receivers import Undelivered, make_notification, notify_person
 from kairos_mcp.app.run_pool import EVERY_RUN
-from kairos_mcp.app.subscriptions import send_event, wanted_of
+from kairos_mcp.app.subscriptions import WEBHOOK, send_event, wanted_of
 from kairos_mcp.core.calendar import DAY_MS, load_time_zone
 from kairos_mcp.core.decision_rights import LOCAL, LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import ConfigError, KairosError
@@ -67,7 +67,7 @@ class Notifier(Operations):
         self._receivers = {_name_of(setting): setting for setting in self._settings.notify}
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[int, asyncio.Task[None]] = {}
-        self._somebody_listens = asyncio.Event()
+        self._due = asyncio.Event()  # there may be something to send
         self._begun_at = 0
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class Notifier(Operations):
 
     def look_now(self) -> None:
         """Look at once: somebody has subscribed."""
-        self._somebody_listens.set()
+        self._due.set()
 
     async def close(self) -> None:
         """Send nothing more. A command first sends what it has made happen itself."""
@@ -108,16 +108,24 @@ class Notifier(Operations):
                     pass  # the store is busy or away
                 except Exception:
                     log.exception("a bug kept events from being sent")
-                if listens:
-                    await change
-                    await asyncio.sleep(GATHER_S)
-                    change = self._next_change()  # before the look: what is committed during it brings the next one
-                else:
+                if not listens:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._somebody_listens.wait(), IDLE_S)
-                    self._somebody_listens.clear()
+                        await asyncio.wait_for(self._due.wait(), IDLE_S)
+                elif not self._due.is_set():
+                    await self._until_due(change)
+                self._due.clear()
+                change.cancel()
+                change = self._next_change()  # before the look: what is committed during it brings the next one
         finally:
             change.cancel()
+
+    async def _until_due(self, change: asyncio.Task[None]) -> None:
+        """Wait for a change, and a moment for others that come with it; or for the next try at what has failed."""
+        due = asyncio.create_task(self._due.wait())
+        await asyncio.wait((change, due), return_when=asyncio.FIRST_COMPLETED)
+        due.cancel()
+        if change.done():
+            await asyncio.sleep(GATHER_S)
 
     def _next_change(self) -> asyncio.Task[None]:
         self._context.watcher.watch()
@@ -133,12 +141,15 @@ class Notifier(Operations):
         if missing := [name for name in self._receivers if name not in known]:
             await self._store.submit(partial(self._add_receivers, names=missing))
             listeners = await self._store.read(partial(events.list_listeners, at=now))
-        served = [each for each in listeners if each.name in self._receivers or not each.name.startswith(PERSON)]
+        served = [each for each in listeners if each.name in self._receivers or each.name.startswith(WEBHOOK)]
         for listener in served:
             if listener.id not in self._sending and listener.next_at <= now and (mine := await self._claim(listener)):
                 task = self._sending[listener.id] = asyncio.create_task(self._send_to(mine))
-                task.add_done_callback(lambda _, number=listener.id: self._sending.pop(number, None))
+                task.add_done_callback(partial(self._forget, listener.id))
         return bool(served)
+
+    def _forget(self, listener: int, _: asyncio.Task[None]) -> None:
+        self._sending.pop(listener, None)
 
     def _add_receivers(self, session: Session, names: Sequence[str]) -> None:
         """Add new receivers of the settings: they are told of what has happened since the first request here."""
@@ -178,6 +189,7 @@ class Notifier(Operations):
     async def _put_off(self, listener: ListenerRow) -> None:
         wait_ms = min(FIRST_RETRY_MS << min(listener.tries, 20), LAST_RETRY_MS)
         at = self._clock() + wait_ms
+        asyncio.get_running_loop().call_later(wait_ms / 1000, self._due.set)
         with suppress(KairosError, OSError):
             await self._store.submit(partial(events.record_failed, listener=listener, next_at=at))
 

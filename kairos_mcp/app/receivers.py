@@ -83,11 +83,11 @@ def notify_person(setting: NotifySetting, what: Notification, settings: Settings
     """Send a notification to a receiver of the settings. Raises Undelivered, ConfigError."""
     match setting.to:
         case "desktop":
-            body = what.text if what.link is None else f"{what.text}\n{what.link}"
+            text = what.text if what.link is None else f"{what.text}\n{what.link}"
             if sys.platform == "darwin":
-                _run_program([*_OSASCRIPT, what.title, body])
+                _run_program([*_OSASCRIPT, what.title, text])
             else:
-                _run_program(["notify-send", "--app-name=Kairos", "--", what.title, body])
+                _run_program(["notify-send", "--app-name=Kairos", "--", what.title, text])
         case "command":
             _run_program(setting.command, json.dumps(what._asdict()).encode())
         case "ntfy":

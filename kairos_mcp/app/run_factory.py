@@ -264,6 +264,8 @@ class RunFactory:
             temperature=spec.temperature,
             grants_rounds=bool(spec.grants_rounds),
             most_rounds=self.settings.limits.rounds,
+            most_caps=self.settings.limits,
+            question_ms=self.settings.approval_hours * 3_600_000,
             known_costs=self._known_costs.of(run.principal),
             request_form=canonical_json([__version__, self.settings.base_url, spec.dialect or self.settings.dialect]),
         )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.mandate_triggers import MandateTriggers
 from kairos_mcp.app.mandates import Mandates, due_times_of
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.saved_mandates import mandate_of_row
@@ -53,6 +54,7 @@ class Schedules(Operations):
     def __init__(self, context: AppContext, saved: Mandates, runs: Runs) -> None:
         super().__init__(context)
         self._mandates, self._runs = saved, runs
+        self._triggers = MandateTriggers(context, runs)
         self._refused: dict[ScheduledTime, float] = {}  # when each was refused, by time.monotonic
         self._task: asyncio.Task[None] | None = None
 
@@ -151,7 +153,7 @@ class Schedules(Operations):
         for each in due:
             if each not in self._refused:
                 await self._start(each)
-        if due:
+        if await self._triggers.start_triggered() or due:
             await self._context.watcher.pick_up_runs()
         return LOOK_S if coming is None else max(0.0, min(LOOK_S, (coming - self._clock()) / 1000))
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -65,6 +65,10 @@ def run(
         bool | None,
         typer.Option("--stage/--no-stage", help="Edit and run programs unasked, then ask once about one diff."),
     ] = None,
+    at_limit: Annotated[
+        Literal["end", "ask"],
+        typer.Option("--at-limit", help="At a limit of the run's own: end, or ask whether it may have as much again."),
+    ] = "end",
     team: Annotated[bool, typer.Option("--team", help="Several agents: plan, tasks side by side, one answer.")] = False,
     agents: Annotated[
         list[str] | None,
@@ -163,6 +167,7 @@ def run(
         from_round=from_round,
         agent=agent,
         stage=stage,
+        at_limit=at_limit,
     )
     if continued is not None:
         agent = request.agent or continued.agent

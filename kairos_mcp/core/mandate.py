@@ -48,6 +48,8 @@ A paused run gives the reason of its pause, an ended one `terminated` or `interr
 """
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
+TriggerEvent = Literal["run.ended", "run.stopped", "mandate.ended"]
+TRIGGER_EVENTS: tuple[TriggerEvent, ...] = get_args(TriggerEvent)
 DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
 DEFAULT_OBSERVE: tuple[str, ...] = (FILE_TREE.name,)
 
@@ -93,6 +95,17 @@ class CommandCheck:
 Check = FileCheck | CommandCheck
 
 
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """An event of another mandate of the same principal at which a run begins, whatever its workspace."""
+
+    event: TriggerEvent
+    mandate_id: str
+
+    def as_json(self) -> JsonObject:
+        return {"event": self.event, "mandate_id": self.mandate_id}
+
+
 @dataclass(frozen=True)  # not slotted: its canonical form is made once
 class Mandate:
     """A goal, and what its runs may do to reach it.
@@ -100,7 +113,7 @@ class Mandate:
     `observe`: what each cycle looks at first. `tools`: globs of the tools that run_tool may name; None: those that only
     read. `prefer_scope`: a scope ("L2": nothing below it), or a glob or folder that every path of a decision has to lie
     in. `limits`: of one run. `day`: of all its runs of one day together, for what model calls cost. Limits only narrow
-    what the configuration allows.
+    what the configuration allows. `starts_on`: events at which a worker starts a run of it, beside its schedule.
     """
 
     goal: str
@@ -118,6 +131,7 @@ class Mandate:
     limits: Limits = UNLIMITED
     day: Limits = UNLIMITED
     schedule: Schedule | None = None
+    starts_on: tuple[Trigger, ...] = ()
 
     def as_json(self) -> JsonObject:
         """Return every value, defaults included; `parse_mandate` reads it back."""
@@ -137,6 +151,7 @@ class Mandate:
             "limits": set_limits_to_json(self.limits),
             "day": set_limits_to_json(self.day) or None,
             "schedule": None if self.schedule is None else self.schedule.as_json(),
+            "starts_on": [trigger.as_json() for trigger in self.starts_on] or None,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -188,6 +203,10 @@ def parse_mandate(json_value: object) -> Mandate:
         values["day"] = Limits(**limits_from_json(values["day"]))
     if "schedule" in values:
         values["schedule"] = parse_schedule(values["schedule"])
+    if "starts_on" in values:
+        values["starts_on"] = tuple(Trigger(**trigger) for trigger in values["starts_on"])
+        if any(trigger.mandate_id == values.get("id") for trigger in values["starts_on"]):
+            raise BadArguments("mandate: starts_on names the mandate itself.", "Give it a schedule, or more cycles.")
     return Mandate(**values, **_check_hints(hints))
 
 
@@ -280,4 +299,11 @@ MANDATE_SCHEMA: JsonObject = object_schema(
     limits=LimitsTable(tuple(unit for field, unit in UNITS.items() if field != "rounds")).json_schema(),
     day=LimitsTable(DAY_UNITS).json_schema(),
     schedule=SCHEDULE_SCHEMA,
+    starts_on={
+        "type": "array",
+        "items": object_schema(
+            ("event", "mandate_id"), event={"enum": list(TRIGGER_EVENTS)}, mandate_id=text_schema(64)
+        ),
+        "maxItems": 8,
+    },
 )

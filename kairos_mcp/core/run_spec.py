@@ -44,7 +44,8 @@ class PlannerRequest(RunRequest):
     """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
     `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut, or of a
     step of a plan, a team or a phase, at which a run of the same flow goes on. `goal`: may be empty with `from_round`
-    alone: then the run goes on there without a new turn of the user. `stage`: None for what the settings say."""
+    alone: then the run goes on there without a new turn of the user. `stage`: None for what the settings say.
+    `at_limit`: whether a limit of its own ends the run, or a person is asked first."""
 
     goal: str
     system: str | None = None
@@ -61,6 +62,7 @@ class PlannerRequest(RunRequest):
     agent: str | None = None
     from_round: str | None = None
     stage: Literal["auto"] | bool | None = None
+    at_limit: Literal["end", "ask"] = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ class Spec:
     dialect: DialectName | None = None  # of a provider
     dialect_text: str | None = None
     agent: str | None = None  # for rules of the gate and the reports of spending
+    asks_at_limit: bool | None = None  # a person is asked whether it may have more, before a limit of its own ends it
     grants_rounds: bool | None = None  # a loop that asks for more rounds may get some
     traceparent: str | None = None  # the trace in which a client started it (W3C); None without telemetry
     tracestate: str | None = None

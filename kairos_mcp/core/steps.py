@@ -220,7 +220,8 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait until somebody who may do so resumes the flow.
+    """Wait until somebody who may do so resumes the flow. Where a person is asked whether to, the answer of one who
+    denies it is Refused.
 
     `progress`: the result of the flow so far, shown while the run waits. It follows from the earlier answers, so it is
     neither digested nor compared.
@@ -235,7 +236,7 @@ class Pause:
     def digest(self) -> bytes:
         return digest_of(self.reason.encode())
 
-    def __iter__(self) -> Generator[Pause, Resumed, Resumed]:
+    def __iter__(self) -> Generator[Pause, Resumed | Refused, Resumed | Refused]:
         return (yield self)
 
 

@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
+from hashlib import sha256
 
 from kairos_mcp.budget.more_rounds import RoundsRequest
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.core.builtin_tools import REQUEST_MORE_ROUNDS
-from kairos_mcp.core.limits import FREE, NOTHING, BranchShare, Price, Units, counts_of
-from kairos_mcp.core.messages import Completion, ToolResult, Usage
+from kairos_mcp.core.limit_question import BUDGET, LIMIT_PAUSE, ask_about, refusal_of
+from kairos_mcp.core.limits import FREE, NOTHING, UNLIMITED, BranchShare, Limits, Price, Units, counts_of
+from kairos_mcp.core.messages import Completion, ToolResult, Usage, canonical_json
 from kairos_mcp.core.model import Model, ModelInput, PrivateParts
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import CALLER, SCRIPT_ROUTES, SERVER_ROUTE
@@ -38,7 +40,7 @@ from kairos_mcp.execution.accounting import (
     prefix_of,
 )
 from kairos_mcp.execution.tool_calls import Allowed, Authorization, CallMaker, CallRights
-from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes
+from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, BaseHashes
 from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.store.prefixes import PrefixCost
 
@@ -70,7 +72,8 @@ class StepExecutor:
     `models` maps a route to its model; a completion on a route without one is handed out. `paid_models`: the routes
     that this server pays for. `dialects`: the routes whose dialect does not depend on a client. `agent_models`: of
     agents with a model of their own. `grants_rounds`: a loop that asks for more rounds may get some, the run itself up
-    to `most_rounds` in all (None: any number). `known_costs`: what requests of the principal's earlier runs cost;
+    to `most_rounds` in all (None: any number). `most_caps`: what the configuration allows a run; `question_ms`: for how
+    long a question about a limit waits. `known_costs`: what requests of the principal's earlier runs cost;
     `request_form`: what decides, beside a request itself and its model, what is sent to a provider.
 
     A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
@@ -89,6 +92,8 @@ class StepExecutor:
     temperature: float | None = None
     grants_rounds: bool = False
     most_rounds: int | None = None
+    most_caps: Limits = UNLIMITED
+    question_ms: int = 0
     known_costs: PrefixReports = field(default_factory=PrefixReports)
     request_form: str = ""
     _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
@@ -150,8 +155,17 @@ class StepExecutor:
         return own.paid if whole_run is not None and own is not None and own.paid is not None else whole_run
 
     def plan_pause(self, path: str, step: Pause) -> NewStep:
-        """Plan the row of a pause, which waits until somebody lets the flow go on."""
-        return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
+        """Plan the row of a pause, which waits until somebody lets the flow go on. Where it is about a limit, a person
+        is asked whether to raise it; it is answered at once where the configuration allows no more."""
+        planned = NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
+        if step.reason != LIMIT_PAUSE:
+            return planned
+        if (question := ask_about(step, self.most_caps)) is None:
+            return planned._replace(answer=refusal_of(step))
+        key, raised = path + KEY_SUFFIX, {question.unit: str(question.cap)}
+        shown = sha256(canonical_json([key, question.preview, raised]).encode()).hexdigest()
+        asked = ApprovalRequest(key, BUDGET, "idempotent", shown, question.preview, raised, self.question_ms)
+        return planned._replace(approval_request=asked)
 
     def asks_for_rounds(self, step: CallTool) -> bool:
         """Whether a loop asks for more rounds with this call."""

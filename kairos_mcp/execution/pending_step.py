@@ -211,16 +211,24 @@ def retry_delay_s(step: PendingStep, result: StepResult) -> float | None:
 
 
 def is_outage(step: PendingStep, result: StepResult, paid_routes: Collection[str]) -> bool:
-    """Whether a route that this server pays for failed so often that the run is to be paused rather than ended."""
+    """Whether a route that this server pays for failed so often, or says that it will for so long, that the run is to
+    be paused rather than ended."""
     match result.answer:
-        case Failure(retryable=True):
-            return step.sent.route in paid_routes and step.attempts % MAX_ATTEMPTS == 0
+        case Failure(retryable=True, retry_after_s=after):
+            is_long = after is not None and after > MAX_BACKOFF_S
+            return step.sent.route in paid_routes and (is_long or step.attempts % MAX_ATTEMPTS == 0)
         case _:
             return False
 
 
-def outage_ms(step: PendingStep) -> int:
-    """How long a step waits for the end of a provider's outage, in milliseconds: longer each time."""
+def outage_ms(step: PendingStep, result: StepResult) -> int:
+    """How long a step waits for the end of a provider's outage, in milliseconds: until its limit is reset, where it
+    says when; else longer each time."""
+    match result.answer:
+        case Failure(retry_after_s=float(after)) if after > MAX_BACKOFF_S:
+            return int(after * 1_000)
+        case _:
+            pass
     return min(FIRST_OUTAGE_PAUSE_MS << step.attempts // MAX_ATTEMPTS, MAX_OUTAGE_PAUSE_MS)
 
 

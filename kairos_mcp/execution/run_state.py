@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Account, Reservation
 from kairos_mcp.core.decision_results import denial_result, settlement_result, withdrawn_result
+from kairos_mcp.core.limit_question import refusal_of
 from kairos_mcp.core.limits import NOTHING, Limits, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Refused, Resumed, enclosing_paths, task_of, turn_of
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, Refused, Resumed, enclosing_paths, task_of, turn_of
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
 from kairos_mcp.execution.tool_calls import Authorization
@@ -329,6 +330,10 @@ class RunState:
         for path, row in reversed(list(newest.items())):
             step = self.pending.get(path)
             if step is None or not step.is_open or row.verdict is None:
+                continue
+            if row.verdict != "expired" and isinstance(step.step, Pause):
+                answer = Resumed() if row.verdict == "approve" else refusal_of(step.step)
+                self.finish_step(path, StepResult(answer, NOTHING), "person")
                 continue
             if row.verdict == "expired":
                 step.has_lapsed, step.approval_expired = not row.is_renewable, row.is_renewable

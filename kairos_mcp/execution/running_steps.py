@@ -122,12 +122,12 @@ class RunningSteps:
     async def _perform(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
         """Await one attempt, and the pause after it where another one follows."""
         result = performed if isinstance(performed, StepResult) else await performed
-        delay_s = retry_delay_s(step, result)
         backs_off = is_outage(step, result, self.state.executor.paid_models)
+        delay_s = None if backs_off else retry_delay_s(step, result)
         if delay_s is not None or backs_off:
             step.failed_result = result  # a cancel during the pause charges what this attempt cost
         if backs_off:
-            step.retry_at = self.clock() + outage_ms(step)
+            step.retry_at = self.clock() + outage_ms(step, result)
         if delay_s:
             step.retry_at = self.clock() + int(delay_s * 1000)
             self.on_change()  # who waits for the run is shown when the next attempt begins

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from kairos_mcp.core.input_checks import Undecodable
+from kairos_mcp.core.limit_question import limit_pause
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
 from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
@@ -27,6 +28,7 @@ from kairos_mcp.core.steps import (
     Predecessor,
     Refused,
     RequestCompletion,
+    Resumed,
 )
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, render_prompt
@@ -45,6 +47,7 @@ TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "conten
 WARN_AFTER_REPEATS = 3  # of the same call with the same result
 STALL_AFTER_REPEATS = 5
 MAX_UNREADABLE_TURNS = 3  # in a row, of those with no call that can be read too
+RUN_SCOPE = "run"  # of a limit that is the run's own
 RESULT_BYTES = 8  # of a result's digest: enough to tell the results of one call apart
 REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3
 
@@ -168,6 +171,7 @@ class LoopRecord:
     last_text: str = ""  # the last text of the model that could be read
     calls: Counter[tuple[str, bool]] = field(default_factory=Counter)  # how many, by (tool, whether they succeeded)
     notes: list[str] = field(default_factory=list)
+    questions: int = 0  # that a person was asked about limits
     closings: int = 0  # that were asked for; all but the newest were taken back
     outputs: int = 0  # final answers that were decoded
     has_asked_back: bool = False  # after a first answer without any look at a file
@@ -263,6 +267,11 @@ def stop_early(
     ask = partial(_request_summary, planner_input, conversation, predecessor, record)
     match stop:
         case Refused():
+            if planner_input.asks_at_limit and stop.scope == RUN_SCOPE:
+                record.questions += 1
+                name = _step_name("limit", record.questions)
+                if isinstance((yield from limit_pause(name, stop, record.rounds, record.last_text)), Resumed):
+                    return conversation
             prompt = render_prompt(planner_input.prompts.closing, limit=limit_name(stop))
             return (yield from ask(_stop_reason(stop), prompt))
         case StalledLoop(tool=tool):

@@ -65,6 +65,7 @@ class Prompts:
 class PlannerInput:
     """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
 
+    `asks_at_limit`: a person is asked whether the run may have more, before a limit of its own ends it.
     `asks_back`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
     reminded after results; empty for others.
     `has_goal`: the user prompt is a message of `history` already, where a run goes on at a round without a new turn.
@@ -80,6 +81,7 @@ class PlannerInput:
     max_tokens: int
     prompts: Prompts
     asks_back: bool = False
+    asks_at_limit: bool = False
     repeated_goal: str = ""
     has_goal: bool = False
     submits: bool = False

@@ -20,7 +20,7 @@ from kairos_mcp.models.replies.exchange import BadProviderReply, ErrorInReply, E
 from kairos_mcp.models.replies.variations import VARIATIONS
 from kairos_mcp.models.replies.waits import read_wait
 
-MAX_WAIT_S = 30.0
+MAX_WAIT_S = 86_400.0  # a limit of a day is reset by then
 _MESSAGE_CHARS = 300
 _VARIED_STATUSES = (None, 400, 404, 422, 500)  # 404: OpenRouter's for what no model has; 500: llama.cpp's of a template
 _NO_TOOLS = re.compile(

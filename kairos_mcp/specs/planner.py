@@ -146,6 +146,7 @@ def build_planner_spec(
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,
+        asks_at_limit=request.at_limit == "ask" or None,
         staged=is_staged or None,
         stage_of=stage.taken_over if is_staged else None,
     )
@@ -264,6 +265,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
         max_tokens=spec.max_tokens,
         prompts=texts.prompts,
         asks_back=bool(spec.asks_back),
+        asks_at_limit=bool(spec.asks_at_limit),
         repeated_goal=spec.goal.strip() if spec.asks_back else "",
         has_goal=bool(spec.has_goal),
         submits=bool(spec.staged),

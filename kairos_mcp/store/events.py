@@ -215,6 +215,11 @@ def record_sent(session: Session, listener: ListenerRow, to: Position, state: st
     return session.change(statement, (*to, state, listener.id, listener.owner)) > 0
 
 
+def move_forward(session: Session, name: str, to: Position) -> None:
+    """Move the listener of this name to a position, unless it is past that."""
+    session.rows("update listener set tx = ?, event = ? where name = ? and (tx, event) < (?, ?)", (*to, name, *to))
+
+
 def record_failed(session: Session, listener: ListenerRow, next_at: int) -> None:
     """Record that a try failed, and when the next one is due."""
     statement = "update listener set tries = tries + 1, next_at = ? where id = ? and owner = ?"

@@ -13,12 +13,13 @@ from typing import Literal, NamedTuple
 from kairos_mcp.budget.ledger import RUN, Ledger
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
+from kairos_mcp.core.limit_question import BUDGET, LIMIT_PAUSE
 from kairos_mcp.core.limits import NOTHING, Limits, Units, counts_of
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Answer, DialectName, Extended, Refused, last_part
+from kairos_mcp.core.steps import Answer, DialectName, Extended, Refused, Resumed, last_part
 from kairos_mcp.store import client_completions, rows
 from kairos_mcp.store.account_changes import SharedAccounts, write_accounts
 from kairos_mcp.store.accounts import read_account, read_branch_accounts, read_branches_above
@@ -35,7 +36,7 @@ from kairos_mcp.store.queries import (
     unanswered_steps,
 )
 from kairos_mcp.store.report_queries import exceeded_cap_notes
-from kairos_mcp.store.rows import Session, decode, encode, encode_answer, encode_units, placeholders
+from kairos_mcp.store.rows import Session, decode, decode_texts, encode, encode_answer, encode_units, placeholders
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
@@ -304,11 +305,17 @@ def _extend(session: Session, run: RunRow, body: str, _at: int) -> None:
 
 
 def _take_back_closings(session: Session, run: RunRow, at: int) -> None:
-    """Answer the closings that only wait, after a limit of the run: the loops go on. Raises Stale where one is under
-    way, or is about to be."""
+    """Answer the closings that only wait, after a limit of the run, and the questions about the limit: the loops go on.
+    Raises Stale where a closing is under way, or is about to be."""
     if not _was_limit_reached(session, run.n):
         return
-    closings = [step for step in unanswered_steps(session, run.n) if last_part(step.path).name == "closing"]
+    unanswered = unanswered_steps(session, run.n)
+    if questions := [step for step in unanswered if last_part(step.path).name == LIMIT_PAUSE]:
+        _write_answers(
+            session, run, [(step, SubmittedAnswer(step.path, Resumed())) for step in questions], SERVER_ROUTE, at
+        )
+        return
+    closings = [step for step in unanswered if last_part(step.path).name == "closing"]
     if not closings or not all(
         step.is_open and not client_completions.requests_of_step(session, step.id) for step in closings
     ):
@@ -320,12 +327,13 @@ def _take_back_closings(session: Session, run: RunRow, at: int) -> None:
 
 
 def _was_limit_reached(session: Session, n: int) -> bool:
-    """Whether a limit of the run has refused a step since a closing was taken back; one of a branch ends that branch
-    alone."""
-    answered = "from step join answer on answer.step = step.id where run = ? and body like ?"
-    taken_back = f"coalesce((select max(step.id) {answered}), 0)"
-    found = f"select 1 {answered} and body not like ? and step.id > {taken_back} limit 1"
-    given = (n, '%"kind":"refused"}', '%"scope":"branch %', n, '%"kind":"extended"}')
+    """Whether a limit of the run has refused a step since a closing was taken back or a pause ended; one of a branch
+    ends that branch alone."""
+    answered = "from step join answer on answer.step = step.id where run = ?"
+    taken_back = f"coalesce((select max(step.id) {answered} and (body like ? or body like ?)), 0)"
+    found = f"select 1 {answered} and body like ? and body not like ? and step.id > {taken_back} limit 1"
+    went_on = ('%"kind":"extended"}', '%"kind":"resumed"}')
+    given = (n, '%"kind":"refused"}', '%"scope":"branch %', n, *went_on)
     return session.row(found, given) is not None
 
 
@@ -341,6 +349,16 @@ def _resume_if_by_itself(session: Session, run: RunRow, _body: str, _at: int) ->
         session.rows(RESUME_SQL, (run.n,))
 
 
+def _take_verdict(session: Session, run: RunRow, key: str, at: int) -> None:
+    """Resume as above; where a person approved of more than a limit allows, raise it to what they were shown."""
+    _resume_if_by_itself(session, run, key, at)
+    approved = "select base from approval where run = ? and key = ? and tool = ? and verdict = 'approve'"
+    if (found := session.row(approved, (run.n, key, BUDGET))) is not None:
+        _extend(
+            session, run, encode(Limits(**{unit: int(cap or 0) for unit, cap in decode_texts(found[0]).items()})), at
+        )
+
+
 def _is_approval(session: Session, run: RunRow, key: str) -> bool:
     approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
     return session.row(approved, (run.n, key)) is not None
@@ -354,7 +372,7 @@ CONTROL: Mapping[str, ControlKind] = {
         ControlKind("cancel", taken_by="commit"),
         ControlKind("extend", _extend, check=_take_back_closings),
         ControlKind("reroute", _reroute),
-        ControlKind("verdict", _resume_if_by_itself, renews=_is_approval),  # it stands in the approval's row
+        ControlKind("verdict", _take_verdict, renews=_is_approval),  # it stands in the approval's row
         ControlKind("settle", _resume_if_by_itself, "commit"),
     )
 }

@@ -138,14 +138,23 @@ def list_mandate_ids(session: Session) -> tuple[str, ...]:
 
 def list_scheduled(session: Session, workspaces: Sequence[str], place: str | None) -> list[MandateRow]:
     """Return the mandates of all principals that have a schedule and no open run, in these workspaces at this place."""
+    return _list_startable(session, "json_type({body}, '$.schedule') = 'object'", workspaces, place)
+
+
+def _list_startable(session: Session, condition: str, workspaces: Sequence[str], place: str | None) -> list[MandateRow]:
     statement = (
         f"select {_COLUMNS} from mandate where workspace in (select value from json_each(?)) and coalesce(place, ?) = ?"
-        f" and json_type({json_or_null('body')}, '$.schedule') = 'object' and not exists (select 1 from run"
+        f" and {condition.format(body=json_or_null('body'))} and not exists (select 1 from run"
         " where run.principal = mandate.principal and run.workspace = mandate.workspace"
         " and run.mandate = mandate.id and run.outcome is null)"
     )
     here = place or ""
     return [MandateRow(*found) for found in session.rows(statement, (_encode_workspaces(workspaces), here, here))]
+
+
+def list_triggered(session: Session, workspaces: Sequence[str], place: str | None) -> list[MandateRow]:
+    """Return the mandates of all principals that start on events and have no open run, as `list_scheduled` does."""
+    return _list_startable(session, "json_type({body}, '$.starts_on') = 'array'", workspaces, place)
 
 
 def count(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
@@ -184,6 +193,11 @@ def open_run(session: Session, principal: str, workspace: str, mandate_id: str) 
     """Return the mandate's run that has not ended, None where there is none."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? and outcome is null"
     return _find_run(session, statement, principal, workspace, mandate_id)
+
+
+def has_key(session: Session, run: int, key: str) -> bool:
+    """Whether the run with this number was started with this key."""
+    return session.row("select 1 from run where n = ? and key = ?", (run, key)) is not None
 
 
 MAX_COMPARED_RUNS = 50  # runs that a phase's input is compared with

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+DROPPED = 0  # it takes an event, and breaks off before it says so
 SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 
 
@@ -64,6 +65,9 @@ def open_endpoint() -> Iterator[Endpoint]:
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))
             status, body = endpoint.take({name.lower(): value for name, value in self.headers.items()}, raw)
+            if status == DROPPED:
+                self.close_connection = True
+                return
             self.send_response(status)
             if status in (301, 302):
                 self.send_header("Location", "http://169.254.169.254/")

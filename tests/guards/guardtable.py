@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from guard_changes import Change, always, never, replaced, replaced_words, without
+from guard_changes import Change, always, never, replaced, replaced_words, without, without_words
 
 
 class Guard(NamedTuple):
@@ -55,6 +55,9 @@ DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
 TOGETHER = "approvals/test_asked_together.py::test_"
 STEPS = "records/test_steps.py::test_"
+EVENT_ROWS = "events/test_rows.py::test_"
+NOTIFIED = "events/test_notified.py::test_"
+EVENT_METHODS = "events/test_methods.py::test_"
 READ_ONLY = "server/test_read_only.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
@@ -5177,6 +5180,120 @@ WHAT_LEAVES = (
     ),
 )
 
+
+OF_EVENTS = (
+    Guard(
+        "_read_migrations",
+        sql_without(
+            "select 'run.waiting', principal, workspace, id, mandate, 'approval', new.key from run where n",
+            "select 'run.waiting', principal, workspace, id, mandate, 'approval', new.key from run where -n",
+        ),
+        EVENT_ROWS + "what_waits_and_what_ends_is_an_event_of_its_principal",
+    ),
+    Guard(
+        "_read_migrations",
+        sql_without("when new.outcome is not null and old.outcome is null begin", "when false begin"),
+        EVENT_ROWS + "what_waits_and_what_ends_is_an_event_of_its_principal",
+    ),
+    Guard(
+        "_read_migrations",
+        sql_without("when new.scope <> 'branch' and", "when false and"),
+        EVENT_ROWS + "a_run_that_a_limit_stops_was_near_it_before",
+    ),
+    Guard(
+        "_read_migrations",
+        sql_without("and new.last_due is not old.last_due"),
+        EVENT_ROWS + "a_mandate_is_due_once_for_each_time",
+    ),
+    Guard(
+        "schema:_translate",
+        replaced_words("tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint", "tx > 0"),
+        EVENT_ROWS + "a_position_never_passes_an_open_transaction",
+    ),
+    Guard(
+        "EventFilter.condition",
+        replaced_words("principal = ?", "? is not null"),
+        EVENT_ROWS + "what_waits_and_what_ends_is_an_event_of_its_principal",
+    ),
+    Guard(
+        "events:remove_old",
+        without_words(" and id < (select max(id) from event)"),
+        EVENT_ROWS + "old_events_go_and_their_ids_are_given_to_no_other",
+    ),
+    Guard(
+        "describe_event",
+        replaced("truncate(in_one_line(data['text']), TEXT_CHARS - 1)", "data['text']"),
+        EVENT_ROWS + "what_waits_and_what_ends_is_an_event_of_its_principal",
+    ),
+    Guard(
+        "Notifier._claim",
+        never("await self._store.read(...)"),
+        NOTIFIED + "what_was_not_taken_is_sent_again_and_of_two_servers_one_sends",
+    ),
+    Guard(
+        "Notifier._send_to",
+        without("except Undelivered as error: ..."),
+        NOTIFIED + "what_was_not_taken_is_sent_again_and_of_two_servers_one_sends",
+    ),
+    Guard(
+        "Notifier._notify",
+        replaced("[event for event in ready if not is_over(session, event)]", "ready"),
+        NOTIFIED + "what_waits_no_more_after_a_quiet_time_is_not_told",
+    ),
+    Guard(
+        "Notifier._notify",
+        never("setting.quiet is not None and _is_quiet(...)"),
+        NOTIFIED + "what_waits_no_more_after_a_quiet_time_is_not_told",
+    ),
+    Guard("RUN_MS", replaced("60_000", "0"), NOTIFIED + "of_one_run_a_person_is_told_once_a_minute"),
+    Guard("check_url", never("url.scheme != 'https' and ..."), EVENT_METHODS + "what_is_no_request_is_refused"),
+    Guard(
+        "decode_secret",
+        never("not secret.startswith(SECRET_PREFIX) or ..."),
+        EVENT_METHODS + "what_is_no_request_is_refused",
+    ),
+    Guard(
+        "verify_endpoint",
+        replaced("compare_digest(returned.encode(), challenge.encode())", "True"),
+        EVENT_METHODS + "an_endpoint_that_does_not_want_events_gets_none",
+    ),
+    Guard(
+        "Subscriptions.subscribe",
+        without("await asyncio.to_thread(verify_endpoint, ...)"),
+        EVENT_METHODS + "an_endpoint_that_does_not_want_events_gets_none",
+    ),
+    Guard(
+        "Subscriptions.subscribe",
+        never("before is None and len(mine) >= MAX_SUBSCRIPTIONS"),
+        EVENT_METHODS + "a_principal_has_so_many_subscriptions",
+    ),
+    Guard(
+        "Subscriptions.subscribe.write",
+        without("events.remove_expired(session, now)"),
+        EVENT_METHODS + "what_has_expired_is_sent_nothing_and_begins_anew",
+    ),
+    Guard(
+        "list_listeners",
+        without_words(" where expires_at is null or expires_at > ?"),
+        EVENT_METHODS + "what_has_expired_is_sent_nothing_and_begins_anew",
+    ),
+    Guard(
+        "Notifier._send_webhook",
+        never("error.status == GONE"),
+        EVENT_METHODS + "an_endpoint_that_is_gone_ends_its_subscription",
+    ),
+    Guard(
+        "Notifier._send_webhook",
+        replaced("error.status != TOO_LARGE", "False"),
+        EVENT_METHODS + "a_webhook_is_verified_signed_and_sent_each_event_in_order",
+    ),
+    Guard(
+        "receivers:post",
+        never("not reply.is_success"),
+        EVENT_METHODS + "a_webhook_is_verified_signed_and_sent_each_event_in_order",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -5217,4 +5334,5 @@ GUARDS = (
     *CALLED_NEXT,
     *AS_MODELS_WRITE,
     *WHAT_LEAVES,
+    *OF_EVENTS,
 )

@@ -521,7 +521,7 @@ async def test_the_page_of_a_gateway_is_not_put_down_to_the_key(server: Standin)
         ({"error": {"message": "Please try again in 7000ms."}}, 7),
         ({"error": {"message": "no", "retry_after": 7}}, 7),
         ({"error": {"message": "no", "retry_after_ms": 7000}}, 7),
-        ({"error": {"message": "no", "retry_after": 99_999}}, 30),
+        ({"error": {"message": "no", "retry_after": 99_999}}, 86_400),
         ({"error": {"message": "no", "retry_after": -1}}, None),
         ({"error": {"message": "no", "retry_after": "soon"}}, None),
         ({"error": {"message": "no", "retry_after": True}}, None),

@@ -74,8 +74,8 @@ async def test_a_status_says_whether_another_attempt_makes_sense(
 @pytest.mark.parametrize(
     ("after", "wait"),
     [
-        *(("0", 0), ("2", 2), ("99999999", 30), ("-1", None), ("NaN", None), ("soon", None), (None, None)),
-        *(("7.5", 7.5), ("500ms", 0.5), ("1h", 30), ("PT7S", 7), ("20 seconds", 20)),
+        *(("0", 0), ("2", 2), ("99999999", 86_400), ("-1", None), ("NaN", None), ("soon", None), (None, None)),
+        *(("7.5", 7.5), ("500ms", 0.5), ("1h", 3_600), ("PT7S", 7), ("20 seconds", 20)),
     ],
 )
 async def test_retry_after_is_heeded_within_bounds(server: Standin, after: str | None, wait: float | None) -> None:

@@ -159,6 +159,12 @@ class PlannerRun(StartArguments):
         "decides once about one diff. auto: only where a stage is possible. Default: the setting.",
         json_schema_extra=in_listing(""),
     )
+    at_limit: Literal["end", "ask"] | None = Field(
+        None,
+        description="What happens at a limit of the run's own: end (the default), or ask: the run waits for a person, "
+        "who may give it as much again.",
+        json_schema_extra=in_listing(""),
+    )
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description=KEY_TEXT, json_schema_extra=in_listing("Same key, same run")
     )
@@ -211,6 +217,7 @@ class PlannerRun(StartArguments):
             from_round=self.from_,
             agent=self.agent,
             stage=self.stage,
+            at_limit=self.at_limit or "end",
         )
 
     @property

@@ -457,7 +457,7 @@ create trigger attempt_event after insert on attempt when new.ended = 'unknown' 
         select 'run.waiting', principal, workspace, run.id, mandate, 'settle', path
             from step join run on run.n = step.run where step.id = new.step;
 end;
-create trigger pause_event after insert on step when new.kind = 'pause' begin
+create trigger pause_event after insert on step when new.kind = 'pause' and new.path not like '%limit%' begin
     insert into event(kind, principal, workspace, run, mandate, what, key)
         select 'run.waiting', principal, workspace, id, mandate, 'pause', new.path from run where n = new.run;
 end;
