@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from events.receivers import SECRET, Endpoint, open_endpoint
 from mcp.client.client import Client
 from mcp.client.extension import ClientExtension, NotificationBinding
 from mcp.shared.exceptions import MCPError
@@ -17,6 +16,7 @@ from support.page_runs import writes
 from support.sampling_clients import provide_app
 from support.task_client import PLAIN, Notified, PlainRequest
 
+from events.receivers import SECRET, Endpoint, open_endpoint
 from kairos_mcp.app import subscriptions
 from kairos_mcp.app.app import App
 from kairos_mcp.core.urls import HostRule
@@ -137,7 +137,11 @@ async def test_a_stream_begins_where_its_cursor_is_and_ends_when_it_is_cancelled
         ("poll", {"name": "run.waiting", "arguments": {"what": "sleep"}}, -32602),
         ("subscribe", {"name": "run.ended", "delivery": {"mode": "push"}}, -32014),
         ("subscribe", {"name": "run.ended", "delivery": {"url": "http://example.com/", "secret": SECRET}}, -32602),
-        ("subscribe", {"name": "run.ended", "delivery": {"url": "https://example.com/", "secret": "whsec_a"}}, -32602),
+        (
+            "subscribe",
+            {"name": "run.ended", "delivery": {"url": "https://example.com/", "secret": "whsec_YWJj"}},
+            -32602,
+        ),
         ("subscribe", {"name": "run.ended", "delivery": {"url": "https://127.0.0.1/", "secret": SECRET}}, -32015),
         ("unsubscribe", {"name": "run.ended", "delivery": {"url": "https://example.com/"}}, -32011),
     ],

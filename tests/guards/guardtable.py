@@ -5181,7 +5181,50 @@ WHAT_LEAVES = (
 )
 
 
+AT_LIMIT = "approvals/test_asked_at_limit.py::test_"
+ON_EVENTS = "ooda/test_started_by_events.py::test_"
 OF_EVENTS = (
+    Guard(
+        "stop_early",
+        replaced("isinstance((yield from limit_pause(...)), Resumed)", "[(yield from limit_pause(...))]"),
+        AT_LIMIT + "denied_it_sums_up_and_ends",
+    ),
+    Guard("ask_about", never("cap <= allowed"), AT_LIMIT + "nobody_is_asked_for_more_than_is_configured"),
+    Guard(
+        "ask_about",
+        replaced("2 * allowed if bound is None else min(2 * allowed, bound)", "2 * allowed"),
+        AT_LIMIT + "nobody_is_asked_for_more_than_is_configured",
+    ),
+    Guard(
+        "_take_verdict",
+        without_words(" and verdict = 'approve'"),
+        AT_LIMIT + "denied_it_sums_up_and_ends",
+    ),
+    Guard(
+        "_take_back_closings",
+        never("questions := [...]"),
+        AT_LIMIT + "extended_meanwhile_it_goes_on_without_a_decision",
+    ),
+    Guard(
+        "MandateTriggers._start",
+        replaced("CyclesRequest(mandate, key=key)", "CyclesRequest(mandate)"),
+        ON_EVENTS + "workers_that_look_at_once_start_one_run_for_each_event",
+    ),
+    Guard(
+        "MandateTriggers._start_next",
+        never("event is not None and not await self._start(row, event)"),
+        ON_EVENTS + "while_a_run_is_open_events_wait_and_none_is_lost_before_its_record",
+    ),
+    Guard(
+        "parse_mandate",
+        never("any(trigger.mandate_id == values.get('id') for trigger in values['starts_on'])"),
+        ON_EVENTS + "a_mandate_can_t_start_itself",
+    ),
+    Guard(
+        "is_outage",
+        replaced("after is not None and after > MAX_BACKOFF_S", "False"),
+        "providers/test_retries.py::test_a_provider_that_says_when_its_limit_is_reset_is_waited_for_until_then",
+    ),
     Guard(
         "_read_migrations",
         sql_without(
