@@ -23,6 +23,7 @@ from kairos_mcp.core.urls import HostRule
 from kairos_mcp.server.events_listing import EVENTS
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.settings import Settings
+from kairos_mcp.store.events import EVENT_KINDS
 
 WITHIN_S = 20.0
 ERAS = ("auto", "legacy")
@@ -92,6 +93,7 @@ def delivery(endpoint: Endpoint, **more: Any) -> dict[str, Any]:
 async def test_events_are_listed_and_polled(place: Place, era: str) -> None:
     async with opened(place.settings(says("done"), says("done")), era) as (app, client):
         assert (await client.ask("list"))["events"] == EVENTS
+        assert tuple(each["name"] for each in EVENTS) == EVENT_KINDS
         first = await client.ask("poll", name="run.ended", arguments={})
         assert (first["events"], first["truncated"], first["hasMore"]) == ([], False, False)
         run_id = await start_run(app)
