@@ -125,7 +125,7 @@ def test_a_bad_variable_is_refused(tmp_path: Path, environ: dict[str, str]) -> N
     ("text", "table"),
     [
         *(("rounds = 3", "[limits]"), ("model_calls = 3", "[limits] or [day]"), ('argv = ["true"]', "[[gate]]")),
-        *(('[limits]\nargv = ["true"]', "[[gate]]"), ('command = "x"', "[servers.NAME]")),
+        *(('[limits]\nargv = ["true"]', "[[gate]]"), ('cwd = "x"', "[servers.NAME]")),
     ],
 )
 def test_a_line_whose_table_is_still_a_comment_is_told_its_table(tmp_path: Path, text: str, table: str) -> None:

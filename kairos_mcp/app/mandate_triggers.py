@@ -1,4 +1,4 @@
-"""Start mandates on events: where a run of another mandate has ended. Workers do, beside what schedules say.
+"""Start mandates on events, of other mandates and of configured servers, beside what schedules say. Workers do.
 
 How far the events of a mandate were looked at is a row (`listener`), which begins when the mandate was saved. The run
 that an event starts has the event's id as its key: so however many workers see it, and whatever is killed, it starts
@@ -7,7 +7,9 @@ one. While a run of the mandate is open, its events wait.
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Set
 from functools import partial
 from hashlib import sha256
 
@@ -16,9 +18,10 @@ from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale
-from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.mandate import Trigger
+from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
-from kairos_mcp.store import events, mandates, queries
+from kairos_mcp.store import events, mandates
 from kairos_mcp.store.events import EventFilter, EventRow, Position
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session
@@ -34,6 +37,7 @@ class MandateTriggers(Operations):
     def __init__(self, context: AppContext, runs: Runs) -> None:
         super().__init__(context)
         self._runs = runs
+        self._failed: dict[str, str] = {}  # why servers gave no events, as it was logged last
 
     async def start_triggered(self) -> bool:
         """Start a run for the next event of each mandate that has one; return whether there was any. Raises the store's
@@ -43,35 +47,87 @@ class MandateTriggers(Operations):
         return any([await self._start_next(row) for row in rows])
 
     async def _start_next(self, row: MandateRow) -> bool:
-        name, mandate = _name_of(row), mandate_of_row(row)
-        found = await self._store.read(lambda session: _find_next(session, name, row, mandate), one_state=True)
+        mandate = mandate_of_row(row)
+        own = {(trigger.event, trigger.mandate_id) for trigger in mandate.starts_on if trigger.server is None}
+        if own and await self._start_on_own(row, own):
+            return True
+        for trigger in mandate.starts_on:
+            if trigger.server is not None and await self._start_on_server(row, trigger):
+                return True
+        return False
+
+    async def _start_on_own(self, row: MandateRow, wanted: Wanted) -> bool:
+        """Start a run for the next of these events of other mandates."""
+        name = _name_of(row)
+        found = await self._store.read(lambda session: _find_next(session, name, row, wanted), one_state=True)
         if found is None:  # it was saved since the last look
             await self._store.submit(partial(_begin, name=name, row=row))
-            found = await self._store.read(lambda session: _find_next(session, name, row, mandate), one_state=True)
+            found = await self._store.read(lambda session: _find_next(session, name, row, wanted), one_state=True)
         event, end = found or (None, None)
-        if event is not None and not await self._start(row, event):
+        if event is not None and not await self._start(row, f"event:{event.public_id}"):
             return False
         if end is not None:
             await self._store.submit(partial(events.move_forward, name=name, to=end))
         return event is not None
 
-    async def _start(self, row: MandateRow, event: EventRow) -> bool:
+    async def _start_on_server(self, row: MandateRow, trigger: Trigger) -> bool:
+        """Start a run for the next event of a server: a page is taken in order, and its cursor kept once each event of
+        it has a run. The content of an event is not looked at: a mandate observes by its own tools."""
+        assert trigger.server is not None
+        name = _name_of(row, canonical_json(trigger.as_json()))
+        listener = await self._store.read(partial(events.find_listener, name=name))
+        cursor = None if listener is None else json.loads(listener.state).get("cursor")
+        params = {"name": trigger.event, "arguments": trigger.arguments, "cursor": cursor}
+        page = await self._poll(row, trigger.server, params)
+        if page is None:
+            return False
+        if listener is None:  # what has happened before is no reason to start
+            await self._store.submit(partial(events.add_listener, name=name, principal=row.principal))
+        else:
+            for event in page["events"]:
+                key = f"event:{trigger.server}:{sha256(str(event['eventId']).encode()).hexdigest()[:40]}"
+                if await self._store.read(partial(mandates.find_with_key, row=row, key=key)) is None:
+                    return await self._start(row, key)
+        if page["cursor"] != cursor:
+            state = json.dumps({"cursor": page["cursor"]})
+            await self._store.submit(partial(events.write_state, name=name, state=state))
+        return False
+
+    async def _poll(self, row: MandateRow, server: str, params: JsonObject) -> JsonObject | None:
+        try:
+            page = await self._factory.poll_server(row.workspace or None, server, params)
+        except KairosError as error:
+            if self._failed.get(row.id) != error.message:
+                self._failed[row.id] = error.message
+                log.warning("the mandate %s hears of no events: %s", row.id, error.message)
+            return None
+        match page:
+            case {"events": [*found], "cursor": str() | None} if all(
+                isinstance(each, dict) and "eventId" in each for each in found
+            ):
+                return page
+            case _:
+                return None
+
+    async def _start(self, row: MandateRow, key: str) -> bool:
         """Start the run of an event; return whether there is one by now."""
         mandate, clock = MandateRef(row.id, workspace=row.workspace or None), Caller(row.principal, via="clock")
-        key = f"event:{event.public_id}"
         try:
-            started = await self._runs.start(CyclesRequest(mandate, key=key), clock)
+            await self._runs.start(CyclesRequest(mandate, key=key), clock)
         except Stale:
             return False  # somebody has just started another one
         except KairosError as error:
-            log.warning("the mandate %s starts on %s and can't be started: %s", row.id, event.kind, error.message)
+            log.warning("an event starts the mandate %s, which can't be started: %s", row.id, error.message)
             return False
-        run = await self._store.read(partial(queries.run_by_id, run_id=started.run_id))
-        return await self._store.read(lambda session: mandates.has_key(session, run.n, key))
+        return await self._store.read(partial(mandates.find_with_key, row=row, key=key)) is not None
 
 
-def _name_of(row: MandateRow) -> str:
-    whose = sha256(repr((row.principal, row.workspace, row.id)).encode()).hexdigest()
+Wanted = Set[tuple[str, str | None]]
+"""Events of other mandates: kinds, each with the id of its mandate."""
+
+
+def _name_of(row: MandateRow, of: str = "") -> str:
+    whose = sha256(repr((row.principal, row.workspace, row.id, of)).encode()).hexdigest()
     return f"mandate:{whose[:32]}"
 
 
@@ -81,13 +137,12 @@ def _begin(session: Session, name: str, row: MandateRow) -> None:
 
 
 def _find_next(
-    session: Session, name: str, row: MandateRow, mandate: Mandate
+    session: Session, name: str, row: MandateRow, wanted: Wanted
 ) -> tuple[EventRow | None, Position | None] | None:
     """Return the next event of a mandate, and how far that is; None where it has no listener yet."""
     listener = events.find_listener(session, name)
     if listener is None:
         return None
-    wanted = {(trigger.event, trigger.mandate_id) for trigger in mandate.starts_on}
     kinds = tuple({kind for kind, _ in wanted})
     newest = events.newest_position(session)
     found = events.read_after(session, listener.position, EventFilter(row.principal, kinds), MAX_LOOKED_AT)

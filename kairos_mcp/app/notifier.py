@@ -67,6 +67,7 @@ class Notifier(Operations):
         self._receivers = {_name_of(setting): setting for setting in self._settings.notify}
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[int, asyncio.Task[None]] = {}
+        self._has_listeners = False  # that are this server's
         self._due = asyncio.Event()  # there may be something to send
         self._begun_at = 0
 
@@ -93,7 +94,8 @@ class Notifier(Operations):
         for task in self._sending.values():
             task.cancel()
         await asyncio.gather(self._task, *self._sending.values(), return_exceptions=True)
-        if (mine := self._store.owner_number) > 0:
+        if self._has_listeners:
+            mine = self._store.owner_number
             with suppress(KairosError, OSError):
                 await self._store.submit(partial(events.release_listeners, owner=mine))
 
@@ -167,6 +169,7 @@ class Notifier(Operations):
             if await self._store.read(lambda session: ownership.is_owner_alive(session, owners, other)):
                 return None
         is_mine = await self._store.submit(lambda session: events.claim_listener(session, listener, mine))
+        self._has_listeners = self._has_listeners or is_mine
         return listener._replace(owner=mine) if is_mine else None
 
     async def _send_to(self, listener: ListenerRow) -> None:

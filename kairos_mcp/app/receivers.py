@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from kairos_mcp.core.errors import EgressDenied, KairosError, Timeout, TlsError
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import count_of, truncate
+from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import StopSignal
 from kairos_mcp.core.urls import HostRule, Url, parse_url
 from kairos_mcp.settings.secret_refs import read_secret
@@ -26,7 +26,7 @@ from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest
 
 SEND_S = 10.0  # for a program or a receiver to take what it is given
-REPLY_BYTES = 64 * 1024
+REPLY_BYTES = 4_096  # of an endpoint, which has a challenge to return
 MAX_LINES = 12  # of a notification; a batch may hold more events
 SECRET_PREFIX = "whsec_"
 # What a program of the person's needs to show something. Keys of providers are not among it.
@@ -165,7 +165,7 @@ def post(client: HttpClient, url: Url, headers: Sequence[tuple[str, str]], body:
 def reply_json(reply: HttpReply) -> object:
     """Return the JSON of a reply; None where it holds none."""
     try:
-        value: object = json.loads(truncate(reply.body.content.decode(), REPLY_BYTES))
+        value: object = json.loads(reply.body.content)
     except (ValueError, RecursionError):
         return None
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, cached_property, partial
@@ -14,9 +15,9 @@ from kairos_mcp import __version__
 from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS, SUBMIT_CHANGES
-from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreUnavailable
+from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.flow import Finding, Row
-from kairos_mcp.core.messages import SEARCH, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 THREADS = 10  # for tool calls that run in parallel
 COMMAND_WAIT_S = 55  # for servers that a person's command starts; a first start by npx or uvx downloads
+POLL_SERVER_S = 30.0  # for a server to start and to say what has happened
 SLOW_S = 1.0  # after which a person is told what is waited for
 
 
@@ -119,6 +121,14 @@ class RunFactory:
             names = ", ".join(path.name for path in known) or "none"
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
         return str(found[0])
+
+    async def poll_server(self, workspace: str | None, name: str, params: JsonObject) -> JsonObject:
+        """Ask a configured server for events. Raises Unreachable, ConfigError."""
+        self.resources(workspace)
+        server = self._tool_sources.find_server(workspace, name)
+        if server is None:
+            raise ConfigError(f"There is no server {name!r} in the settings.", "Name one of [servers.NAME].")
+        return await asyncio.to_thread(server.poll_events, params, time.monotonic() + POLL_SERVER_S)
 
     def try_servers(self, within_s: float) -> list[ServerTrial]:
         """Start each configured server once more, as for a run in the first workspace; blocks."""

@@ -48,8 +48,7 @@ A paused run gives the reason of its pause, an ended one `terminated` or `interr
 """
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
-TriggerEvent = Literal["run.ended", "run.stopped", "mandate.ended"]
-TRIGGER_EVENTS: tuple[TriggerEvent, ...] = get_args(TriggerEvent)
+TRIGGER_EVENTS = ("run.ended", "run.stopped", "mandate.ended")
 DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
 DEFAULT_OBSERVE: tuple[str, ...] = (FILE_TREE.name,)
 
@@ -97,13 +96,18 @@ Check = FileCheck | CommandCheck
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """An event of another mandate of the same principal at which a run begins, whatever its workspace."""
+    """An event at which a run begins: of another mandate of the same principal, in whatever workspace; or of a
+    configured `server`, narrowed by `arguments`."""
 
-    event: TriggerEvent
-    mandate_id: str
+    event: str
+    mandate_id: str | None = None
+    server: str | None = None
+    arguments: JsonObject = field(default_factory=dict)
 
     def as_json(self) -> JsonObject:
-        return {"event": self.event, "mandate_id": self.mandate_id}
+        fields: JsonObject = {"event": self.event, "mandate_id": self.mandate_id, "server": self.server}
+        fields |= {"arguments": self.arguments or None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True)  # not slotted: its canonical form is made once
@@ -205,9 +209,19 @@ def parse_mandate(json_value: object) -> Mandate:
         values["schedule"] = parse_schedule(values["schedule"])
     if "starts_on" in values:
         values["starts_on"] = tuple(Trigger(**trigger) for trigger in values["starts_on"])
-        if any(trigger.mandate_id == values.get("id") for trigger in values["starts_on"]):
-            raise BadArguments("mandate: starts_on names the mandate itself.", "Give it a schedule, or more cycles.")
+        _check_triggers(values["starts_on"], values.get("id"))
     return Mandate(**values, **_check_hints(hints))
+
+
+def _check_triggers(triggers: tuple[Trigger, ...], own_id: str | None) -> None:
+    for trigger in triggers:
+        if (trigger.mandate_id is None) == (trigger.server is None):
+            raise BadArguments("mandate: starts_on needs mandate_id or server.", "Give one of them with each event.")
+        if trigger.mandate_id is not None and (trigger.event not in TRIGGER_EVENTS or trigger.arguments):
+            known = ", ".join(TRIGGER_EVENTS)
+            raise BadArguments("mandate: starts_on has no such event of a mandate.", f"They are {known}.")
+        if trigger.mandate_id is not None and trigger.mandate_id == own_id:
+            raise BadArguments("mandate: starts_on names the mandate itself.", "Give it a schedule, or more cycles.")
 
 
 def _drop_nulls(value: object) -> object:
@@ -217,7 +231,7 @@ def _drop_nulls(value: object) -> object:
     """
     match value:
         case dict():
-            kept = {"limits", "day", "args"}
+            kept = {"limits", "day", "args", "arguments"}
             return {k: v if k in kept else _drop_nulls(v) for k, v in value.items() if v is not None}
         case list():
             return [_drop_nulls(item) for item in value]
@@ -302,7 +316,11 @@ MANDATE_SCHEMA: JsonObject = object_schema(
     starts_on={
         "type": "array",
         "items": object_schema(
-            ("event", "mandate_id"), event={"enum": list(TRIGGER_EVENTS)}, mandate_id=text_schema(64)
+            ("event",),
+            event=text_schema(200),
+            mandate_id=text_schema(64),
+            server=text_schema(64),
+            arguments={"type": "object"},
         ),
         "maxItems": 8,
     },

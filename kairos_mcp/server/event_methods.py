@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import mcp_types as wire
@@ -20,8 +19,15 @@ from kairos_mcp.app.subscriptions import Wanted
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Busy
-from kairos_mcp.server.events_listing import EVENTS, find_event
-from kairos_mcp.server.features import PlainError
+from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.server.event_protocol import (
+    EVENTS,
+    EventParams,
+    PlainError,
+    PollParams,
+    SubscribeParams,
+    find_event,
+)
 from kairos_mcp.server.sender import current_principal
 from kairos_mcp.store.events import Position
 from kairos_mcp.views.event_view import format_cursor, parse_cursor
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.server.features import EventParams, PollParams, SubscribeParams
 
 HEARTBEAT_S = 15.0
 NEXT_POLL_MS = 5_000

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
-from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.server.event_protocol import PollParams, SubscribeParams
 from kairos_mcp.server.sender import current_principal
 
 if TYPE_CHECKING:
@@ -31,32 +31,6 @@ class GetSkillParams(wire.RequestParams):
     """The parameters of skills/get."""
 
     uri: str
-
-
-class PlainError(MCPError):
-    """An error that repeats nothing of what the client sent."""
-
-
-class EventParams(wire.RequestParams):
-    """The kind of event that a request is about, and what narrows it."""
-
-    name: str
-    arguments: dict[str, Any] | None = None
-    cursor: str | None = None
-    max_age_ms: int | None = None
-
-
-class PollParams(EventParams):
-    """The parameters of events/poll and events/stream."""
-
-    max_events: int | None = None
-
-
-class SubscribeParams(EventParams):
-    """The parameters of events/subscribe and events/unsubscribe."""
-
-    delivery: dict[str, Any]
-    ttl_ms: int | None = None
 
 
 class Features:

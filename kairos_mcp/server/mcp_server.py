@@ -29,7 +29,8 @@ from kairos_mcp.server.apps import shows_apps, with_app
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, LISTEN, TASKS_EXTENSION, WaitPolicy
 from kairos_mcp.server.claude_code import is_claude_code, without_meta
 from kairos_mcp.server.client_sessions import ClientSessions, ServePage, serve_sessions
-from kairos_mcp.server.features import Features, PlainError, cursor_of
+from kairos_mcp.server.event_protocol import PlainError
+from kairos_mcp.server.features import Features, cursor_of
 from kairos_mcp.server.request_state import RequestStateSealer
 from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.telemetry import start_telemetry

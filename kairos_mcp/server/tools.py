@@ -41,7 +41,8 @@ MANDATE_SHAPE = (
     "allowed_actions?: [code_edit|edit_plan|create_file|run_tool|noop], "
     "decide_hints?: {prefer_scope?, max_edit_bytes?}, "
     "acceptance?: [{check: file_exists|file_contains|command_succeeds, path?, text?, argv?, cwd?}], "
-    "tools?: [glob], workspace?, limits?, day?, schedule?: {rule, time_zone?, catch_up?, bound?}}; "
+    "tools?: [glob], workspace?, limits?, day?, schedule?: {rule, time_zone?, catch_up?, bound?}, "
+    "starts_on?: [{event, mandate_id?, server?, arguments?}]}; "
     "all of it: kairos://schema/mandate"
 )
 

@@ -215,6 +215,11 @@ def record_sent(session: Session, listener: ListenerRow, to: Position, state: st
     return session.change(statement, (*to, state, listener.id, listener.owner)) > 0
 
 
+def write_state(session: Session, name: str, state: str) -> None:
+    """Write what the listener of this name remembers."""
+    session.rows("update listener set state = ? where name = ?", (state, name))
+
+
 def move_forward(session: Session, name: str, to: Position) -> None:
     """Move the listener of this name to a position, unless it is past that."""
     session.rows("update listener set tx = ?, event = ? where name = ? and (tx, event) < (?, ?)", (*to, name, *to))

@@ -195,9 +195,11 @@ def open_run(session: Session, principal: str, workspace: str, mandate_id: str) 
     return _find_run(session, statement, principal, workspace, mandate_id)
 
 
-def has_key(session: Session, run: int, key: str) -> bool:
-    """Whether the run with this number was started with this key."""
-    return session.row("select 1 from run where n = ? and key = ?", (run, key)) is not None
+def find_with_key(session: Session, row: MandateRow, key: str) -> str | None:
+    """Return the id of the mandate's run that was started with this key, None where there is none."""
+    statement = "select id from run where principal = ? and workspace = ? and mandate = ? and key = ?"
+    found = session.row(statement, (row.principal, row.workspace, row.id, key))
+    return None if found is None else str(found[0])
 
 
 MAX_COMPARED_RUNS = 50  # runs that a phase's input is compared with

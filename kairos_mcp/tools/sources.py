@@ -178,11 +178,17 @@ class ToolSources:
         self._server_resources: ServerResources | None = None
         self._installed: EntryPointSource | None = None
         self._registered: list[RegisteredSource] = []
+        self._configured: dict[tuple[str | None, str], McpServerSource] = {}
+
+    def find_server(self, workspace: str | None, name: str) -> McpServerSource | None:
+        """Return the source of a configured server for a workspace whose sources were made; None if it has none."""
+        return self._configured.get((workspace, name))
 
     def sources(self, workspace: str | None) -> list[ToolSource]:
         """Return the sources for runs in this workspace, servers ordered by name. Starts no server."""
         folder = Path(workspace) if workspace is not None else None
         servers = [self._server_source(setting, folder) for setting in self._settings.servers]
+        self._configured |= {(workspace, server.name): server for server in servers}
         return [*servers, *self._package_sources(), self._registered_source(folder)]
 
     def try_servers(self, workspace: str | None, within_s: float) -> list[ServerTrial]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+import typer
 from commands.conftest import Shell
 from commands.test_asked_in_place import QUESTION, script_environ, terminal, verdicts, writes
 from commands.test_resume import END, MAKES, kill_run_once
 from commands.test_short_names import script_of, slow
 from support.script_lines import says
+
+from kairos_mcp.cli.inbox import _parse_since
 
 
 def waiting_runs(kairos: Shell, *names: str, **more: str) -> list[str]:
@@ -31,10 +36,22 @@ def test_without_a_terminal_it_lists_what_waits_with_goal_age_and_workspace(kair
         assert line.startswith(f"{run_id} · approval of write_file · for {goal} · ")
         assert line.endswith(" s old · project")
     assert f"show {one}" in command
-    waits = kairos("inbox", "--json").json["waiting"]
+    listed = kairos("inbox", "--since", "1h", "--json").json
+    assert [event["name"] for event in listed["happened"]] == ["run.waiting"] * 2
+    waits = listed["waiting"]
     assert [(item["run_id"], item["kind"]) for item in waits] == [(one, "approval"), (two, "approval")]
     assert all(item["digest"] and item["preview"] and item["goal"] and item["created_at"] for item in waits)
     assert verdicts(kairos) == [(None, None, None, None)] * 2
+
+
+def test_a_time_is_an_age_or_iso_8601() -> None:
+    now = time.time() * 1000
+    for text, age_ms in (("90m", 5_400_000), ("8h", 28_800_000), ("2d", 172_800_000)):
+        assert abs(now - age_ms - _parse_since(text)) < 60_000
+    assert _parse_since("2026-11-27T18:00:00+00:00") == 1_795_802_400_000
+    for wrong in ("soon", "", "h", "-1h", "2w"):
+        with pytest.raises(typer.BadParameter):
+            _parse_since(wrong)
 
 
 def test_it_is_of_this_workspace_and_with_all_of_every_one(kairos: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kairos_mcp.app.receivers import REPLY_BYTES
 from kairos_mcp.app.redact_aside import SMALL_CHARS
 from kairos_mcp.core import (
     flow,
@@ -151,6 +152,12 @@ ROWS = (
         "tools/http/http_tool.py, tools/http/client.py",
         "cut with a note; a place in it is not looked up",
     ),
+    (
+        "the reply of a webhook's endpoint to its challenge",
+        f"{REPLY_BYTES:,} bytes; in a worker thread",
+        "app/receivers.py",
+        "it counts as none",
+    ),
     ("keys of an OAuth issuer", f"{MAX_KEYS_BYTES:,} bytes", "server/oauth.py", "the issuer's tokens are refused"),
     (
         "an agent's file",
@@ -211,6 +218,9 @@ ROWS = (
 OURS = {
     "app/proposals.py",
     "app/answers.py",
+    "app/mandate_triggers.py",
+    "app/notifier.py",
+    "app/subscriptions.py",
     "app/tools.py",
     "cli/demo.py",
     "cli/install.py",

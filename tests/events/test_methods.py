@@ -20,7 +20,7 @@ from events.receivers import SECRET, Endpoint, open_endpoint
 from kairos_mcp.app import subscriptions
 from kairos_mcp.app.app import App
 from kairos_mcp.core.urls import HostRule
-from kairos_mcp.server.events_listing import EVENTS
+from kairos_mcp.server.event_protocol import EVENTS
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.events import EVENT_KINDS

@@ -73,7 +73,7 @@ def test_away_from_the_machine_a_question_is_told_and_decided_on_the_page(place:
         served_page(place.home, "--workspace", str(place.workspace), environ=environ) as desk,
         StdioClient.start(place) as client,
     ):
-        client.call("planner_run", {"goal": "make it", "tools": ["write_file"], "wait_s": 0})
+        client.call("planner_run", goal="make it", tools=["write_file"], wait_s=0)
         wait_until(lambda: place.has_tables() and bool(place.rows("select 1 from approval")))
         wait_until(lambda: bool(told.all), within_s=2)
         (event,) = told.all[0]["events"]

@@ -4668,7 +4668,7 @@ AT_PLACES = (
         PLACES + "a_mandate_belongs_to_its_place[file]",
     ),
     Guard(
-        "list_scheduled",
+        "_list_startable",
         replaced_words("coalesce(place, ?) = ?", "coalesce(?, ?) is not null"),
         PLACES + "a_mandate_belongs_to_its_place[file]",
     ),
@@ -4686,7 +4686,7 @@ BY_WORKERS = (
         STARTED + "workers_that_look_at_the_same_moment_start_a_mandate_once[file]",
     ),
     Guard(
-        "list_scheduled",
+        "_list_startable",
         replaced_words("run.outcome is null)", "false)"),
         STARTED + "workers_that_look_at_the_same_moment_start_a_mandate_once[file]",
     ),
@@ -5211,14 +5211,19 @@ OF_EVENTS = (
         ON_EVENTS + "workers_that_look_at_once_start_one_run_for_each_event",
     ),
     Guard(
-        "MandateTriggers._start_next",
-        never("event is not None and not await self._start(row, event)"),
+        "MandateTriggers._start_on_own",
+        never("event is not None and not await self._start(...)"),
         ON_EVENTS + "while_a_run_is_open_events_wait_and_none_is_lost_before_its_record",
     ),
     Guard(
-        "parse_mandate",
-        never("any(trigger.mandate_id == values.get('id') for trigger in values['starts_on'])"),
+        "_check_triggers",
+        never("trigger.mandate_id is not None and trigger.mandate_id == own_id"),
         ON_EVENTS + "a_mandate_can_t_start_itself",
+    ),
+    Guard(
+        "_check_triggers",
+        never("(trigger.mandate_id is None) == (trigger.server is None)"),
+        ON_EVENTS + "a_trigger_that_names_no_event_is_refused",
     ),
     Guard(
         "is_outage",
@@ -5271,11 +5276,6 @@ OF_EVENTS = (
     Guard(
         "Notifier._claim",
         never("await self._store.read(...)"),
-        NOTIFIED + "what_was_not_taken_is_sent_again_and_of_two_servers_one_sends",
-    ),
-    Guard(
-        "Notifier._send_to",
-        without("except Undelivered as error: ..."),
         NOTIFIED + "what_was_not_taken_is_sent_again_and_of_two_servers_one_sends",
     ),
     Guard(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, rests
+from support.app import ME, Place, place_in, rests, says, start_run
 from support.cycles import MANDATE, cycle, noop
 from support.postgres import both_stores
 
@@ -16,6 +18,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
+from kairos_mcp.settings.table_values import ServerSetting
 
 AFTER = {**MANDATE, "id": "after", "starts_on": [{"event": "run.ended", "mandate_id": "links"}], "max_cycles": 1}
 
@@ -85,3 +88,50 @@ async def test_a_mandate_can_t_start_itself(place: Place) -> None:
     async with opened(place) as app:
         with pytest.raises(BadArguments, match="itself"):
             await app.mandates.save({**AFTER, "id": "links"}, ME)
+
+
+def served(other: Place) -> ServerSetting:
+    """A server of others that has events: a Kairos of its own folder."""
+    command = (sys.executable, "-m", "kairos_mcp", "serve", "--home", str(other.home))
+    return ServerSetting("other", command, sandbox=False)
+
+
+@pytest.mark.slow
+async def test_an_event_of_a_server_starts_one_run_and_what_was_before_starts_none(
+    place: Place, tmp_path: Path
+) -> None:
+    other = place_in(tmp_path / "other")
+    on_server = {**AFTER, "starts_on": [{"event": "run.ended", "server": "other"}]}
+    settings = place.settings(*cycle(noop("all well")), servers=(served(other),))
+    async with (
+        App.open(other.settings(says("done"), says("done"), says("done")), via="mcp") as elsewhere,
+        App.open(settings, via="work", mode=DriveMode(slots=0)) as app,
+        App.open(settings, via="work", mode=DriveMode(slots=0)) as second,
+    ):
+        await app.mandates.save(on_server, ME)
+        await start_run(elsewhere)
+        await app.schedules.start_due()
+        assert started(place) == []
+        for count in (1, 2):
+            await start_run(elsewhere, f"another {count}")
+            await asyncio.gather(app.schedules.start_due(), second.schedules.start_due())
+            assert started(place) == [("after", "clock", "event:othe")] * count
+            ((run_id,),) = place.rows("select id from run where mandate = 'after' and outcome is null")
+            await app.control.drive(run_id)
+            await rests(app, run_id)
+        await app.schedules.start_due()
+        assert len(started(place)) == 2
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"event": "run.ended"},
+        {"event": "run.begun", "mandate_id": "links"},
+        {"event": "run.ended", "mandate_id": "links", "server": "other"},
+    ],
+)
+async def test_a_trigger_that_names_no_event_is_refused(place: Place, trigger: dict[str, Any]) -> None:
+    async with opened(place) as app:
+        with pytest.raises(BadArguments, match="starts_on"):
+            await app.mandates.save({**AFTER, "starts_on": [trigger]}, ME)

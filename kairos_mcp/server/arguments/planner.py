@@ -84,12 +84,12 @@ class PlannerRun(StartArguments):
     context: LongText | None = Field(
         None,
         description="Material for the goal, which the model is shown with it.",
-        json_schema_extra=in_listing("Material for the goal"),
+        json_schema_extra=in_listing(""),
     )
     system: LongText | None = Field(
         None,
         description="A system prompt in place of this server's own.",
-        json_schema_extra=in_listing("A system prompt"),
+        json_schema_extra=in_listing(""),
     )
     agent: Name | None = Field(
         None,
@@ -236,7 +236,7 @@ class _TeamArguments(Arguments):
     agents: Annotated[list[Name], Field(min_length=1, max_length=32)] | None = Field(
         None,
         description="The names of the agents that tasks may be given to. Default: all.",
-        json_schema_extra=in_listing("Names; default: all"),
+        json_schema_extra=in_listing(""),
     )
     route: RouteName | None = Field(None, description=ROUTE_TEXT, json_schema_extra=in_listing(""))
     limits: LimitsArgument | None = Field(

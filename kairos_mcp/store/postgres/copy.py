@@ -92,6 +92,7 @@ def _copy_tables(rows: Session, target: PostgresSession) -> dict[str, int]:
             )
     copied = {table.name: _copy_table(rows, target, table) for table in tables}
     target.rows("update run set owner = ? where owner is not null", (ANY_SERVER,))
+    target.rows("update listener set owner = null")
     return copied
 
 

@@ -163,6 +163,20 @@ class ServerClient:
         except (MCPError, InputRefused, ValidationError, ConnectionError) as error:
             return ServerResult(await self._convert_failure(call, error, connection))
 
+    async def poll_events(self, params: JsonObject, deadline: float) -> JsonObject:
+        """Return what the server answers to events/poll. Raises Unreachable where it gives none."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._get_connection()
+                async with self._watch_writes():
+                    with self._counted_call(connection):
+                        return await connection.poll_events(params)
+        except TimeoutError:
+            why = "it did not answer in time"
+        except (MCPError, ValidationError, ConnectionError) as error:
+            why = describe_failure(error)
+        raise Unreachable(f"{self.name} gave no events: {why}.", "It is asked again later.")
+
     @property
     def is_stale(self) -> bool:
         """Whether it is connected and has reported that its tools changed."""

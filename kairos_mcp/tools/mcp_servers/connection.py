@@ -45,6 +45,7 @@ CLIENT_INFO = wire.Implementation(name="kairos-mcp", version=__version__)
 
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 Streams = tuple[Any, Any]  # of messages in and out; the library does not export their types
 _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapter(
     wire.CallToolResult | wire.InputRequiredResult
@@ -75,6 +76,10 @@ class InputRefused(Exception):
 
     def __init__(self, things: str) -> None:
         super().__init__(f"it asked for {things}, which is refused")
+
+
+class _PollEvents(wire.Request[dict[str, Any], str]):
+    method: str = "events/poll"
 
 
 class ServerConnection:
@@ -180,6 +185,12 @@ class ServerConnection:
             things = {REFUSED_METHODS.get(method, "something") for method in methods}
             raise InputRefused(" and ".join(sorted(things)) or "more")
         return content_as_sent(result)
+
+    async def poll_events(self, params: JsonObject) -> JsonObject:
+        """Ask for the events after a cursor, as the extension for events has it. Raises MCPError, ValidationError."""
+        client = self._require_client()
+        answer: JsonObject = await client.session.send_request(_PollEvents(params=params), cast("Any", _OBJECT))
+        return answer
 
     def _require_client(self) -> Client:
         if self._client is None:

@@ -244,6 +244,13 @@ class McpServerSource:
             raise
         return mark_failed(result, undone)
 
+    def poll_events(self, params: JsonObject, deadline: float) -> JsonObject:
+        """Return what the server answers to events/poll; blocks. Raises Unreachable, ConfigError."""
+        try:
+            return self._run_in_loop(lambda client: client.poll_events(params, deadline), deadline)
+        except (StillWaiting, CancelledError):
+            raise Unreachable(f"{self.name} did not answer in time.", "It is asked again later.") from None
+
     def _covered_inodes(self) -> Mapping[str, int]:
         return self._client.covered_inodes if self._client is not None else {}
 

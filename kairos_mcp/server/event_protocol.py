@@ -1,8 +1,11 @@
-"""The kinds of events that clients are listed, with the arguments that narrow each."""
+"""Events in the protocol: the kinds that clients are listed, what narrows each, and the requests about them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import mcp_types as wire
+from mcp.shared.exceptions import MCPError
 
 _TEXT = {"type": "string"}
 _OF_RUN = {
@@ -39,3 +42,29 @@ EVENTS = [
 def find_event(name: str) -> dict[str, Any] | None:
     """Return a kind of event by its name, None where there is none."""
     return next((event for event in EVENTS if event["name"] == name), None)
+
+
+class PlainError(MCPError):
+    """An error that repeats nothing of what the client sent."""
+
+
+class EventParams(wire.RequestParams):
+    """The kind of event that a request is about, and what narrows it."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    cursor: str | None = None
+    max_age_ms: int | None = None
+
+
+class PollParams(EventParams):
+    """The parameters of events/poll and events/stream."""
+
+    max_events: int | None = None
+
+
+class SubscribeParams(EventParams):
+    """The parameters of events/subscribe and events/unsubscribe."""
+
+    delivery: dict[str, Any]
+    ttl_ms: int | None = None
