@@ -3,7 +3,7 @@
     secret      = shape | header | address | command | call | assignment | pair | key block | what a file's name tells
     shape       = a key of a known service, as `sk-…`, `ghp_…`, `AKIA…`, a JSON Web Token, an address of a webhook
     header      = `Authorization: Bearer …`, `Cookie: …`
-    address     = `scheme://user:VALUE@host`
+    address     = `scheme://user:VALUE@host`, `https://VALUE@host`
     command     = options, logins, directives, statements of SQL (secret_commands.py)
     call        = `setPassword("VALUE")`, `check_password("VALUE", x)`, `login("anna", "VALUE")` (secret_calls.py)
     assignment  = [`export` | `ENV` | `ARG` …] NAME separator VALUE (secret_assignments.py)
@@ -103,6 +103,7 @@ from kairos_mcp.core.secret_values import (
     HEADERS,
     STRONG,
     WEAK,
+    looks_like_key,
 )
 
 MAX_JUDGED = 20_000  # matches of a form in one text, and their values; then the rest of their lines is masked unseen
@@ -139,6 +140,7 @@ _BEARER = r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,})"
 _ADDRESS = (  # up to the last `@` before a slash; else, with slashes, up to the first one
     r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:(?:([^\s/\"']{1,200})|([^\s@\"']{1,200}))@"
 )
+_LOGIN_ALONE = r"\bhttps?://([A-Za-z0-9_.~-]{8,200})@"  # a token in the place of a user
 _NO_LOGIN = re.compile(rb"(?:oci|docker|pkg|npm)://|[a-z0-9+.-]+://[^:]*:[0-9]{1,5}/", re.IGNORECASE)
 _BEGINNINGS = (
     *(
@@ -152,6 +154,8 @@ _BEGINNINGS = (
         r"(?i:\bauth\b)",
         rf"(?i:{LOGIN_CALL})",
         r"(?i:securestring|chpasswd|--from-literal|masterauth|jdbc:oracle)",
+        r"\b(?:curl|twine|ncftp|rdesktop|x?freerdp|ssh-keygen|openssl|snmp|vault[ \t]login|add-generic-|user-secrets)",
+        r"(?i:\bnet[ \t]+user\b)|<<<|--with-token|--password-stdin",
         r"\b(?:mongo|cqlsh|clickhouse-|mosquitto_|sqlcmd|bcp|ipmitool|7za?|lftp|sqlplus|rabbitmqctl|(?:un)?zip[ \t])",
         r"\bmysql|mariadb|docker|podman|helm|nerdctl|skopeo|buildah",
         "LS0tLS1CRUdJTi",
@@ -272,6 +276,11 @@ def _judge_address(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     return () if is_none(value) or (not settings and (len(value) < 3 or is_label(value))) else (span,)
 
 
+def _judge_login_alone(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
+    value = match.group(1).decode("utf-8", "replace")
+    return (match.span(1),) if looks_like_key(value, quoted=settings) else ()
+
+
 @cache
 def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], ...]:
     """Each form as a pattern, and the function that finds the secret in what it matches."""
@@ -280,6 +289,7 @@ def _forms() -> tuple[tuple[Any, Callable[[bytes, Any, bool], Iterable[Span]]], 
         (compile_patterns([_HEADER]), _judge_header),
         (compile_patterns([_BEARER]), _judge_bearer),
         (compile_patterns([_ADDRESS]), _judge_address),
+        (compile_patterns([_LOGIN_ALONE]), _judge_login_alone),
         (compile_patterns([LOGIN]), judge_login),
         (compile_patterns([OPTION]), judge_option),
         (compile_patterns([USER]), judge_user),

@@ -124,6 +124,21 @@ LINES = {  # that hold WORD; each for a file of settings and for one of code or 
     "PowerShell": f'$x = ConvertTo-SecureString -String "{WORD}" -AsPlainText -Force\n',
     "PowerShell, without quotes": f"ConvertTo-SecureString {WORD} -AsPlainText\n",
     "PowerShell, by a pipe": f"'{WORD}' | ConvertTo-SecureString -AsPlainText\n",
+    "a cookie of curl": f"curl -b 'session={WORD}' h.example\n",
+    "a certificate of curl": f"curl -E me.pem:{WORD} h.example\n",
+    "a bearer of curl": f"curl --oauth2-bearer {WORD} h.example\n",
+    "a here-string": f"docker login -u me --password-stdin <<< {WORD}\n",
+    "printf": f"printf '%s' {WORD} | gh auth login --with-token\n",
+    "twine": f"twine upload -u me -p {WORD} dist/a\n",
+    "ssh-keygen": f"ssh-keygen -t ed25519 -N {WORD} -f k\n",
+    "openssl": f"openssl enc -aes-256-cbc -k {WORD}\n",
+    "SNMP": f"snmpget -v3 -u me -A {WORD} h\n",
+    "Vault": f"vault login {WORD}\n",
+    "FreeRDP": f"xfreerdp /u:me /p:{WORD} /v:h\n",
+    "a user of Windows": f"net user me {WORD} /add\n",
+    "secrets of .NET": f"dotnet user-secrets set 'Db:Password' '{WORD}'\n",
+    "a keychain": f"security add-generic-password -a me -w {WORD}\n",
+    "zip, with other flags": f"unzip -oP {WORD} a.zip\n",
     "mongosh": f"mongosh -u me -p {WORD} h\n",
     "mosquitto": f"mosquitto_pub -h h -u me -P {WORD} -t x\n",
     "zip": f"zip -r -P {WORD} a.zip d\n",
@@ -337,6 +352,10 @@ def _list_others() -> Iterator[tuple[str, Planted]]:
         for path in ("run.sh", "a.md"):
             yield f"{form} in {path}", Planted(path, f"x\n{line}y\n", (WORD,))
     coded = base64.b64encode(f"me:{WORD}".encode()).decode()
+    yield (
+        "a token in the place of a user",
+        Planted("run.sh", "git clone https://hunter2secret9@h/a\n", ("hunter2secret9",)),
+    )
     yield "a login of Docker", Planted("config.json", _json({"auths": {"h": {"auth": coded}}}), (coded,))
     yield "an env file below .envs", Planted(".envs/prod", f"A={WORD}\n", (WORD,))
     for path in ("secrets/db_password", ".vault-token"):
