@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -90,7 +91,7 @@ async def test_a_file_is_trusted_in_the_workspace_where_the_person_is(place: Pla
     label = "insert into foreign_file(workspace, path, run, step, at) values (?, 'todo.md', 'run-1', 'call-1', 1)"
     for folder in (other, place.workspace):
         place.rows(label, str(folder))
-    environ = {"KAIROS_HOME": str(place.home), "PATH": "/usr/bin:/bin"}
+    environ = os.environ | {"KAIROS_HOME": str(place.home)}
     words = ("trust", "todo.md", "--workspace", str(other), "--workspace", str(place.workspace))
     trusted = "select workspace from foreign_file where trusted is not null"
     assert command(*words, folder=place.root, environ=environ).code == 2  # which of them is not known
