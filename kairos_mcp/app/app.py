@@ -18,6 +18,7 @@ from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.events import Events
+from kairos_mcp.app.finder import Finder
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.notifier import Notifier
 from kairos_mcp.app.overview import Overview
@@ -100,6 +101,7 @@ class App:
         self.client_requests = ClientRequests(context)
         self.records = Records(context, self.runs)
         self.overview = Overview(context, self.runs, self.records)
+        self.finder = Finder(context, self.runs, self.overview)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
         self.events = Events(context)

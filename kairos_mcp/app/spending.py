@@ -10,7 +10,7 @@ from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, limits_to_json
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
@@ -57,6 +57,34 @@ class Spending(Operations):
             case run_id:
                 return _run_spending(session, read_run(session, run_id, caller))
 
+    async def read_spending_by_day(self, principal: str | None, since: int | None, model: str | None) -> JsonObject:
+        """Return what was spent on each day, of one principal or of all (None), on all models or on one: since this
+        moment (milliseconds since 1970), or today."""
+        first = day_at(self._clock() if since is None else since, self._settings.time_zone).name
+
+        def read(session: Session) -> list[JsonObject]:
+            found, uncounted = read_together(
+                session,
+                lambda session: accounts.list_day_accounts(session, first, principal),
+                unpriced_models_by_account,
+            )
+            days = [
+                {"day": day, "principal": name, **_account_figures(account, DAY_CAPS)}
+                | {"unpriced": uncounted.get(account.id)}
+                for day, name, account in found
+            ]
+            if model is None:
+                return days
+            shares = read_each(session, accounts.list_usage_shares, [account.id for _, _, account in found])
+            return [
+                {**day, "spent": limits_to_json(_sum_of_model(used, model), DAY_CAPS)}
+                for day, used in zip(days, shares, strict=True)
+                if any(share.model == model for share in used)
+            ]
+
+        days = await self._store.read(read) if self._store.exists else []
+        return {"scope": "days", "since": first, "model": model, "days": days}
+
     async def read_days(self, caller: Caller) -> list[JsonObject]:
         """Return the caller's newest days, newest first: the figures of each, and who used what in which folder."""
         if not self._store.exists:
@@ -93,11 +121,12 @@ class Spending(Operations):
             return self._unused_day(charged_day, caller)
         fields = {"scope": "day", **self._period(charged_day, caller)}
         account = Account(used.id, self._settings.day, used.held, used.spent)
-        uncounted, mandate_days, shares = read_together(
+        uncounted, mandate_days, shares, lost = read_together(
             session,
             unpriced_models_by_account,
             lambda session: accounts.list_mandate_days(session, used.id),
             lambda session: accounts.list_usage_shares(session, used.id),
+            lambda session: accounts.read_lost(session, used.id),
         )
         mandates = [
             {
@@ -108,7 +137,7 @@ class Spending(Operations):
             }
             for mandate, workspace, charged in mandate_days
         ]
-        own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+        own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), **_lost_figures(lost)}
         return {**fields, **own, "by": _usage_shares(shares, uncounted.get(used.id)), "mandates": mandates}
 
     def _mandate_spending(self, session: Session, mandate: str, caller: Caller) -> JsonObject:
@@ -170,14 +199,15 @@ class Spending(Operations):
 def _run_spending(session: Session, run: RunRow) -> JsonObject:
     """Return the spending of a run and of its branches by path, outer ones first."""
     with queries.name_run_in_errors(run):
-        account, unpriced, branches = read_together(
+        account, unpriced, branches, lost = read_together(
             session,
             lambda session: read_account(session, run.account),
             lambda session: unpriced_models(session, run.n),
             lambda session: accounts.list_branches(session, run.account),
+            lambda session: accounts.read_lost_of_run(session, run.n),
         )
         inner = [{"branch": path, **_account_figures(branch, CAPS)} for path, branch in branches.items()]
-        whole = {**_account_figures(account, CAPS), "unpriced": list(unpriced) or None}
+        whole = {**_account_figures(account, CAPS), "unpriced": list(unpriced) or None, **_lost_figures(lost)}
     return {"scope": run.id, **whole} | ({"branches": inner} if inner else {})
 
 
@@ -196,6 +226,15 @@ def _usage_shares(shares: Sequence[UsageShare], unpriced: Collection[str] | None
         | ({} if each.workspace is None else {"workspace": each.workspace or None})
         for each in shares
     ]
+
+
+def _lost_figures(lost: Units) -> JsonObject:
+    """Show apart what is charged for attempts of unknown outcome; nothing where there are none."""
+    return {"at_bound": limits_to_json(lost, DAY_CAPS)} if lost.model_calls else {}
+
+
+def _sum_of_model(shares: Sequence[UsageShare], model: str) -> Units:
+    return Units(*map(sum, zip(*(share.spent for share in shares if share.model == model), strict=True)))
 
 
 def _account_figures(account: Account, units: tuple[str, ...]) -> JsonObject:

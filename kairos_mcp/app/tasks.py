@@ -20,7 +20,7 @@ from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.store.tasks import TaskEnding, TaskRow
 
 MAX_LOOKS = 4_096  # runs and sessions of which it is remembered when a task was looked at
-_INFIX = "/task-"  # between the id of the run and the number of the task
+TASK_INFIX = "/task-"  # between the id of the run and the number of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Task:
     @property
     def id(self) -> str:
         """What its client calls it by."""
-        return f"{self.run.id}{_INFIX}{self.row.n}"
+        return f"{self.run.id}{TASK_INFIX}{self.row.n}"
 
     @property
     def has_ended(self) -> bool:
@@ -70,7 +70,7 @@ class Tasks(Operations):
 
     async def find(self, task_id: str, caller: Caller) -> Task:
         """Return a task of this principal. Raises UnknownRun."""
-        run_id, _, number = task_id.rpartition(_INFIX)
+        run_id, _, number = task_id.rpartition(TASK_INFIX)
 
         def find(session: Session) -> Task | None:
             try:

@@ -40,7 +40,7 @@ COMMANDS: Commands = {
     "run": Entry("run", "run"),
     "demo": Entry("demo", "demo"),
     "runs": Entry("runs", "runs"),
-    "show": Entry("runs", "show"),
+    "show": Entry("show", "show"),
     "inbox": Entry("inbox", "inbox"),
     "ui": Entry("ui", "ui"),
     "answer": Entry("respond", "answer"),
@@ -122,6 +122,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "demo": (("demo", "takes a few seconds"),),
     "runs": (
         ("runs -n 30 --all", "the newest 30 of every folder"),
+        ("runs --everyone --status paused --since 2d", "of every principal, those that are paused"),
         ("runs --prune --older-than 30d", "remove old ones"),
     ),
     "show": (("show last", "the newest run here"), ("show last --view messages", "its whole conversation")),
@@ -139,7 +140,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "trust": (("trust", "the files that runs wrote from texts of others"), ("trust notes.md", "after a look at it")),
     "replay": (("replay last", "compare each step with the record"),),
     "export": (("export last run.jsonl", "a file that `replay` reads anywhere"),),
-    "budget": (("budget", "today"), ("budget last", "of the newest run"), ("budget --days", "earlier days")),
+    "budget": (
+        ("budget", "today"),
+        ("budget last", "of the newest run"),
+        ("budget --days", "earlier days"),
+        ("budget --everyone --since 7d", "each principal's week"),
+    ),
     "doctor": (("doctor", "what doesn't work, and the cure"), ("doctor --all", "also what works, and every setting")),
     "init": (("init", "then uncomment what you need"),),
     "install": (

@@ -85,6 +85,13 @@ Principal = Annotated[
     str | None,
     typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token; not needed with a whole id."),
 ]
+Whose = Annotated[
+    str | None, typer.Option("--principal", metavar="NAME", help="Of this principal: the name of a token.")
+]
+Everyone = Annotated[bool, typer.Option("--everyone", help="Of every principal.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Since then: an age, as 12h, 30d or 2w, or a day, as 2026-11-27.")
+]
 RouteOption = Annotated[
     RouteName | None,
     typer.Option(help="Where completions come from."),

@@ -1,48 +1,63 @@
-"""`runs` and `show`: list runs, remove old ones, look at one. None of them takes over a run."""
+"""`runs`: list runs, remove old ones. It takes over none."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED
 from kairos_mcp.cli.keyboard import confirm, is_person_there
-from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, Run
-from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
-from kairos_mcp.cli.session import PERSON, find_target, with_app
+from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Everyone, Since, Whose
+from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
+from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import Line, Prose, QuestionLine, emit, one_line, print_note
-from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.cli.times import parse_age, parse_since
+from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
-from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.store.find_runs import RunState, WantedRuns
 from kairos_mcp.views.words import status_words
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
+    from kairos_mcp.app.finder import OwnedReport
     from kairos_mcp.app.retention import PruneResult
     from kairos_mcp.store.retention import PrunableRun
-    from kairos_mcp.views.run_report import RunReport
-    from kairos_mcp.views.trace import View
-
-ReportOrView = Literal["report", "events", "calls", "messages", "usage", "plan", "diff"]
 
 _SHOWN_RUNS = 10  # of those that would be removed
 _SHOWN_KEYS = 2  # of what a run waits for, in a list
 _GOAL_CHARS = 80
-_PAGE_CHARS = 1_000_000  # so that no item of a page is cut
-_DAYS = {"h": 1 / 24, "d": 1, "w": 7}
+
+
+class RunList(NamedTuple):
+    """What a list shows: runs with whose they are, short ids of one's own, and how many more runs there are in other
+    workspaces, and of other principals."""
+
+    runs: list[OwnedReport]
+    short_ids: Mapping[str, str]
+    elsewhere: int
+    of_others: int
 
 
 def runs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 10,
     *,
+    principal: Whose = None,
+    everyone: Everyone = False,
+    status: Annotated[
+        RunState | None, typer.Option(help="With this status; queued: it could go on, and no server has it.")
+    ] = None,
+    since: Since = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="That asked this model.")] = None,
+    worker: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="That this server has now, by its number in `status`.")
+    ] = None,
     prune: Annotated[
         bool,
         typer.Option("--prune", help="Remove this folder's runs that ended long ago; --all: those of every folder."),
@@ -58,29 +73,47 @@ def runs(
     flags: AllFlags,
 ) -> int:
     """List recent runs, or delete old ones with --prune."""
+    is_of_others = principal is not None or everyone or worker is not None
+    is_filtered = is_of_others or any((status, since, model))
     if prune:
+        if is_filtered:
+            raise BadArguments(
+                "--prune removes by age and folder alone.", "--older-than 30d, and --all for every folder."
+            )
         return _prune_runs(flags, older_than, everywhere=everywhere, is_dry=dry_run, is_sure=yes, as_json=as_json)
     if older_than is not None or dry_run or yes:
         raise BadArguments(
             "--older-than, --dry-run and --yes need --prune.", "`kairos-mcp runs --prune --older-than 30d`"
         )
-    settings = settings_for_list(flags)
-    everywhere = everywhere or not settings.workspaces
+    if everyone and principal is not None:
+        raise BadArguments("--principal names one principal, --everyone means all.", "Give one of them.")
+    settings, whose = settings_for_list(flags), principal or LOCAL
+    everywhere = everywhere or not settings.workspaces or is_of_others
 
-    async def look(app: App) -> tuple[list[RunReport], dict[str, str], int]:
-        newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
-        elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
-        found = await app.runs.list_reports(newest, PERSON)
-        return found, await app.overview.shorten_ids(newest, PERSON), elsewhere
+    async def look(app: App) -> RunList:
+        begun = None if since is None else parse_since(since, app.now(), settings.time_zone)
+        wanted = WantedRuns(None if everyone else whose, None, status, begun, model, worker)
+        found = await app.finder.list_runs(wanted, limit, PERSON, everywhere=everywhere)
+        own = [each.report.run_id for each in found if each.principal == LOCAL]
+        return RunList(
+            found,
+            await app.overview.shorten_ids(own, PERSON),
+            0 if everywhere else await app.runs.count_elsewhere(PERSON),
+            await app.finder.count_others(LOCAL) if not is_filtered else 0,
+        )
 
     damage: StoreCorrupt | None = None
     try:
-        reports, short_ids, elsewhere = with_app(settings, look)
+        listed = with_app(settings, look)
     except StoreCorrupt as error:
         damage = error
-        reports, short_ids, elsewhere = with_app(settings, look, salvage=True)
-    value = {"runs": [report.as_json() for report in reports], "elsewhere": elsewhere}
-    emit(value, _list_lines(flags, reports, short_ids, elsewhere), as_json=as_json)
+        listed = with_app(settings, look, salvage=True)
+    value = {
+        "runs": [{**each.report.as_json(), "principal": each.principal} for each in listed.runs],
+        "elsewhere": listed.elsewhere,
+        "of_others": listed.of_others,
+    }
+    emit(value, _list_lines(flags, listed, is_filtered=is_filtered), as_json=as_json)
     if damage is None:
         return COMPLETED
     export = command_line_for(flags).complete_all("`kairos-mcp export RUN FILE`")
@@ -88,32 +121,39 @@ def runs(
     return FAILED
 
 
-def _list_lines(
-    flags: Flags, reports: Sequence[RunReport], short_ids: Mapping[str, str], elsewhere: int
-) -> Iterator[Line]:
-    """A line for each run: short id, age, workspace, flow, status, goal, what it waits for and from whom. One that
-    can't be read has no goal, and its summary says what can be done. `elsewhere`: how many other workspaces have."""
-    if not reports and not elsewhere:
+def _list_lines(flags: Flags, listed: RunList, *, is_filtered: bool) -> Iterator[Line]:
+    """A line for each run: its id (of one's own a short one), age, workspace, flow, status, goal, what it waits for and
+    from whom; whose it is, if anybody else's is listed. One that can't be read has no goal, and its summary says what
+    can be done. Of one that stands still a second line says why."""
+    if not listed.runs and is_filtered:
+        yield "No such runs."
+    elif not listed.runs and not listed.elsewhere and not listed.of_others:
         yield command_line_for(flags).complete_all("No runs yet; try `kairos-mcp demo`.")
+    names_owner = any(each.principal != LOCAL for each in listed.runs)
     rows = [
         (
-            short_ids[report.run_id],
-            age_since(report.created_at),
-            workspace_name(report.workspace),
-            report.flow,
-            status_words(report.status, report.stop_words),
+            *((each.principal,) if names_owner else ()),
+            listed.short_ids.get(each.report.run_id, each.report.run_id),
+            age_since(each.report.created_at),
+            workspace_name(each.report.workspace),
+            each.report.flow,
+            status_words(each.report.status, each.report.stop_words),
         )
-        for report in reports
+        for each in listed.runs
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for report, row in zip(reports, rows, strict=True):
+    for (_, report), row in zip(listed.runs, rows, strict=True):
         columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or report.record or ""
         awaited = report.describe_waiting(_SHOWN_KEYS)
         waiting = f" · waits {awaited}" if awaited else ""
         yield Prose(f"{columns}  {goal}{waiting}".rstrip(), margin=2)
-    if elsewhere:
-        yield f"{count_of(elsewhere, 'run')} of other workspaces: --all shows all"
+        if why := report.describe_standstill():
+            yield Prose(f"    stands still: {why}", margin=6, has_times=True)
+    if listed.elsewhere:
+        yield f"{count_of(listed.elsewhere, 'run')} of other workspaces: --all shows all"
+    if listed.of_others:
+        yield f"{count_of(listed.of_others, 'run')} of other principals: --everyone shows all"
 
 
 def _prune_runs(
@@ -123,11 +163,7 @@ def _prune_runs(
     `older_than`, or than the setting keep_days, of the folders at hand. Raises BadArguments where neither age is given,
     and where nobody can be asked."""
     settings = read_settings(flags) if everywhere else settings_here(flags)
-    days: float | None = settings.keep_days
-    if older_than is not None:
-        if (age := re.fullmatch(r"(\d{1,6})([hdw])", older_than)) is None:
-            raise BadArguments(f"--older-than: {older_than[:20]!r} is not an age.", "As 12h, 30d or 2w.")
-        days = int(age[1]) * _DAYS[age[2]]
+    days = settings.keep_days if older_than is None else parse_age("--older-than", older_than)
     if days is None:
         raise BadArguments("Ended runs are kept forever here.", "Give an age, as --older-than 30d, or set keep_days.")
 
@@ -187,55 +223,3 @@ def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iter
         yield "The database uses the freed space for later runs."
     elif pruned.runs and not pruned.shrunk:
         yield "The freed space is used by later runs; the file shrinks when no server has the state folder open."
-
-
-def show(
-    run: Run,
-    *,
-    view: Annotated[ReportOrView, typer.Option(help="The result, or a part of the record.")] = "report",
-    ref: Annotated[str | None, typer.Option(metavar="REF", help="A long text, by its ref.")] = None,
-    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser, as `ui` does.")] = False,
-    principal: Principal = None,
-    as_json: AsJson = False,
-    flags: AllFlags,
-) -> int:
-    """Show one run: its status, what it did, what it waits for."""
-    target = find_target(flags, run, principal)
-    if opens:
-        from kairos_mcp.cli.ui import open_page
-
-        return open_page(flags, opens=True, place=f"/runs/{target.run_id}")
-    settings, run_id, caller = target.settings, target.run_id, target.caller
-    if view == "report" and ref is None:
-
-        async def read_report(app: App) -> RunReport:
-            return await app.runs.report(run_id, caller)
-
-        report = with_app(settings, read_report)
-        emit(report.as_json(), report_lines(report, flags), as_json=as_json)
-        return COMPLETED
-
-    async def read_trace(app: App) -> JsonObject:
-        return await _read_all_pages(app, run_id, "events" if view == "report" else view, ref, caller)
-
-    traced = with_app(settings, read_trace)
-    lines = [traced["text"]] if ref is not None else map(trace_line, traced["items"])
-    emit(traced, lines, as_json=as_json)
-    return COMPLETED
-
-
-async def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, caller: Caller) -> JsonObject:
-    """All pages of a trace as one: a terminal scrolls, and what is long can be piped."""
-    from kairos_mcp.views.trace import TraceQuery
-
-    items: list[JsonObject] = []
-    text, cursor = "", None
-    while True:
-        page = await app.records.trace(
-            run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller
-        )
-        items += page.get("items", ())
-        text += page.get("text", "")
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return {"run_id": run_id, "ref": ref, "text": text} if ref is not None else page | {"items": items}

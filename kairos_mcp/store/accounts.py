@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, Limits, Units
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import enclosing_paths
+from kairos_mcp.store.queries import UNKNOWN
 from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, placeholders, read_together
 
 BranchAccountIds = Mapping[str, int]
@@ -168,6 +169,20 @@ def list_mandate_days(session: Session, day: int) -> list[tuple[str, str, Accoun
     ]
 
 
+def list_day_accounts(session: Session, first_day: str, principal: str | None) -> list[tuple[str, str, Account]]:
+    """Return the days from this one on, of one principal or of all (None): (day, principal, account), newest first."""
+    whose = "" if principal is None else " and name = ?"
+    statement = (
+        f"select period, name, id, {_AMOUNTS} from account where scope = 'day' and period is not null"
+        f" and mistaken is null and period >= ?{whose} order by period desc, name"
+    )
+    bindings = (first_day,) if principal is None else (first_day, principal)
+    return [
+        (day, name, account_from_row(number, tuple(amounts)))
+        for day, name, number, *amounts in session.rows(statement, bindings)
+    ]
+
+
 def list_days(session: Session, principal: str, limit: int) -> dict[str, Account]:
     """Return the accounts of the newest days on which the principal used something, by name (`2026-11-22`), newest
     first."""
@@ -232,18 +247,19 @@ _STEPS_OF_ACCOUNT = f"""
 """SQL for the steps of which any attempt is charged to a shared account."""
 
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
-    {json_or_null("shared")} as shared, run from (
+    {json_or_null("shared")} as shared, run, ended from (
     select coalesce({_NEWEST_ATTEMPT.format("sent")}, step.sent) as sent, spent,
-        {_OF_NEWEST_ATTEMPT.format("shared")} as shared, step.run as run
+        {_OF_NEWEST_ATTEMPT.format("shared")} as shared, step.run as run, null as ended
     from step join answer on answer.step = step.id
     where kind <> 'call' and step.shared is not null and step.id in ({{steps}})
     union all
     select coalesce({_ATTEMPT_BEFORE.format("sent")}, step.sent), lost,
         case when {_ATTEMPT_BEFORE.format("id")} is null then step.shared else {_ATTEMPT_BEFORE.format("shared")} end,
-        step.run
+        step.run, attempt.ended
     from attempt join step on step.id = attempt.step where step.shared is not null and step.id in ({{steps}}))
 """
-"""Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts, the run.
+"""Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts, the run, and
+how an attempt without an answer ended.
 
 `{steps}` stands for SQL for the steps.
 
@@ -276,6 +292,24 @@ def list_usage_shares(session: Session, account: int, *, by_workspace: bool = Fa
         UsageShare(route, model, agent, mandate, count, Units(*sums), workspace)
         for route, model, agent, mandate, workspace, count, *sums in found
     ]
+
+
+_LOST = f"where ended = '{UNKNOWN}'"
+
+
+def read_lost(session: Session, account: int) -> Units:
+    """Return what attempts of unknown outcome are charged with in a shared account: their bounds."""
+    found = session.row(f"{_WITH_CHARGES} select {_SUMS} from charges {_LOST} and {_HAS_ACCOUNT}", (account,))
+    assert found is not None
+    return Units(*found)
+
+
+def read_lost_of_run(session: Session, n: int) -> Units:
+    """Return what a run's attempts of unknown outcome are charged with."""
+    lost = f"select {_amount_or_null('lost')} as spent from attempt {_LOST} and run = ?"
+    found = session.row(f"select {_SUMS} from ({lost}) as charges", (n,))
+    assert found is not None
+    return Units(*found)
 
 
 _HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (

@@ -1,12 +1,19 @@
-"""Find the runs that a person means: by an id or the beginning of one, the newest, those that wait for a person."""
+"""Find the runs that a person means: by an id or the beginning of one, by whose they are, by how they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
-from kairos_mcp.store.queries import UNKNOWN
-from kairos_mcp.store.rows import Session, placeholders
+from kairos_mcp.core.decision_rights import LOCAL
+from kairos_mcp.core.outcomes import RunStatus
+from kairos_mcp.store.queries import IS_NO_TRIAL, UNKNOWN
+from kairos_mcp.store.rows import Session, json_or_null, placeholders
+
+RunState = Literal["queued", RunStatus]
+"""A run's status; or `queued`: it could go on, and no living server has it."""
+
+ENDED = ("completed", "stopped", "failed", "cancelled")
 
 
 class FoundRun(NamedTuple):
@@ -14,6 +21,89 @@ class FoundRun(NamedTuple):
 
     run_id: str
     principal: str
+
+
+class WantedRuns(NamedTuple):
+    """Which runs a list is of; what is None does not choose.
+
+    `workspaces`: '' for those without one. `since`: begun then or later, in milliseconds since 1970. `model`: as steps
+    name it. `owner`: the number of the server that has them now.
+    """
+
+    principal: str | None = LOCAL
+    workspaces: Sequence[str] | None = None
+    state: RunState | None = None
+    since: int | None = None
+    model: str | None = None
+    owner: int | None = None
+
+
+class NumberedRun(NamedTuple):
+    """A run's number in the store, its id, and whose it is."""
+
+    n: int
+    run_id: str
+    principal: str
+
+
+_HAS_MODEL = " or ".join(
+    f"exists(select 1 from {table} where {table}.run = run.n and json_extract({json_or_null('sent')}, '$.model') = ?)"
+    for table in ("step", "attempt")
+)
+_ENDED_AS = f"outcome is not null and coalesce(json_extract({json_or_null('outcome')}, '$.status'), 'failed') = ?"
+
+
+def list_wanted(
+    session: Session, wanted: WantedRuns, limit: int, *, dead: Collection[int] = (), before: int | None = None
+) -> list[NumberedRun]:
+    """List the newest runs that are wanted, but for trials of `doctor`: so many, newest first, numbered below `before`.
+
+    Of a status that an open run may have, all open runs are listed: which of them have it, only a look at each says.
+    `dead`: the owners that are no living servers, for `queued`.
+    """
+    conditions, bindings = [IS_NO_TRIAL], list[object]()
+
+    def require(condition: str, *values: object) -> None:
+        conditions.append(condition)
+        bindings.extend(values)
+
+    if wanted.principal is not None:
+        require("principal = ?", wanted.principal)
+    if wanted.workspaces is not None:
+        require(f"workspace in ({placeholders(wanted.workspaces)})", *wanted.workspaces)
+    if wanted.since is not None:
+        require("created_at >= ?", wanted.since)
+    if wanted.owner is not None:
+        require("owner = ? and outcome is null", wanted.owner)
+    if wanted.model is not None:
+        require(f"({_HAS_MODEL})", wanted.model, wanted.model)
+    if before is not None:
+        require("n < ?", before)
+    if wanted.state == "queued":
+        require(f"outcome is null and paused is null and owner in ({placeholders(dead)})", *dead)
+    elif wanted.state in ENDED:
+        require(_ENDED_AS, wanted.state)
+    elif wanted.state is not None:
+        require("outcome is null")
+    statement = f"select n, id, principal from run where {' and '.join(conditions)} order by n desc limit ?"
+    return [NumberedRun(*found) for found in session.rows(statement, (*bindings, limit))]
+
+
+def count_others(session: Session, principal: str) -> int:
+    """Count the runs of other principals, but for trials of `doctor`."""
+    found = session.row(f"select count(*) from run where principal <> ? and {IS_NO_TRIAL}", (principal,))
+    return 0 if found is None else int(found[0])
+
+
+def find_by_digest(session: Session, beginning: str, limit: int) -> list[tuple[FoundRun, str]]:
+    """Return the approvals whose digest begins so, at most `limit`: each with its run, and its key."""
+    after = beginning[:-1] + chr(ord(beginning[-1]) + 1)
+    statement = (
+        "select run.id, run.principal, approval.key from approval join run on run.n = approval.run"
+        " where approval.digest >= ? and approval.digest < ? order by approval.step desc limit ?"
+    )
+    found = session.rows(statement, (beginning, after, limit))
+    return [(FoundRun(run_id, principal), key) for run_id, principal, key in found]
 
 
 def find_by_id(session: Session, run_id: str) -> FoundRun | None:

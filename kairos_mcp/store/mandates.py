@@ -108,6 +108,12 @@ def find_by_id(session: Session, principal: str, mandate_id: str) -> list[Mandat
     return [MandateRow(*found) for found in session.rows(statement, (principal, mandate_id))]
 
 
+def find_everywhere(session: Session, mandate_id: str) -> list[MandateRow]:
+    """Return all mandates with this id, whoever's they are."""
+    statement = f"select {_COLUMNS} from mandate where id = ? order by principal, workspace"
+    return [MandateRow(*found) for found in session.rows(statement, (mandate_id,))]
+
+
 _IN_WORKSPACES = "(workspace in (select value from json_each(:workspaces)) or :workspaces is null)"
 
 

@@ -187,6 +187,14 @@ class RunReport:
             case _:
                 return "for a person"
 
+    def describe_standstill(self) -> str:
+        """Say in one line why a run that has not ended moves nowhere by itself; empty where it moves or has ended."""
+        if self.status != "paused":
+            return ""
+        if self.held_up_by:
+            return in_one_line(self.held_up_by[0])
+        return in_one_line(self.next["why"]) if self.next is not None else self.describe_pause()
+
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""
         row = {name: getattr(self, name) for name, field in FIELDS.items() if field.in_row}

@@ -32,6 +32,7 @@ def sql_without(part: str, instead: str = "") -> Change:
 
 
 AGENTS = "agents/"
+FIND = "operators/test_find.py::test_"
 NINTH_UNIT = "budgets/test_ninth_unit.py::test_"
 LOST_COMMITS = "postgres/test_lost_commits.py::test_"
 SESSION_LOCKS = "postgres/test_session_locks.py::test_"
@@ -5337,6 +5338,41 @@ OF_EVENTS = (
     ),
 )
 
+OPERATORS = (
+    Guard(
+        "list_wanted",
+        never("wanted.principal is not None"),
+        FIND + "a_users_runs_and_spending_are_found_by_a_command[file]",
+    ),
+    Guard(
+        "list_wanted",
+        never("wanted.since is not None"),
+        FIND + "a_users_runs_and_spending_are_found_by_a_command[file]",
+    ),
+    Guard("list_wanted", never("wanted.model is not None"), FIND + "a_list_is_of_one_model_and_of_what_a_server_has"),
+    Guard("list_wanted", never("wanted.owner is not None"), FIND + "a_list_is_of_one_model_and_of_what_a_server_has"),
+    Guard(
+        "Finder.list_runs",
+        always("not by_look or ..."),
+        FIND + "open_runs_are_told_apart_by_how_they_stand",
+    ),
+    Guard(
+        "_check_choice",
+        never("everyone and whose is not None"),
+        FIND + "an_option_that_would_have_no_effect_is_refused[budget --everyone --principal anna]",
+    ),
+    Guard(
+        "_check_choice",
+        never("run is not None and chosen"),
+        FIND + "an_option_that_would_have_no_effect_is_refused[budget last --days]",
+    ),
+    Guard(
+        "read_lost",
+        replaced("_HAS_ACCOUNT", "'false'"),
+        FIND + "what_a_killed_server_may_have_used_is_shown_apart",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -5378,4 +5414,5 @@ GUARDS = (
     *AS_MODELS_WRITE,
     *WHAT_LEAVES,
     *OF_EVENTS,
+    *OPERATORS,
 )
