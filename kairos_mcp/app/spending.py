@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, Units, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
-from kairos_mcp.store import accounts, queries
+from kairos_mcp.store import accounts, queries, spending_rows
 from kairos_mcp.store.accounts import UsageShare, read_account
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import clock_behind_reason, unpriced_models, unpriced_models_by_account
@@ -65,7 +65,7 @@ class Spending(Operations):
         def read(session: Session) -> list[JsonObject]:
             found, uncounted = read_together(
                 session,
-                lambda session: accounts.list_day_accounts(session, first, principal),
+                lambda session: spending_rows.list_day_accounts(session, first, principal),
                 unpriced_models_by_account,
             )
             days = [
@@ -126,7 +126,7 @@ class Spending(Operations):
             unpriced_models_by_account,
             lambda session: accounts.list_mandate_days(session, used.id),
             lambda session: accounts.list_usage_shares(session, used.id),
-            lambda session: accounts.read_lost(session, used.id),
+            lambda session: spending_rows.read_lost(session, used.id),
         )
         mandates = [
             {
@@ -204,7 +204,7 @@ def _run_spending(session: Session, run: RunRow) -> JsonObject:
             lambda session: read_account(session, run.account),
             lambda session: unpriced_models(session, run.n),
             lambda session: accounts.list_branches(session, run.account),
-            lambda session: accounts.read_lost_of_run(session, run.n),
+            lambda session: spending_rows.read_lost_of_run(session, run.n),
         )
         inner = [{"branch": path, **_account_figures(branch, CAPS)} for path, branch in branches.items()]
         whole = {**_account_figures(account, CAPS), "unpriced": list(unpriced) or None, **_lost_figures(lost)}

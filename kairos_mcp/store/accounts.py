@@ -17,7 +17,6 @@ from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, Limits, Units
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import enclosing_paths
-from kairos_mcp.store.queries import UNKNOWN
 from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, placeholders, read_together
 
 BranchAccountIds = Mapping[str, int]
@@ -38,14 +37,14 @@ def unit_index(unit: str) -> int:
 
 _UNIT_COUNT = len(Units._fields)
 _CAP_COLUMNS, _CAP_VALUES = ", ".join(unit_columns("cap")), ", ?" * _UNIT_COUNT
-_AMOUNTS = f"{', '.join(unit_columns('cap', 'held', 'spent'))}, scope"
-SELECT_ACCOUNT = f"select {_AMOUNTS} from account where id = "
+AMOUNTS = f"{', '.join(unit_columns('cap', 'held', 'spent'))}, scope"
+SELECT_ACCOUNT = f"select {AMOUNTS} from account where id = "
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
-_SELECT_BRANCHES_BY_ID = f"select id, {_AMOUNTS} from account where id in ({{}})".replace(
+_SELECT_BRANCHES_BY_ID = f"select id, {AMOUNTS} from account where id in ({{}})".replace(
     "scope from", "'branch ' || name from"
 )
 _FIND_DAY = "select id from account where scope = 'day' and name = ? and period = ?"
-_SELECT_DAY = f"select id, {_AMOUNTS} from account where scope = 'day' and name = ? and period = ?"
+_SELECT_DAY = f"select id, {AMOUNTS} from account where scope = 'day' and name = ? and period = ?"
 _NEWEST_DAY = (  # with the words of the index of days, so that it is used
     "select max(period) from account where scope = 'day' and name = ? and period is not null and mistaken is null"
 )
@@ -162,24 +161,10 @@ def find_day_account(session: Session, principal: str, day: str) -> Account | No
 def list_mandate_days(session: Session, day: int) -> list[tuple[str, str, Account]]:
     """List the mandates that were charged to a day's account, by id: each with its workspace ('' for none) and its
     account of that day."""
-    statement = f"select name, coalesce(workspace, ''), id, {_AMOUNTS} from account where parent = ? order by 1, 2"
+    statement = f"select name, coalesce(workspace, ''), id, {AMOUNTS} from account where parent = ? order by 1, 2"
     return [
         (name, workspace, account_from_row(number, tuple(amounts)))
         for name, workspace, number, *amounts in session.rows(statement, (day,))
-    ]
-
-
-def list_day_accounts(session: Session, first_day: str, principal: str | None) -> list[tuple[str, str, Account]]:
-    """Return the days from this one on, of one principal or of all (None): (day, principal, account), newest first."""
-    whose = "" if principal is None else " and name = ?"
-    statement = (
-        f"select period, name, id, {_AMOUNTS} from account where scope = 'day' and period is not null"
-        f" and mistaken is null and period >= ?{whose} order by period desc, name"
-    )
-    bindings = (first_day,) if principal is None else (first_day, principal)
-    return [
-        (day, name, account_from_row(number, tuple(amounts)))
-        for day, name, number, *amounts in session.rows(statement, bindings)
     ]
 
 
@@ -187,7 +172,7 @@ def list_days(session: Session, principal: str, limit: int) -> dict[str, Account
     """Return the accounts of the newest days on which the principal used something, by name (`2026-11-22`), newest
     first."""
     statement = (
-        f"select period, id, {_AMOUNTS} from account where scope = 'day' and name = ? order by period desc limit ?"
+        f"select period, id, {AMOUNTS} from account where scope = 'day' and name = ? order by period desc limit ?"
     )
     return {
         period: account_from_row(number, tuple(amounts))
@@ -212,7 +197,7 @@ class UsageShare:
     workspace: str | None = None
 
 
-def _amount_or_null(column: str) -> str:
+def amount_or_null(column: str) -> str:
     """Return SQL for a JSON array with an amount for each unit; null where a row holds none. An older version stored
     fewer, and those that are missing are null."""
     is_amount = (
@@ -228,7 +213,7 @@ _OF_NEWEST_ATTEMPT = (
 _ATTEMPT_BEFORE = (
     "(select {} from attempt as one where one.step = step.id and one.id < attempt.id order by one.id desc limit 1)"
 )
-_SUMS = ", ".join(f"coalesce(sum(spent ->> {n}), 0)" for n in range(_UNIT_COUNT))
+SUMS = ", ".join(f"coalesce(sum(spent ->> {n}), 0)" for n in range(_UNIT_COUNT))
 _EACH_SHARED = """
     with recursive each(shared) as (select min(shared) from {0} where shared is not null union all
         select (select min(shared) from {0} where shared > each.shared) from each where each.shared is not null)
@@ -246,7 +231,7 @@ _STEPS_OF_ACCOUNT = f"""
 """
 """SQL for the steps of which any attempt is charged to a shared account."""
 
-CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
+CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {amount_or_null("spent")} as spent,
     {json_or_null("shared")} as shared, run, ended from (
     select coalesce({_NEWEST_ATTEMPT.format("sent")}, step.sent) as sent, spent,
         {_OF_NEWEST_ATTEMPT.format("shared")} as shared, step.run as run, null as ended
@@ -272,18 +257,18 @@ _MANDATE = (
     f" where account.id = {LISTED_ID} and account.scope = 'mandate')"
 )
 # Materialized, so that each row is looked at for damage once.
-_WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
-_HAS_ACCOUNT = f"exists (select 1 from json_each(shared) as item where {LISTED_ID} = ?1)"
-_CHARGES_OF_ACCOUNT = f"charges where {_HAS_ACCOUNT}"
+WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
+HAS_ACCOUNT = f"exists (select 1 from json_each(shared) as item where {LISTED_ID} = ?1)"
+_CHARGES_OF_ACCOUNT = f"charges where {HAS_ACCOUNT}"
 
 
 def list_usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[UsageShare]:
     """List who used what of a shared account, most tokens first; `by_workspace`: in each folder apart."""
     folder = "(select workspace from run where n = charges.run)" if by_workspace else "null"
     found = session.rows(
-        f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
+        f"{WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, {folder}, count(*) filter (where spent ->> {unit_index('model_calls')} > 0), {_SUMS}"
+        f" {_MANDATE}, {folder}, count(*) filter (where spent ->> {unit_index('model_calls')} > 0), {SUMS}"
         f" from {_CHARGES_OF_ACCOUNT}"
         f" group by 1, 2, 3, 4, 5 order by sum(spent ->> {unit_index('total_tokens')}) desc, 1, 2, 3, 4, 5",
         (account,),
@@ -294,25 +279,7 @@ def list_usage_shares(session: Session, account: int, *, by_workspace: bool = Fa
     ]
 
 
-_LOST = f"where ended = '{UNKNOWN}'"
-
-
-def read_lost(session: Session, account: int) -> Units:
-    """Return what attempts of unknown outcome are charged with in a shared account: their bounds."""
-    found = session.row(f"{_WITH_CHARGES} select {_SUMS} from charges {_LOST} and {_HAS_ACCOUNT}", (account,))
-    assert found is not None
-    return Units(*found)
-
-
-def read_lost_of_run(session: Session, n: int) -> Units:
-    """Return what a run's attempts of unknown outcome are charged with."""
-    lost = f"select {_amount_or_null('lost')} as spent from attempt {_LOST} and run = ?"
-    found = session.row(f"select {_SUMS} from ({lost}) as charges", (n,))
-    assert found is not None
-    return Units(*found)
-
-
-_HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (
+_HOLDS_SQL = f"""select coalesce({amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (
     select {_OF_NEWEST_ATTEMPT.format("held")} as held, {_OF_NEWEST_ATTEMPT.format("shared")} as shared
     from step join run on run.n = step.run left join answer on answer.step = step.id
     where answer.step is null and run.outcome is null and step.shared is not null and step.id in ({_STEPS_OF_ACCOUNT}))
@@ -343,8 +310,8 @@ def check_shared_account(session: Session, account: int) -> None:
     stored, spent, held = read_together(
         session,
         lambda session: read_account(session, account),
-        lambda session: session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,)),
-        lambda session: session.row(f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {_HAS_ACCOUNT}", (account,)),
+        lambda session: session.row(f"{WITH_CHARGES} select {SUMS} from {_CHARGES_OF_ACCOUNT}", (account,)),
+        lambda session: session.row(f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {HAS_ACCOUNT}", (account,)),
     )
     for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):
         by_rows = shared_part(Units(*(amount or 0 for amount in sums or ())))

@@ -5368,7 +5368,7 @@ OPERATORS = (
     ),
     Guard(
         "read_lost",
-        replaced("_HAS_ACCOUNT", "'false'"),
+        replaced("HAS_ACCOUNT", "'false'"),
         FIND + "what_a_killed_server_may_have_used_is_shown_apart",
     ),
 )
