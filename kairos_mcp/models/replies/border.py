@@ -267,10 +267,12 @@ def _form_of(request: Any) -> Form | None:
 
 
 def _host(location: str) -> str | None:
-    """Return the host that a redirect leads to, without its path, which may hold a secret."""
+    """Return in words where a redirect leads, without the path, which may hold a secret; None where that is unknown."""
     try:
         found = urlsplit(location)
         name, port = found.hostname, found.port
     except ValueError:
         return None
-    return name and (f"{name}:{port}" if port else name)[:200]
+    if not name:
+        return "another of its paths" if found.path else None
+    return (f"{name}:{port}" if port else name)[:200]
