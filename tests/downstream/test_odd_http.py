@@ -155,6 +155,9 @@ WORKS: list[tuple[str, Send]] = [
     ("no line end at the end", framed(end=b"")),
     ("an event over two lines", lambda asked: framed()(asked) if not asked.answers else Sent(
         200, b"data: " + asked.answers[0].replace(b", ", b",\ndata: ", 1) + b"\n\n", {"content-type": EVENTS})),
+    ("an event that goes on within its result", lambda asked: framed()(asked) if not asked.answers else Sent(
+        200, b"data: " + asked.answers[0].replace(b'"result": {', b'"result": {\ndata: ', 1) + b"\n\n",
+        {"content-type": EVENTS})),
     ("charset", typed("application/json; charset=utf-8")),
     ("capitals", typed("Application/JSON")),
     ("plain text", typed("text/plain")),

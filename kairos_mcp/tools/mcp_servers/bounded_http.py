@@ -204,7 +204,7 @@ class _RepairedStream(httpx2.AsyncByteStream):
 
     def _end_event(self, *, is_whole: bool) -> bytes:
         """Return the message that the data so far is; nothing for what is none, which is given up if it is whole."""
-        message = self._repair.repair_text(b"\n".join(self._data)) if self._data else b""
+        message = self._repair.repair_text(b"\n".join(self._data), is_whole=is_whole) if self._data else b""
         is_message = bool(message) and _is_message(message)
         if is_message or is_whole:
             self._data.clear()

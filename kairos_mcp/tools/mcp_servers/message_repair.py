@@ -85,14 +85,14 @@ class MessageRepair:
                 raise UnreadableMessage from error
         return [self.repair(_mark_answered(message)) for message in messages]
 
-    def repair_text(self, text: bytes) -> bytes:
+    def repair_text(self, text: bytes, *, is_whole: bool = True) -> bytes:
         """Return the JSON of one message, as the body of an HTTP response has it, in a form that the library reads; of
-        an array the answer. What is no message stays as it is."""
+        an array the answer. What is no message stays as it is, and so does what may go on."""
         try:
             message = wire.jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValueError:
             try:
-                parts = self._decode_or_refuse(text)
+                parts = self._decode_or_refuse(text) if is_whole else self._decode(text)
             except UnreadableMessage:
                 return text
             answers = [part for part in parts if "method" not in part] or parts
