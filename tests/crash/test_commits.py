@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +17,36 @@ import pytest
 from support.journeys import JOURNEYS
 
 HERE = Path(__file__).parent
+WITHIN_S = 600.0  # for all points of a way in a flow
 WAYS = ("killed before", "killed after", "cancelled", "raised")
 CODES = {"killed before": -9, "killed after": -9, "cancelled": 1, "raised": None}
 
 
-def points(
-    root: Path, journey: str, every: int, *ways: str, first: int = 1
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, str(HERE / "zygote.py"), str(root), journey, str(every), str(first), *ways],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parent), os.environ.get("PYTHONPATH", "")))},
-        stdout=subprocess.PIPE,
-        timeout=600,
-        check=True,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return lines[:-1], lines[-1]
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    paths = os.pathsep.join((str(HERE.parent), os.environ.get("PYTHONPATH", "")))
+    program = [sys.executable, str(HERE / "zygote.py")]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(program, env={**os.environ, "PYTHONPATH": paths}, text=True, bufsize=1, **streams) as process:
+        yield Zygote(process)
+
+
+@dataclass(frozen=True)
+class Zygote:
+    """The process whose forks are ended at their commits."""
+
+    process: subprocess.Popen[str]
+
+    def find_points(
+        self, root: Path, journey: str, every: int, *ways: str, first: int = 1
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What came of a run that was ended at each of these points, and of the one that was not ended."""
+        order = {"root": str(root), "journey": journey, "every": every, "first": first, "ways": ways}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        assert select.select([self.process.stdout], [], [], WITHIN_S)[0]
+        assert self.process.stdout.readline() == "0\n"
+        lines = [json.loads(line) for line in (root / "report").read_text().splitlines()]
+        return lines[:-1], lines[-1]
 
 
 def assert_survived(point: dict[str, Any], reference: dict[str, Any], *, late: bool) -> None:
@@ -52,8 +69,8 @@ def assert_survived(point: dict[str, Any], reference: dict[str, Any], *, late: b
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way.startswith("killed") else pytest.mark.slow) for way in WAYS]
 )
-def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str) -> None:
-    found, reference = points(tmp_path, "planner", 1, way)
+def test_a_run_ended_at_any_commit_goes_on_elsewhere(zygote: Zygote, tmp_path: Path, way: str) -> None:
+    found, reference = zygote.find_points(tmp_path, "planner", 1, way)
     assert len(found) > 8
     assert reference["mcp"] is False
     for point in found:
@@ -64,10 +81,10 @@ def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str) -
 
 
 @pytest.mark.parametrize("journey", JOURNEYS)
-def test_a_sample_of_the_commits_of_each_flow(tmp_path: Path, journey: str) -> None:
+def test_a_sample_of_the_commits_of_each_flow(zygote: Zygote, tmp_path: Path, journey: str) -> None:
     """Each way at one point or two, spread over the run."""
     every = 28 if journey == "team" else 12  # a team's run has three times as many
-    found, reference = points(tmp_path, journey, every, *WAYS, first=2)
+    found, reference = zygote.find_points(tmp_path, journey, every, *WAYS, first=2)
     assert found
     for point in found:
         assert_survived(point, reference, late=True)
@@ -76,8 +93,8 @@ def test_a_sample_of_the_commits_of_each_flow(tmp_path: Path, journey: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("journey", [name for name in JOURNEYS if name != "planner"])
-def test_every_commit_of_each_flow(tmp_path: Path, journey: str, way: str) -> None:
-    found, reference = points(tmp_path, journey, 1, way)
+def test_every_commit_of_each_flow(zygote: Zygote, tmp_path: Path, journey: str, way: str) -> None:
+    found, reference = zygote.find_points(tmp_path, journey, 1, way)
     assert len(found) > 3
     settled = sum(point["settled"] for point in found)
     print(f"{journey}, {way}: {len(found)} points, {settled} calls settled by a person, outside {reference['outside']}")

@@ -1,5 +1,8 @@
 """A program that imports no protocol library: it forks a child for each commit of a run, ends it there in one of
-several ways, and lets another child go on. It prints one JSON line a point: `zygote.py ROOT JOURNEY EVERY FIRST WAY...`
+several ways, and lets another child go on.
+
+For each line on stdin, `{root, journey, every, first, ways}`, it writes a JSON line a point to the file `report` in the
+root, and one about the run that was not ended. It then prints 0, or 1 where that failed.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +86,34 @@ def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        if os.fork() == 0:  # so that what one run has left in the memory of its process helps no other
+            code = 1
+            try:
+                sweep(order)
+                code = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+
+
+def sweep(order: dict[str, Any]) -> None:
+    root = Path(order["root"])
     server = counting(root)
     try:
-        swept(root, journey, every, ways)
+        with (root / "report").open("w") as report:
+            points = sweep_points(root, JOURNEYS[order["journey"]], order["every"], order["first"], order["ways"])
+            report.writelines(json.dumps(point) + "\n" for point in points)
     finally:
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)
 
 
-def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
+def sweep_points(root: Path, journey: Journey, every: int, first: int, ways: list[str]) -> Iterator[dict[str, Any]]:
     reference = make_place(root / "reference")
     commits = asyncio.run(count_commits(reference, journey))
     ((run_id,),) = reference.rows("select id from run")
@@ -101,8 +123,8 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
         journey.outside(reference),
     )
     for number, way in enumerate(ways):
-        first = every.start + number * every.step // len(ways)  # of a sample each way has points of its own
-        for nth in range(first, commits + 1, every.step):
+        own = first + number * every // len(ways)  # of a sample each way has points of its own
+        for nth in range(own, commits + 1, every):
             place = make_place(root / f"{way}-{nth}")
             code = in_a_child(
                 lambda place=place, way=way, nth=nth: ended_at(place, journey, way, nth), place.root / "1"
@@ -112,7 +134,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
             after = answers(place)
             runs = [run for (run,) in place.rows("select id from run")]
             settled = place.rows("select count(*) from inbox where kind = 'settle'")[0][0]
-            report = {
+            yield {
                 "point": f"{way} {nth} of {commits}",
                 "code": code,
                 "again": again,
@@ -130,9 +152,12 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
                 "damage": place.store().find_damage(Outcome),
                 "said": (place.root / "2").read_text()[-1500:] if again else "",
             }
-            print(json.dumps(report), flush=True)
-    report = {"answers": len(answers(reference)), "attempts": reference.rows("select count(*) from attempt")[0][0]}
-    print(json.dumps({**report, "outside": outside, "mcp": "mcp" in sys.modules}), flush=True)
+    yield {
+        "answers": len(answers(reference)),
+        "attempts": reference.rows("select count(*) from attempt")[0][0],
+        "outside": outside,
+        "mcp": "mcp" in sys.modules,
+    }
 
 
 def make_place(root: Path) -> Place:
@@ -182,4 +207,4 @@ def answers(place: Place) -> dict[str, tuple[Any, ...]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), JOURNEYS[sys.argv[2]], range(int(sys.argv[4]), 2**31, int(sys.argv[3])), sys.argv[5:])
+    main()
