@@ -360,8 +360,9 @@ def pipe_with(file: Path, text: str) -> Iterator[None]:
         yield
         assert writing.is_alive(), "it was read"
     finally:
-        os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))  # else it waits for a reader
+        reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # else it waits for one
         writing.join(10)
+        os.close(reader)
 
 
 def test_a_pipe_in_the_place_of_a_project_s_file_is_not_read(kairos) -> None:

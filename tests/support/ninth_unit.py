@@ -48,7 +48,7 @@ async def finish_run(root: Path, run_id: str, text: str) -> dict[str, object]:
             run_id = (await app.runs.start(PlannerRequest("go", tools=(), limits=limits), ME)).run_id
         else:
             await app.answers.submit(run_id, {"round-2": {"content": text}}, ME)
-        await app.runs.wait([run_id], until="end", wait_s=20, caller=ME)
+        await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
         report = await app.runs.report(run_id, ME)
     return {
         "status": report.status,
