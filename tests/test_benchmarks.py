@@ -65,6 +65,8 @@ LONG = (
     "transports",
     "requests",
     "syncs",
+    "started",
+    "parked",
     "team",
     "workers",
 )  # each starts many processes: in the whole run alone

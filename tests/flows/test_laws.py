@@ -76,7 +76,7 @@ _runs = st.builds(_fed, _briefs, _answers, _results)
 
 
 @given(_runs)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_a_request_that_names_its_predecessor_adds_to_it_and_changes_nothing(run: Fed) -> None:
     """Whoever answered that one, and is shown what was added, has read all that the model is asked with."""
     before = {step.name: step for step in run.requests}
@@ -95,13 +95,13 @@ def test_a_request_that_names_its_predecessor_adds_to_it_and_changes_nothing(run
 
 
 @given(_runs)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_every_call_in_every_request_has_exactly_one_result_in_order(run: Fed) -> None:
     assert [path for path in run.requests if conversation_faults(path.conversation)] == []
 
 
 @given(_briefs, _answers, _results)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_same_answers_give_the_same_steps_digests_and_outcome(
     start: PlannerInput, answers: list[Answer], results: list[Answer]
 ) -> None:
@@ -111,7 +111,7 @@ def test_the_same_answers_give_the_same_steps_digests_and_outcome(
 
 
 @given(_runs)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_run_always_ends_with_a_summary_or_a_record_and_names_are_used_once(run: Fed) -> None:
     assert (run.outcome.summary is None) != (run.outcome.record is None)
     assert run.outcome.text
@@ -119,14 +119,14 @@ def test_a_run_always_ends_with_a_summary_or_a_record_and_names_are_used_once(ru
 
 
 @given(_runs)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_turn_that_was_cut_off_or_unreadable_executes_nothing(run: Fed) -> None:
     rounds = {step.name.rpartition("/")[0] for step in run.calls}
     assert [name for name in rounds if _is_flawed(run.answers[name])] == []
 
 
 @given(_runs)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_schema_travels_with_every_request_but_a_compaction(run: Fed) -> None:
     assert len({r.output_schema is None for r in run.requests if r.purpose != "compact"}) <= 1
     assert {len(r.tools) for r in run.requests if r.purpose != "round"} <= {0}

@@ -574,6 +574,7 @@ ONE_OWNER = (
         "Ledger.hold",
         never("request.price is None and self.shared is None"),
         RESERVATIONS + "what_has_no_price_is_not_held_before_shared_accounts_are_read",
+        quick=True,
     ),
     Guard(
         "decide_at_once",
@@ -765,7 +766,6 @@ ONE_ANSWER = (
         "_free_by_unit",
         replaced("... + sum(each[place] or 0 for each in promised)", "..."),
         BRANCHING + "whatever_runs_side_by_side_keeps_what_it_has_and_what_is_set_aside_stays",
-        quick=True,
     ),
     Guard(
         "open_branch",
@@ -3843,7 +3843,6 @@ ASKED_OF_CLIENTS = (
         "lay_out",
         without("1 + len(body) <= screen.lines"),
         LAYOUT + "every_changed_line_is_seen_where_it_can_be_approved",
-        quick=True,
     ),
     Guard(
         "lay_out",
@@ -5050,7 +5049,6 @@ WHAT_LEAVES = (
         "_Judgement.findings",
         never("sum(...) > MAX_SENT"),
         FLOW_RULES + "more_than_is_looked_through_is_asked_about",
-        quick=True,
     ),
     Guard(
         "_View.spend",

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.app import ME, PERSON, Place, few, law, place_in, reads, rests, says, start_run
 from support.cycles import MANDATE, PAGE, cycle, edit
@@ -111,7 +111,7 @@ def replayed_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @given(data=st.data())
-@law
+@settings(law, max_examples=20)  # each reads the run again and again
 def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed_run: Replayed, data: st.DataObject) -> None:
     events = replayed_run.events
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))

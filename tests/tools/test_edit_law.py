@@ -23,7 +23,7 @@ from kairos_mcp.tools.files.diff import changed_blocks, unified_diff
 from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, ends_in_crlf, overwrite_text, to_crlf
 
 MOST = 1 << 20
-law = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+law = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 small = st.text(alphabet="ab \n", max_size=24)  # few letters, so that things occur often, and twice
 any_text = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)

@@ -100,7 +100,7 @@ _cases = st.tuples(_orders, _thoughts, _results)
 
 
 @given(_cases, st.integers(0, 60))
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_interrupted_anywhere_and_fed_again_it_asks_and_ends_the_same(case: Any, at: int) -> None:
     of, thoughts, results = case
     whole = _ran(of, thoughts, results)
@@ -113,7 +113,7 @@ def test_interrupted_anywhere_and_fed_again_it_asks_and_ends_the_same(case: Any,
 
 
 @given(_cases)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_text_of_a_model_leads_to_an_effect_that_the_decision_did_not_state(case: Any) -> None:
     of, thoughts, results = case
     fed = _ran(of, thoughts, results)
@@ -152,7 +152,7 @@ def _matches(call: ToolCall, stated: dict[str, Any]) -> None:
 
 
 @given(_cases)
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_counts_hold_in_every_cycle(case: Any) -> None:
     of, thoughts, results = case
     fed = _ran(of, thoughts, results)
@@ -170,7 +170,7 @@ def test_counts_hold_in_every_cycle(case: Any) -> None:
 
 
 @given(_cases)
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_nothing_above_the_risk_budget_or_outside_the_mandate_is_ever_called(case: Any) -> None:
     of, thoughts, results = case
     allowed = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
@@ -191,7 +191,7 @@ def test_nothing_above_the_risk_budget_or_outside_the_mandate_is_ever_called(cas
 
 
 @given(_decisions)
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_decision_that_can_be_taken_is_given_back_as_it_was(value: Any) -> None:
     with_base = value | {"base": {"a.md": "0" * 64}} if isinstance(value, dict) and "risk" not in value else value
     for given_value in (value, with_base):
