@@ -8,14 +8,19 @@ no sandbox, tests marked `sandbox` are skipped with its reason.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import postgres, sandboxed
 from support.environment import STORE
 
@@ -23,19 +28,96 @@ if TYPE_CHECKING:
     from support.app import Place
 
 SERVER = "kairos_mcp.server.mcp_server"  # imported by each module that has a server in its own process
+HERE = Path(__file__).parent
+LONGEST = (  # for one worker: which of them take longest is told by `--durations 0`
+    "guards/test_guards_switched_off.py",
+    "crash/test_commits.py",
+    "test_benchmarks.py",
+    "commands/test_doctor_trials.py",
+    "tools/test_writing_interrupted.py",
+    "providers/test_deviating_servers.py",
+    "commands/test_doctor.py",
+    "tools/test_command.py",
+    "core/test_workers.py",
+    "ooda/test_real_repository.py",
+    "commands/test_short_names.py",
+    "crash/test_faults.py",
+    "commands/test_resume.py",
+    "commands/test_talk.py",
+    "commands/test_conversation.py",
+    "crash/test_settle.py",
+    "faults/test_loopfaults.py",
+    "commands/test_asked_in_place.py",
+    "http/test_transports.py",
+    "commands/test_runs.py",
+    "tools/test_concurrent_writers.py",
+    "records/test_steps.py",
+    "test_packaging.py",
+    "downstream/test_paused_servers.py",
+    "crash/test_chaos.py",
+    "crash/test_interrupted.py",
+    "core/test_state_machine.py",
+)
+CERTIFICATES = {"SSL_CERT_FILE", "SSL_CERT_DIR"}
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
 
 
 def pytest_configure() -> None:
+    assert [name for name in LONGEST if not (HERE / name).exists()] == []
+    # Nothing here is judged by how quick this machine is at the moment.
+    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
     # Most tests start the program. Where nothing compiled is kept, each start compiles it anew and takes twice as long.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop("PYTHONUNBUFFERED", None)  # what a command writes is buffered for its users, and fails late
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look once for garbage in what the tests are, and not again and again: it is most of what there is."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, and go on with those of most tests, so that no worker ends long after
+    the others."""
+    if hasattr(config, "workerinput"):
+        order = {HERE / name: number for number, name in enumerate(LONGEST)}
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (order.get(item.path, len(order)), -tests[item.path]))
 
 
 def pytest_xdist_auto_num_workers() -> int:
     return 2 * (
         os.cpu_count() or 1
     )  # nearly half of the time a worker waits: for its test's processes, for a time limit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_no_test_changes_is_read_once() -> Iterator[None]:
+    """The packages that are installed, which each app lists, and the certificates of all authorities, which each client
+    of HTTP loads. Where a test names others, they are read anew."""
+    paths, list_packages, kept_packages = [*sys.path], metadata.entry_points, cache(metadata.entry_points)
+
+    def entry_points(**which: str) -> Any:
+        return (kept_packages if sys.path == paths else list_packages)(**which)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(metadata, "entry_points", entry_points)
+        if (httpcore2 := sys.modules.get("httpcore2")) is not None:
+            load_certificates, kept_context = httpcore2.default_ssl_context, cache(httpcore2.default_ssl_context)
+
+            def default_ssl_context(**which: bool) -> Any:
+                return (load_certificates if os.environ.keys() & CERTIFICATES else kept_context)(**which)
+
+            patched.setattr(httpcore2, "default_ssl_context", default_ssl_context)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,10 @@
 does no I/O."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Set
+from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 import kairos_mcp
 
@@ -37,25 +37,42 @@ READS_BY_ITSELF = {  # modules that open a session of their own, and why `await 
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "_config" not in path.parts)
 
 
-def _tree(module: str) -> ast.Module:
-    return ast.parse((ROOT / module).read_text())
+class Facts(NamedTuple):
+    """What these tests ask of a module, which is parsed once for all of them."""
+
+    opens_with: str
+    imported: set[str]
+    """Full names of everything imported anywhere in it, also inside functions."""
+    attributes: set[str]
+    io: list[str]
 
 
-def _imported_names(module: str) -> Iterator[str]:
-    """Full names of everything imported anywhere in the module, also inside functions."""
-    for node in ast.walk(_tree(module)):
+@cache
+def _read(module: str) -> Facts:
+    tree = ast.parse((ROOT / module).read_text())
+    facts = Facts((ast.get_docstring(tree) or "").split("\n")[0], set(), set(), [])
+    for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from (name.name for name in names)
+                facts.imported.update(name.name for name in names)
             case ast.ImportFrom(module=str(origin), names=names, level=0):
-                yield origin
-                yield from (f"{origin}.{name.name}" for name in names)
+                facts.imported.update((origin, *(f"{origin}.{name.name}" for name in names)))
+            case ast.Attribute(attr=name):
+                facts.attributes.add(name)
+            case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.Call(ast.Name("open" | "print" | "exec")):
+                facts.io.append(ast.unparse(node))
+    return facts
+
+
+def _named_among(names: Iterable[str], modules: Set[str]) -> set[str]:
+    """The names of these modules, and of what lies in them."""
+    return {name for name in names if name in modules or name.split(".")[0] in modules}
 
 
 def _imported_modules(module: str) -> set[str]:
     """The modules of this package that a module imports, as paths."""
     found = set()
-    for name in _imported_names(module):
+    for name in _read(module).imported:
         if name.startswith("kairos_mcp"):
             path = name.removeprefix("kairos_mcp").lstrip(".").replace(".", "/")
             found |= {f"{path}.py", f"{path}/__init__.py".lstrip("/")} & set(MODULES)
@@ -76,19 +93,18 @@ def _package(module: str) -> str:
     return module.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
-def _imported_too_early(module: str) -> set[tuple[str, str]]:
-    """What the module imports of packages that come after its own."""
-    place = ORDER.index(_package(module))
-    return {(module, each) for each in _imported_modules(module) if ORDER.index(_package(each)) > place}
-
-
 def test_every_module_has_a_place_in_the_order() -> None:
     assert [module for module in MODULES if _package(module) not in ORDER] == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_package_imports_only_those_before_it(module: str) -> None:
-    assert _imported_too_early(module) == set()
+def test_a_package_imports_only_those_before_it() -> None:
+    too_early = [
+        (module, each)
+        for module in MODULES
+        for each in _imported_modules(module)
+        if ORDER.index(_package(each)) > ORDER.index(_package(module))
+    ]
+    assert too_early == []
 
 
 def test_no_import_goes_in_a_circle() -> None:
@@ -96,36 +112,29 @@ def test_no_import_goes_in_a_circle() -> None:
     assert [module for module in MODULES if module in _reachable(module, needs)] == []
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in MODULES if _package(module) in PURE and module not in READS_TIME_ZONES]
-)
-def test_what_is_pure_does_no_io(module: str) -> None:
-    imported = {name for name in _imported_names(module) if name in IO_MODULES or name.split(".")[0] in IO_MODULES}
-    awaits = [
-        node for node in ast.walk(_tree(module)) if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor)
-    ]
-    opens = [
-        node.func.id
-        for node in ast.walk(_tree(module))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "print", "exec")
-    ]
-    assert (imported, awaits, opens) == (set(), [], [])
+def test_what_is_pure_does_no_io() -> None:
+    pure = [module for module in MODULES if _package(module) in PURE and module not in READS_TIME_ZONES]
+    assert len(pure) > len(PURE)
+    assert {module: named for module in pure if (named := _named_among(_read(module).imported, IO_MODULES))} == {}
+    assert {module: io for module in pure if (io := _read(module).io)} == {}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_types_of_the_protocol_library_stay_where_the_protocol_is_spoken(module: str) -> None:
-    if not module.startswith(USES_THE_PROTOCOL):
-        assert {name for name in _imported_names(module) if name.split(".")[0] in PROTOCOL} == set()
+def test_types_of_the_protocol_library_stay_where_the_protocol_is_spoken() -> None:
+    others = [module for module in MODULES if not module.startswith(USES_THE_PROTOCOL)]
+    assert {module: named for module in others if (named := _named_among(_read(module).imported, PROTOCOL))} == {}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if _package(module) != "store"])
-def test_rows_are_read_through_the_store_s_read(module: str) -> None:
+def test_rows_are_read_through_the_store_s_read() -> None:
     """Where a read is executed (at once, or in a thread while others run) is for the store to say, not its callers."""
-    named = {node.attr for node in ast.walk(_tree(module)) if isinstance(node, ast.Attribute)}
-    assert named & {"reader", "read_session"} == ({"read_session"} if module in READS_BY_ITSELF else set())
+    named = {
+        module: _read(module).attributes & {"reader", "read_session"}
+        for module in MODULES
+        if _package(module) != "store"
+    }
+    own = {module: {"read_session"} for module in READS_BY_ITSELF}
+    assert {module: each for module, each in named.items() if each} == own
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if (ROOT / module).stat().st_size])
-def test_a_file_opens_with_a_sentence_that_says_what_it_is_for(module: str) -> None:
-    first = (ast.get_docstring(_tree(module)) or "").split("\n")[0]
-    assert first.endswith((".", ":"))
+def test_a_file_opens_with_a_sentence_that_says_what_it_is_for() -> None:
+    written = [module for module in MODULES if (ROOT / module).stat().st_size]
+    assert [module for module in written if not _read(module).opens_with.endswith((".", ":"))] == []

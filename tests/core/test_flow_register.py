@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from pathlib import Path
 
 import pytest
+from support.sources import PACKAGE, nodes_with
 
-import kairos_mcp
 from benchmarks.house import FLOWS, compares_flow
 from kairos_mcp.app import plan_starts
 from kairos_mcp.core.run_spec import RunRequest
@@ -17,7 +16,6 @@ from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.specs.kinds import KINDS, kind_of
 from kairos_mcp.specs.ooda import PHASE_KINDS
 
-PACKAGE = Path(kairos_mcp.__file__).parent
 REGISTER = "specs/kinds.py"
 IN_STATEMENTS = {  # statements of SQL, which are constants
     "store/agent_records.py": 1,  # what agents did in teams
@@ -54,9 +52,8 @@ def test_every_request_starts_a_flow():
 
 def test_no_other_code_starts_runs():
     calls = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        file
+        for file, node in nodes_with(["start_run"])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "start_run"
     }
     assert calls == {"app/runs.py"}
@@ -72,17 +69,13 @@ def test_nothing_is_known_of_a_flow_of_a_later_version():
     assert not any((unknown.version, unknown.has_conversation, unknown.has_plan, unknown.has_mandate, unknown.is_call))
 
 
-def _compared(path: Path) -> list[int]:
-    """The lines that compare a flow with the name of one, or look for it among several."""
-    return [line for node in ast.walk(ast.parse(path.read_text())) for line in compares_flow(node)]
-
-
 def test_the_names_that_are_looked_for_are_those_of_the_register():
     assert set(FLOWS) == set(KINDS)
 
 
 def test_no_flow_is_compared_by_its_name_outside_the_register():
     modules = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / REGISTER]
-    assert {path.relative_to(PACKAGE).as_posix(): _compared(path) for path in modules if _compared(path)} == {}
+    compared = [(file, line) for file, node in nodes_with(FLOWS) for line in compares_flow(node) if file != REGISTER]
+    assert compared == []
     found = {path.relative_to(PACKAGE).as_posix(): len(re.findall(r"\bflow = '", path.read_text())) for path in modules}
     assert {name: lines for name, lines in found.items() if lines} == IN_STATEMENTS

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from support.sources import nodes_with
 
-import kairos_mcp
 from kairos_mcp.cli.hosts import HOSTS
 from kairos_mcp.core import instruction_files
 from kairos_mcp.core.instruction_files import INSTRUCTION_FILES, INSTRUCTION_GLOBS
@@ -18,7 +18,6 @@ from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 
-PACKAGE = Path(kairos_mcp.__file__).parent
 READ_UNASKED = [
     *(".zed/settings.json", "opencode.json", ".windsurf/rules/x.md", ".clinerules", ".clinerules/hooks/PreToolUse"),
     *(".roo/mcp.json", ".goosehints", ".kiro/settings/mcp.json", ".amazonq/rules/x.md", ".junie/mcp/mcp.json"),
@@ -102,10 +101,8 @@ def test_no_other_module_has_a_list_of_its_own() -> None:
     own = {"core/instruction_files.py", "cli/hosts.py", "cli/tools_import.py", "tools/commands/protected_paths.py"}
     telling = {glob for glob in INSTRUCTION_GLOBS if glob[0] == "." and "/" not in glob} - {".mcp.json", ".claude"}
     found: dict[str, set[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-        name = path.relative_to(PACKAGE).as_posix()
-        if telling & texts and name not in own:
-            found[name] = telling & {text for text in texts if isinstance(text, str)}
+    for file, node in nodes_with(telling):
+        if isinstance(node, ast.Constant) and node.value in telling and file not in own:
+            found.setdefault(file, set()).add(node.value)
     assert found == {}
     assert instruction_files.INSTRUCTION_GLOBS is Scopes().instructions

@@ -7,13 +7,12 @@ import inspect
 import json
 import re
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, get_args
 
 import pytest
 import typer
+from support.sources import PACKAGE, nodes_with
 
-import kairos_mcp
 from kairos_mcp.app.app import App
 from kairos_mcp.app.operations.control import CONTROL_OPERATIONS
 from kairos_mcp.app.operations.operation import (
@@ -38,7 +37,6 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.page.acts import act_class, parse_act
 from kairos_mcp.store.inbox import CONTROL, ControlName
 
-PACKAGE = Path(kairos_mcp.__file__).parent
 TESTS = PACKAGE.parent / "tests"
 LISTING = {tool["name"]: tool for tool in json.loads((PACKAGE / "server" / "listing.json").read_bytes())["tools"]}
 NO_REQUEST = {  # operations on a run that leave nothing in its inbox
@@ -135,10 +133,8 @@ def _lists_operations(node: ast.AST) -> bool:
 
 
 def test_no_list_of_operations_stands_elsewhere() -> None:
-    found = {
-        path for path in PACKAGE.rglob("*.py") if any(map(_lists_operations, ast.walk(ast.parse(path.read_text()))))
-    }
-    assert {path.relative_to(PACKAGE).as_posix() for path in found} == LISTED_IN
+    names = [form.kind.name for form in CONTROL_OPERATIONS]
+    assert {file for file, node in nodes_with(names) if _lists_operations(node)} == LISTED_IN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.sources import PACKAGE, nodes_with
 
-import kairos_mcp
 from kairos_mcp.core.routes import AUTO, OUTSIDE_ROUTES, PRIVATE_ROUTES, ROUTES, RouteName, order_routes
 from kairos_mcp.models.route_models import MAKERS
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.report_queries import OF_PROVIDER
 from kairos_mcp.store.schema import MIGRATIONS
 
-PACKAGE = Path(kairos_mcp.__file__).parent
 REGISTER = "core/routes.py"
 MEANS_ANOTHER_THING = {  # a word that is also a route's name
     "core/messages.py": 1,  # the source of a tool that the caller brings along
@@ -68,16 +66,14 @@ def test_the_words_and_the_cases_of_every_route_name_each():
         assert name in OUTSIDE_ROUTES or f'"{name} ' in cases
 
 
-def _literals(path: Path) -> Iterator[int]:
-    """Lines in which the name of a route stands as a literal."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and node.value in ROUTES:
-            yield node.lineno
-
-
 def test_no_name_of_a_route_stands_outside_the_register():
-    found = {path.relative_to(PACKAGE).as_posix(): len(set(_literals(path))) for path in PACKAGE.rglob("*.py")}
+    lines = {
+        (file, node.lineno)
+        for file, node in nodes_with(ROUTES)
+        if isinstance(node, ast.Constant) and node.value in ROUTES
+    }
+    found = Counter(file for file, _ in lines)
     assert found.pop(REGISTER) > 0
-    assert {name: lines for name, lines in found.items() if lines} == MEANS_ANOTHER_THING
+    assert found == MEANS_ANOTHER_THING
     for script in (PACKAGE / "page" / "assets").glob("*.js"):
         assert not re.search(r'\broute [!=]== "', script.read_text()), script.name

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.sources import nodes_with
 
-import kairos_mcp
 from kairos_mcp.budget.reservation import Account, ReservationRequest, format_status_line, minimum_hold, reserve
 from kairos_mcp.core.limits import (
     CAPS,
@@ -33,7 +31,6 @@ from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.schema import migrate
 from kairos_mcp.views.run_report import RESULT_SCHEMA
 
-PACKAGE = Path(kairos_mcp.__file__).parent
 ROUND = ReservationRequest(counts_of("round"), "round", False, 4_000, 2_000, 60_000, price=Price(3, 15))
 CALL = ReservationRequest(counts_of("call"), "call", timeout_ms=60_000)
 NAMES = {name for field, unit in UNITS.items() for name in (field, unit.name)}
@@ -110,15 +107,15 @@ def test_the_table_of_accounts_has_three_columns_for_each_unit() -> None:
     session.close()
 
 
-def _lists(path: Path) -> Iterator[int]:
-    """Lines with a literal list in which several units are named."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items) | ast.Dict(keys=items):
-                if sum(isinstance(item, ast.Constant) and item.value in NAMES for item in items) >= 3:
-                    yield node.lineno
+def _lists_units(node: ast.AST) -> bool:
+    """Whether it is a literal list in which several units are named."""
+    match node:
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items) | ast.Dict(keys=items):
+            return sum(isinstance(item, ast.Constant) and item.value in NAMES for item in items) >= 3
+        case _:
+            return False
 
 
 def test_no_list_of_units_stands_beside_their_register() -> None:
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if any(_lists(path))}
+    found = {file for file, node in nodes_with(NAMES) if _lists_units(node)}
     assert found <= LISTS_OF_ANOTHER_KIND.keys()

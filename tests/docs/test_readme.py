@@ -24,6 +24,7 @@ from readme import (
 )
 from reference import commands_page
 from support.command_words import parse_words
+from support.sources import nodes_with
 
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -141,11 +142,12 @@ def test_the_page_of_costs_is_what_is_made_today() -> None:
 def test_every_module_that_parses_anything_is_on_the_page_of_costs_or_reads_our_own() -> None:
     root = README.parent / "kairos_mcp"
     named = {name for _, _, where, _ in ROWS for name in where.split(", ")}
-    parsing = set()
-    for file in root.rglob("*.py"):
-        calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
-        names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
-        if names & {"loads", "from_json", "validate_json", "model_validate_json"} or "yaml.load" in file.read_text():
-            parsing.add(str(file.relative_to(root)))
+    parsers = {"loads", "from_json", "validate_json", "model_validate_json"}
+    parsing = {
+        file
+        for file, node in nodes_with(parsers)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in parsers
+    }
+    parsing |= {file for file, _ in nodes_with(["yaml.load"])}
     assert parsing - named == OURS
     assert all((root / name).exists() for name in named)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import postgres
+from support.sources import nodes_with
 
 import kairos_mcp
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
@@ -36,18 +37,16 @@ KEEPS_TABLES = re.compile(
 )
 
 
-def _texts(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
 def test_statements_of_sqlite_alone_stand_where_it_is_driven() -> None:
+    first_words = re.findall(r"[a-z_]+", OF_SQLITE_ALONE.pattern)
     own = {
-        module
-        for path in ROOT.rglob("*.py")
-        if "postgres" not in path.parts
-        and (module := path.relative_to(ROOT).as_posix())
-        and any(OF_SQLITE_ALONE.search(text) for text in _texts(path) if "`" not in text)
+        file
+        for file, node in nodes_with(word for word in first_words if len(word) > 2)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and OF_SQLITE_ALONE.search(node.value)
+        and "`" not in node.value
+        and "postgres" not in Path(file).parts
     }
     assert own == DRIVES_SQLITE
 

@@ -1,8 +1,9 @@
-"""Start `kairos-mcp` as a fork of a process that has imported it: 0.1 s of CPU in place of one to three.
+"""Start `kairos-mcp` as a fork of a process that has imported it: some 0.02 s of CPU in place of one to three.
 
 Hundreds of tests ask what a command or a server does, and few how an interpreter begins. The fork has words, variables,
-a folder and descriptors of its own, is killed for real, and ends as any interpreter does. What depends on the start of
-an interpreter is started anew: another locale, variables of Python, a function to be called before.
+a folder and descriptors of its own, and is killed for real. It ends as any interpreter does, but leaves all that it was
+forked with to the kernel: taking that apart object by object would cost more than most commands. What depends on the
+start of an interpreter is started anew: another locale, variables of Python, a function to be called before.
 
 As a program this file is the process that forks; `start` and `run` are the other side.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import select
@@ -21,9 +23,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,22 +35,35 @@ import kairos_mcp
 
 NAMES = ("stdin", "stdout", "stderr")
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
-IMPORTED = (  # what most commands and servers come to import
+IMPORTED = (  # what commands and servers come to import
     "anyio._backends._asyncio",
+    "anyio._core._signals",
     "ctypes",
+    "encodings.ascii",
     "jsonschema",
     "kairos_mcp.app.app",
+    "kairos_mcp.app.stages",
     "kairos_mcp.cli.command_table",
+    "kairos_mcp.cli.hardening",
     "kairos_mcp.cli.main",
+    "kairos_mcp.cli.serve",
     "kairos_mcp.server.dispatch",
     "kairos_mcp.server.http",
     "kairos_mcp.server.stdio",
+    "kairos_mcp.settings.explained",
     "kairos_mcp.settings.schema",
+    "kairos_mcp.tools.agent_files",
+    "kairos_mcp.tools.mcp_servers",
     "pathspec",
     "re2",
+    "rich._emoji_codes",
     "rich.console",
+    "ruamel.yaml",
     "typer._adapters",
+    "typer._click._textwrap",
+    "typer._click.decorators",
 )
+IMPORTED_FOR_A_MODEL = ("kairos_mcp.models.provider_connection", "pydantic_ai.models.openai")
 
 
 class Forked:
@@ -170,6 +186,8 @@ def main(listening: socket.socket) -> str:
                     asked, _ = listening.accept()
                     _, fds, _, _ = socket.recv_fds(asked, 1, 3)
                     order = json.loads(asked.makefile("rb").readline())
+                    if "KAIROS_MODEL" in order["environ"]:
+                        import_all(IMPORTED_FOR_A_MODEL)
                     if (pid := os.fork()) == 0:
                         become(order, fds)
                         return str(order["code"])
@@ -213,13 +231,59 @@ def become(order: dict[str, Any], fds: Sequence[int]) -> None:
     sys.argv = ["-c" if order["code"] else str(Path(kairos_mcp.__file__).with_name("__main__.py")), *order["words"]]
 
 
+def import_all(modules: Iterable[str]) -> None:
+    """Import what is not here yet."""
+    if missing := [module for module in modules if module not in sys.modules]:
+        for module in missing:
+            importlib.import_module(module)
+        gc.freeze()  # what is here already is looked through in no fork
+
+
+def warm_up() -> None:
+    """Go through a run, so that what the program makes at first use is there: validators, patterns, parsers."""
+    calls = [{"name": "read_file", "arguments": {"path": "script"}}]
+    lines = ({"content": "look", "tool_calls": calls}, {"content": "done", "finish": "stop"})
+    was = os.getcwd()
+    unseen = io.TextIOWrapper(io.BytesIO())
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(unseen), redirect_stderr(unseen):
+        os.chdir(folder)
+        Path("script").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        os.environ["KAIROS_SCRIPT"] = "script"
+        code = importlib.import_module("kairos_mcp.cli.main").run_command(["run", "Look.", "--home", "home", "--json"])
+        os.chdir(was)
+    assert (code, threading.active_count()) == (0, 1), code
+    gc.collect()
+    gc.freeze()
+
+
+def end(code: str | int | None) -> None:
+    """End this process as the interpreter does after `sys.exit(code)`, where that needs to say nothing."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    gc.collect()  # what of its own this process has not closed says so now
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code is None or isinstance(code, int):
+            os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
     sys.path.insert(0, os.getcwd())
-    for module in IMPORTED:
-        importlib.import_module(module)
-    gc.freeze()  # what is here already is looked through in no fork
-    if code := main(socket.socket(fileno=int(sys.argv[1]))):
-        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        importlib.import_module("kairos_mcp.cli.main").main()
+    import_all(IMPORTED)
+    table = importlib.import_module("kairos_mcp.cli.command_table")
+    groups = (table.COMMANDS, *(commands for _, commands in table.GROUPS.values()))
+    warm_up()
+    import_all({f"kairos_mcp.cli.{entry.module}" for commands in groups for entry in commands.values()})
+    code = main(socket.socket(fileno=int(sys.argv[1])))
+    given: str | int | None = None
+    try:
+        if code:
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            importlib.import_module("kairos_mcp.cli.main").main()
+    except SystemExit as ended:
+        given = ended.code
+    end(given)
+    sys.exit(given)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.sources import PACKAGE, nodes_with
 from support.tools import READ_BYTES, WorkspaceTools
 
-import kairos_mcp
 from kairos_mcp.app.proposals import reserved_tool_names
 from kairos_mcp.core.builtin_tools import BUILTIN, BuiltinTool, Needs, names_where
 from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
@@ -29,7 +29,6 @@ from kairos_mcp.tools.stage.submit import submit_tool
 from kairos_mcp.tools.team_tools import plan_problem_tool
 from kairos_mcp.tools.touched_paths import read_named_paths
 
-ROOT = Path(kairos_mcp.__file__).parent
 NOTHING = cast(Any, None)  # what a tool asks at its calls alone
 AN_EDIT = {"path": "a.txt", "old_string": "old", "new_string": "new"}
 # A call of each tool that edits, on a workspace whose `a.txt` holds "old"; PLAN stands for the id of such a plan.
@@ -97,9 +96,8 @@ def test_the_needs_of_the_table_are_all_built_here() -> None:
 def test_a_spec_of_a_built_in_tool_is_made_by_its_row_alone() -> None:
     """Whoever else makes a spec says where the tool comes from, so a tool without a row can't be made."""
     made = [
-        (path.relative_to(ROOT).as_posix(), node)
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        (file, node)
+        for file, node in nodes_with(["ToolSpec"])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ToolSpec"
     ]
     of_rows = {module for module, node in made if not _says_its_source(node)}
@@ -182,12 +180,11 @@ def test_the_reserved_names_are_those_of_tools_that_exist() -> None:
 def test_no_call_of_the_package_spells_the_name_of_a_tool_beside_its_row() -> None:
     """Code that calls a tool, or treats it apart, reads the name from the row."""
     spelled = [
-        (path.relative_to(ROOT).as_posix(), node.lineno, node.value)
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in BUILTIN and not _is_key_of_table(path, node)
+        (file, node.lineno, node.value)
+        for file, node in nodes_with(BUILTIN)
+        if isinstance(node, ast.Constant) and node.value in BUILTIN and not _is_key_of_table(PACKAGE / file, node)
     ]
-    listed = {tool["name"] for tool in json.loads((ROOT / "server" / "listing.json").read_text())["tools"]}
+    listed = {tool["name"] for tool in json.loads((PACKAGE / "server" / "listing.json").read_text())["tools"]}
     assert [found for found in spelled if found[2] not in listed] == []
 
 
