@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -59,7 +60,7 @@ LONGEST = (  # for one worker: which of them take longest is told by `--duration
     "core/test_state_machine.py",
 )
 CERTIFICATES = {"SSL_CERT_FILE", "SSL_CERT_DIR"}
-DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
+STATE_FILE = "kairos.db"
 
 
 def pytest_configure() -> None:
@@ -128,8 +129,9 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
     os.environ.pop(STORE, None)  # which place_in has set
     if place is None or request.node.get_closest_marker("skip"):
         return
-    files = sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)})  # a link may lead to one again
-    databases = [named.read_text() for named in place.glob(f"**/{postgres.NAMED_IN}")]
+    found = [Path(each) for each in _find_files({STATE_FILE, postgres.NAMED_IN}, place)]
+    files = sorted({each.resolve() for each in found if each.name == STATE_FILE})  # a link may lead to one again
+    databases = [each.read_text() for each in found if each.name == postgres.NAMED_IN]
     assert not (postgres.is_chosen() and files), f"rows in {files}, and not in the database that was chosen"
     if not request.node.get_closest_marker("unreplayed"):
         for file in files:
@@ -180,6 +182,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"of the store in a file: {of_file.args[0]}")
     if item.get_closest_marker("sandbox"):
         sandboxed.skip_if_missing()
+
+
+def _find_files(names: set[str], folder: str | Path, deeper: int = 3) -> Iterator[str]:
+    """The files of these names, as deep as a test's places have their state."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name in names and os.path.exists(entry):
+                yield entry.path
+            elif deeper and (entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))):
+                yield from _find_files(names, entry.path, deeper - 1)
 
 
 def _assert_replays(db: Path) -> None:
