@@ -3097,7 +3097,7 @@ OUTSIDE = (
     Guard("is_setting", replaced("is_none(plain)", "(is_none(plain) or is_label(plain))"), GRAMMAR + SOUNDS),
     Guard(
         "_is_plain_reference",
-        never("(default := _DEFAULT.fullmatch(unit)) is not None"),
+        without("if (default := _DEFAULT.fullmatch(unit)) is not None: ..."),
         GRAMMAR + SOUNDS + "[a default behind another reference]",
     ),
     Guard(
@@ -5201,7 +5201,7 @@ OF_EVENTS = (
     ),
     Guard(
         "_take_back_closings",
-        never("questions := [...]"),
+        without("if questions := [...]: ..."),
         AT_LIMIT + "extended_meanwhile_it_goes_on_without_a_decision",
     ),
     Guard(
