@@ -29,6 +29,7 @@ from kairos_mcp.core.decision_rights import LOCAL, LOCAL_CALLER, Caller
 from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.table_values import NotifySetting
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import events, ownership
 from kairos_mcp.store.events import EVENT_KINDS, EventFilter, EventRow, ListenerRow, Position
 from kairos_mcp.store.rows import Session
@@ -219,7 +220,11 @@ class Notifier(Operations):
             return held, shown, new[-1].position if len(new) == MAX_BATCH else max(listener.position, newest)
 
         held, shown, end = await self._store.read(read, one_state=True)
-        told_of = [(event, data) for event, data in shown if event.kind != "run.ended" or data.get("flow") != "call"]
+        told_of = [
+            (event, data)
+            for event, data in shown
+            if event.kind != "run.ended" or not kind_of(data.get("flow", "")).is_call
+        ]
         if told_of:
             what = make_notification([as_occurrence(event, data) for event, data in told_of])
             await asyncio.to_thread(notify_person, setting, what, self._settings)
