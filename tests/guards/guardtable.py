@@ -3070,6 +3070,11 @@ OUTSIDE = (
         "secrets/test_masking.py::test_012_no_value_is_split_in_more_than_one_way_while_it_is_judged",
     ),
     Guard(
+        "disable_repository",
+        replaced("open_without_links(folder_fd, name.split('/'))", "os.open(name, os.O_RDONLY, dir_fd=folder_fd)"),
+        HIDDEN_WRITES + "a_link_that_is_put_aside_leads_to_no_repository_of_the_user",
+    ),
+    Guard(
         "stage:_remove_entry",
         replaced("open_without_links(layer, folders)", "os.open('/'.join(('.', *folders)), FOLDER, dir_fd=layer)"),
         "tools/test_stage.py::test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed",

@@ -17,12 +17,14 @@ import kairos_mcp
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.tools.commands import protected_paths
+from kairos_mcp.tools.commands.held_paths import HeldPaths
 from kairos_mcp.tools.commands.protected_paths import (
     MAX_PATH_CHARS,
     ProtectionRules,
     survey_again,
     survey_protected_paths,
 )
+from kairos_mcp.tools.commands.undo_writes import WriteWatch
 
 pytestmark = pytest.mark.sandbox
 
@@ -123,6 +125,24 @@ def test_what_lies_beyond_the_longest_path_is_found(tmp_path: Path) -> None:
     assert (len(changes), len(record)) == (1, 1)
     assert record[0].count("/") == 25
     shutil.rmtree(tmp_path / "place")
+
+
+@pytest.mark.parametrize("how", ["no record takes it", "its target is no text"])
+def test_a_link_that_is_put_aside_leads_to_no_repository_of_the_user(tmp_path: Path, how: str) -> None:
+    theirs, inside = tmp_path / "theirs/.git", tmp_path / "W"
+    for folder in ("objects", "refs"):
+        (theirs / folder).mkdir(parents=True)
+    (theirs / "HEAD").write_text("ref: refs/heads/main")
+    inside.mkdir()
+    root, rules = os.open(inside, os.O_RDONLY), ProtectionRules.from_scopes(Scopes())
+    watch = WriteWatch.start(root, rules, HeldPaths(survey_protected_paths(root, rules)))
+    os.symlink("/", os.fsencode(inside) + b"/\xff")
+    os.symlink(b"\xff" + os.fsencode(theirs), os.fsencode(inside / ".git"))
+    undone = watch.undo(None if how == "no record takes it" else lambda _, path, texts: dict(texts), "taken-out")
+    os.close(root)
+    assert len(undone.changes) == 1
+    assert not (inside / ".git").is_symlink()
+    assert (theirs / "HEAD").exists()
 
 
 def test_however_deep_a_program_nests_folders_a_search_takes_few_calls_for_each(

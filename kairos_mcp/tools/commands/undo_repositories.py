@@ -90,9 +90,15 @@ def undo_new_repository(root: int, path: str, entry: ProtectedEntry, save: KeepT
 
 
 def disable_repository(folder_fd: int, name: str) -> None:
-    """Rename the HEAD of what may be a repository, so that git takes the folder for none; files stay as they are."""
+    """Rename the HEAD of what may be a repository, so that git takes the folder for none; files stay as they are.
+
+    A link is not followed: it may lead to a repository of the user's."""
     with contextlib.suppress(OSError):
-        os.rename(f"{name}/HEAD", f"{name}/HEAD.kairos-aside", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        git_fd = open_without_links(folder_fd, name.split("/"))
+        try:
+            os.rename("HEAD", "HEAD.kairos-aside", src_dir_fd=git_fd, dst_dir_fd=git_fd)
+        finally:
+            os.close(git_fd)
 
 
 def restore_repository(root: int, path: str, before: FileTexts, save: KeepTexts) -> str | None:
