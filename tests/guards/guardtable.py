@@ -3075,6 +3075,11 @@ OUTSIDE = (
         HIDDEN_WRITES + "a_link_that_is_put_aside_leads_to_no_repository_of_the_user",
     ),
     Guard(
+        "remove_mount_points",
+        replaced("open_without_links(root, folders)", "os.open('/'.join(folders) or '.', os.O_RDONLY, dir_fd=root)"),
+        HIDDEN_WRITES + "no_empty_file_goes_through_a_link_in_the_place_of_a_folder",
+    ),
+    Guard(
         "stage:_remove_entry",
         replaced("open_without_links(layer, folders)", "os.open('/'.join(('.', *folders)), FOLDER, dir_fd=layer)"),
         "tools/test_stage.py::test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed",

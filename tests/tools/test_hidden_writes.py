@@ -17,7 +17,7 @@ import kairos_mcp
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.tools.commands import protected_paths
-from kairos_mcp.tools.commands.held_paths import HeldPaths
+from kairos_mcp.tools.commands.held_paths import HeldPaths, remove_mount_points
 from kairos_mcp.tools.commands.protected_paths import (
     MAX_PATH_CHARS,
     ProtectionRules,
@@ -143,6 +143,22 @@ def test_a_link_that_is_put_aside_leads_to_no_repository_of_the_user(tmp_path: P
     assert len(undone.changes) == 1
     assert not (inside / ".git").is_symlink()
     assert (theirs / "HEAD").exists()
+
+
+def test_no_empty_file_goes_through_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    inside, theirs = tmp_path / "W", tmp_path / "theirs"
+    (inside / "conf").mkdir(parents=True)
+    theirs.mkdir()
+    for folder in (inside / "conf", theirs):
+        (folder / ".env").touch()
+    root, rules = os.open(inside, os.O_RDONLY), ProtectionRules()
+    held = HeldPaths(survey_protected_paths(root, rules, is_unreadable=lambda path: path.endswith(".env")))
+    assert held.survey.unreadable.keys() == {"conf/.env"}
+    (inside / "conf").rename(inside / "moved")  # as a program may, though the file in it is covered
+    (inside / "conf").symlink_to(theirs)
+    remove_mount_points(root, held)
+    os.close(root)
+    assert (theirs / ".env").exists()
 
 
 def test_however_deep_a_program_nests_folders_a_search_takes_few_calls_for_each(

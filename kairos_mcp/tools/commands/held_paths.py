@@ -109,15 +109,26 @@ def _open_held(
 
 
 def remove_mount_points(root: int, held: HeldPaths) -> None:
-    """Remove what a sandbox made to mount on: an empty entry, in place of one that somebody removed right before."""
+    """Remove what a sandbox made to mount on: an empty entry, in place of one that somebody removed right before.
+
+    No link is followed, which a program may have put in the place of a folder."""
     inodes = {path: entry.fingerprint[0] for path, entry in held.survey.entries.items()} | dict(held.survey.unreadable)
     mounted = {entry.path for entry in held.entries if entry.is_protected} | held.survey.unreadable.keys()
     for path in mounted:
+        *folders, name = path.split("/")
         with contextlib.suppress(OSError):  # it is gone, or not empty and so somebody's own
-            status = os.stat(path, dir_fd=root, follow_symlinks=False)
-            if status.st_ino == inodes[path]:
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                os.rmdir(path, dir_fd=root)
-            elif status.st_size == 0:
-                os.unlink(path, dir_fd=root)
+            folder_fd = open_without_links(root, folders)
+            try:
+                _remove_mount_point(folder_fd, name, inodes[path])
+            finally:
+                os.close(folder_fd)
+
+
+def _remove_mount_point(folder_fd: int, name: str, inode: int) -> None:
+    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    if status.st_ino == inode:
+        return
+    if stat.S_ISDIR(status.st_mode):
+        os.rmdir(name, dir_fd=folder_fd)
+    elif status.st_size == 0:
+        os.unlink(name, dir_fd=folder_fd)
