@@ -3080,6 +3080,14 @@ OUTSIDE = (
         HIDDEN_WRITES + "no_empty_file_goes_through_a_link_in_the_place_of_a_folder",
     ),
     Guard(
+        "_SurveyWalk._rename_excess",
+        replaced(
+            "open_without_links(self._root, path.split('/')[:-1])",
+            "os.open(path.rpartition('/')[0] or '.', os.O_RDONLY, dir_fd=self._root)",
+        ),
+        HIDDEN_WRITES + "no_file_is_renamed_where_a_link_leads_that_came_during_a_search",
+    ),
+    Guard(
         "stage:_remove_entry",
         replaced("open_without_links(layer, folders)", "os.open('/'.join(('.', *folders)), FOLDER, dir_fd=layer)"),
         "tools/test_stage.py::test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed",

@@ -161,6 +161,32 @@ def test_no_empty_file_goes_through_a_link_in_the_place_of_a_folder(tmp_path: Pa
     assert (theirs / ".env").exists()
 
 
+def test_no_file_is_renamed_where_a_link_leads_that_came_during_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server in a sandbox runs on while what it made is searched."""
+    inside, theirs = tmp_path / "W", tmp_path / "theirs"
+    inside.mkdir()
+    theirs.mkdir()
+    (theirs / ".env").touch()
+    root, rules = os.open(inside, os.O_RDONLY), ProtectionRules()
+    before, open_folder = survey_protected_paths(root, rules), protected_paths.open_long_path
+
+    def open_swapped(folder_fd: int, path: str) -> int:
+        if path == "d/":
+            (inside / "d").rmdir()
+            (inside / "d").symlink_to(theirs)
+            monkeypatch.setattr(protected_paths, "_FOLDER_FLAGS", os.O_RDONLY)  # as if the link came a folder above
+        return open_folder(folder_fd, path)
+
+    (inside / "d").mkdir()
+    monkeypatch.setattr(protected_paths, "open_long_path", open_swapped)
+    monkeypatch.setattr(protected_paths, "MAX_UNREADABLE", 0)
+    after = survey_again(root, rules, before, (), ".aside", lambda path: path.endswith(".env"))
+    os.close(root)
+    assert (after.renamed, list(theirs.iterdir())) == (0, [theirs / ".env"])
+
+
 def test_however_deep_a_program_nests_folders_a_search_takes_few_calls_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

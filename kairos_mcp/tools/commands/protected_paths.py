@@ -22,7 +22,7 @@ from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.paths import DEPENDENCIES, Globs, Scopes, printable_name, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.git_programs import is_repository
-from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type
+from kairos_mcp.tools.files.safe_open import LOCAL, file_system_type, open_without_links
 
 RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, or this server, does here next
 MAX_FOLDERS = 300_000  # searched before a program starts, those nearest to the top first; afterwards there is no bound
@@ -325,21 +325,29 @@ class _SurveyWalk:
         except OSError:  # it is gone
             return
         if self._afterwards is not None:
-            self._rename_excess(entry, folder_fd, names)
+            self._rename_excess(entry, path, names)
             return
         self._links[entry.inode()] = self._links.get(entry.inode(), names) - 1
         self._add_unreadable(path, entry.inode())
 
-    def _rename_excess(self, entry: os.DirEntry[str], folder_fd: int, names: int) -> None:
-        """Give a new unreadable file a name of ours if it and its other names are more than a sandbox can cover."""
+    def _rename_excess(self, entry: os.DirEntry[str], path: str, names: int) -> None:
+        """Give a new unreadable file a name of ours if it and its other names are more than a sandbox can cover.
+
+        Its folder is opened once more, without links: a server that runs on may have put one there meanwhile.
+        """
         assert self._afterwards is not None
         known = self._afterwards.unreadable
         if entry.inode() in known:
             return
         self._new_names += names
         if len(known) + self._new_names > MAX_UNREADABLE:
-            with writable(folder_fd):
-                os.rename(entry.name, f"{RENAMED}{secrets.token_hex(8)}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            folder_fd = open_without_links(self._root, path.split("/")[:-1])
+            try:
+                with writable(folder_fd):
+                    new_name = f"{RENAMED}{secrets.token_hex(8)}"
+                    os.rename(entry.name, new_name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            finally:
+                os.close(folder_fd)
             self._new_names -= names
             self._renamed += 1
 
@@ -446,8 +454,8 @@ def writable(folder_fd: int) -> Iterator[None]:
 
 def _make_readable(root: int, folder: str) -> None:
     """Give a folder's owner, who has to be this process, all rights to it. Raises OSError."""
-    above, _, name = folder.rstrip("/").rpartition("/")
-    above_fd = open_long_path(root, above)
+    *above, name = folder.rstrip("/").split("/")
+    above_fd = open_without_links(root, above)
     try:
         fd = os.open(name or ".", ENTRY_FLAGS | os.O_DIRECTORY, dir_fd=above_fd)
     finally:
