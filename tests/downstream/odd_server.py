@@ -98,7 +98,9 @@ def main() -> None:
     sys.stdout.flush()
     if "exit" in behaviour:
         sys.exit(behaviour["exit"])
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
+        if number == 0 and "expects" in behaviour and json.loads(line).get("method") != behaviour["expects"]:
+            sys.exit("it expected another first request")
         is_last = json.loads(line).get("method") == behaviour.get("exits_after", "")
         written = behaviour.get("between", "\n").encode().join(answer_line(behaviour, line))
         sys.stdout.buffer.write(written + (b"\n" if written and not is_last else b""))

@@ -166,6 +166,13 @@ def test_a_process_is_understood_however_it_writes(downstream: DownstreamServers
     assert call_server(server, "echo", text="x").content == "fine"
 
 
+def test_a_server_that_dies_of_a_first_request_that_it_does_not_know_is_met_all_the_same(
+    downstream: DownstreamServers,
+) -> None:
+    server = _start_process(downstream, {"expects": "initialize"})
+    assert call_server(server, "echo", text="x").content == "fine"
+
+
 FRAMES = ["    at Module._compile (node:internal:1781:14)", "    at node:internal/main:36:49"]
 STDERR: list[tuple[str, list[str], str]] = [
     ("a line", ["starting", "no key is set"], "no key is set"),

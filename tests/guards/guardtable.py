@@ -1959,6 +1959,12 @@ PROGRAMS = (
     ),
     Guard(
         "ServerClient._open",
+        never("reason is not None and not self._use_legacy and self._newest is not None and ..."),
+        "downstream/test_odd_servers.py::"
+        "test_a_server_that_dies_of_a_first_request_that_it_does_not_know_is_met_all_the_same",
+    ),
+    Guard(
+        "ServerClient._connect",
         replaced("missed and missed.describe()", "None"),
         SANDBOXED_SERVERS + "what_a_sandboxed_server_misses_at_its_start_is_named_with_the_line_that_opens_it",
     ),

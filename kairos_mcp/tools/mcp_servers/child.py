@@ -151,7 +151,7 @@ async def _read_messages(child: ChildServer, incoming: MemoryObjectSendStream[Se
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await child.stderr_ended.wait()  # its last words may be the cause
-        child.watch.record_end(f"it ended{status}")
+        child.watch.record_exit(status)
     except FloodError as flood:
         child.watch.record_end(str(flood))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -272,8 +272,20 @@ class ServerClient:
                 f"{self.name} is not there: {self.problem}.",
                 f"It is tried again in {self._retry_at - now:.0f} s; go on without it.",
             )
-        connection = ServerConnection(self._resolve_address(), legacy=self._use_legacy)
-        self._newest = connection
+        reason = await self._connect(legacy=self._use_legacy)
+        if reason is not None and not self._use_legacy and self._newest is not None and self._newest.watch.died_unheard:
+            # Perhaps of the first request, which is of the newer protocol: some servers expect `initialize` alone.
+            reason = await self._connect(legacy=True)
+            self._use_legacy = reason is None
+        if self._connection is not None:
+            self.problem = None
+            return self._connection
+        self._use_legacy = not self._use_legacy  # others are silent to it for ever
+        raise self._record_failed_start(reason or "it ended")
+
+    async def _connect(self, *, legacy: bool) -> str | None:
+        """Connect and list its tools; return why that failed, or None. Raises KairosError."""
+        connection = self._newest = ServerConnection(self._resolve_address(), legacy=legacy)
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(connection.serve(opened))
         try:
@@ -291,14 +303,12 @@ class ServerClient:
                 raise
             answered = isinstance(error, TimeoutError | ValidationError) or _is_answer(error)
             reason = describe_failure(error) if answered else connection.watch.end_reason or describe_failure(error)
-            self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
             reason = self.describe_end(connection, reason, is_start=True)
             missed = self.missed = await asyncio.to_thread(_find_missed_file, connection)
             causes = (reason, missed and missed.describe(), await self._find_failed_load())
-            reason = "; ".join(cause for cause in causes if cause)
-            raise self._record_failed_start(reason) from None
-        self.problem = None
-        return connection
+            return "; ".join(cause for cause in causes if cause)
+        else:
+            return None
 
     async def _record_lost_connection(self) -> None:
         """Record how the last connection ended, if there was one, and set the pause before the next start."""

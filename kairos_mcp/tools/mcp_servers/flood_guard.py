@@ -33,7 +33,8 @@ class ConnectionWatch:
 
     `tools_changed`: the server's tools may have changed since they were listed. `refused` counts the requests that it
     made and that were refused, by method. `unreadable_line`: the first line on stdout that is no message. `end_reason`:
-    why the connection ended, once it has. `stderr`: the last of what the server wrote there.
+    why the connection ended, once it has. `died_unheard`: its program ended by itself before it sent any message.
+    `stderr`: the last of what the server wrote there.
     """
 
     def __init__(self) -> None:
@@ -41,12 +42,15 @@ class ConnectionWatch:
         self.refused: Counter[str] = Counter()
         self.unreadable_line = ""
         self.end_reason: str | None = None
+        self.died_unheard = False
         self.stderr = bytearray()
+        self._has_spoken = False
         self._allowance = float(MAX_BURST)
         self._counted_at = time.monotonic()
 
     def passes_on(self, message: wire.JSONRPCMessage) -> bool:
         """Count a message; return whether it is passed on to the protocol library. Raises FloodError."""
+        self._has_spoken = True
         match message:
             case wire.JSONRPCNotification(method=method):
                 self.count_unasked()
@@ -77,6 +81,11 @@ class ConnectionWatch:
         self._counted_at = now
         if self._allowance < 0:
             raise FloodError(f"it sent over {MAX_BURST:,} messages that nobody asked for")
+
+    def record_exit(self, how: str) -> None:
+        """Record that its program ended by itself."""
+        self.died_unheard = not self._has_spoken
+        self.record_end(f"it ended{how}")
 
     def record_end(self, reason: str) -> None:
         """Record why the connection ended; only the first reason is kept."""
