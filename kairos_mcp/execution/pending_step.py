@@ -14,7 +14,7 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
 from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
-from kairos_mcp.store.client_completions import WITHDRAWN, WithdrawnRequest
+from kairos_mcp.store.client_completions import WITHDRAWN, RequestRow
 from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
 from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import UNKNOWN, StepRow
@@ -94,12 +94,12 @@ class PendingStep:
         self.ended_attempt, self.failed_result = failed.ended_attempt, failed.failed_result
         self.is_backing_off, self.retry_at, self.attempts = failed.is_backing_off, failed.retry_at, failed.attempts
 
-    def add_withdrawal(self, request: WithdrawnRequest) -> None:
+    def add_withdrawal(self, request: RequestRow) -> None:
         """Count a request of a client's model that was withdrawn as an attempt that ended without an answer."""
         earlier = self.ended_attempt if self.withdrawn_requests else None
         before = earlier.charge if earlier is not None else NOTHING
         self.ended_attempt = EndedAttempt(WITHDRAWN, before.plus(request.bound))
-        self.withdrawn_requests = (*self.withdrawn_requests, request.request)
+        self.withdrawn_requests = (*self.withdrawn_requests, request.id)
 
     def apply_approval(self, row: ApprovalRow) -> None:
         """Take over the permission that this row gives, if any.

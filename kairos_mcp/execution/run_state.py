@@ -28,7 +28,7 @@ from kairos_mcp.execution.tool_calls import Authorization
 from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.store.client_completions import WithdrawnRequest
+from kairos_mcp.store.client_completions import RequestRow
 from kairos_mcp.store.commit import (
     AnsweredStep,
     CommitPlan,
@@ -68,34 +68,13 @@ def read_stored_run(session: Session, run: RunRow) -> StoredRun:
     )
 
 
-class AwaitedSteps(NamedTuple):
-    """What others may bring to run number `n`: answers of its open steps (paths by id), and verdicts."""
-
-    n: int
-    open_steps: Mapping[int, str]
-    awaits_approval: bool
-
-
 class Arrivals(NamedTuple):
-    """What others have written for a run's open steps: withdrawn requests, answers (step's id, encoded answer), and
-    the newest approvals by path."""
+    """What others have written for a run's open steps: withdrawn requests and encoded answers, each with its step's
+    path, and the newest approvals by path."""
 
-    withdrawals: Sequence[WithdrawnRequest]
-    answers: Sequence[tuple[int, str]]
+    withdrawals: Sequence[tuple[str, RequestRow]]
+    answers: Sequence[tuple[str, str]]
     approvals: Mapping[str, ApprovalRow]
-
-
-def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
-    """Read what has come for a run."""
-    steps = list(awaited.open_steps)
-    return Arrivals(
-        *read_together(
-            session,
-            lambda session: client_completions.list_uncharged(session, awaited.n),
-            lambda session: queries.read_answers(session, steps) if steps else [],
-            lambda session: approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
-        )
-    )
 
 
 @dataclass(slots=True)
@@ -234,26 +213,39 @@ class RunState:
             self.finish_step(each.path, each.as_result(step.kind), by_route)
         return parked
 
-    def what_is_awaited(self) -> AwaitedSteps:
-        """Return which of the pending steps others may have answered or decided."""
-        return AwaitedSteps(
-            self.run.n,
-            {step.id: path for path, step in self.pending.items() if step.is_open},
-            self._awaits_approval,
-        )
+    def arrivals_reader(self) -> Callable[[Session], Arrivals]:
+        """Return a function that reads what others have written for the steps that are open now."""
+        n, steps = self.run.n, {step.id: path for path, step in self.pending.items() if step.is_open}
+        awaits_approval = self._awaits_approval
+
+        def read_answers(session: Session) -> list[tuple[str, str]]:
+            found = queries.read_answers(session, list(steps)) if steps else ()
+            return [(steps[step_id], body) for step_id, body in found]
+
+        def read(session: Session) -> Arrivals:
+            return Arrivals(
+                *read_together(
+                    session,
+                    lambda session: client_completions.list_uncharged(session, n),
+                    read_answers,
+                    lambda session: approvals.newest_approvals(session, n) if awaits_approval else {},
+                )
+            )
+
+        return read
 
     @property
     def _awaits_approval(self) -> bool:
         return any(step.awaits_approval and step.is_open for step in self.pending.values())
 
-    def apply_arrivals(self, awaited: AwaitedSteps, arrived: Arrivals) -> None:
+    def apply_arrivals(self, arrived: Arrivals) -> None:
         """Go on with what others have written for open steps."""
-        for request in arrived.withdrawals:
-            step = self.pending.get(request.path)
-            if step is not None and step.is_open and request.request not in step.withdrawn_requests:
+        for path, request in arrived.withdrawals:
+            step = self.pending.get(path)
+            if step is not None and step.is_open and request.id not in step.withdrawn_requests:
                 step.add_withdrawal(request)
-        for step_id, body in arrived.answers:
-            path, answer = awaited.open_steps[step_id], decode_answer(body)
+        for path, body in arrived.answers:
+            answer = decode_answer(body)
             self._feed(path, self.pending.pop(path), answer)
         self._apply_verdicts(arrived.approvals)
 

@@ -29,7 +29,7 @@ from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.commit import commit, write_known
 from kairos_mcp.execution.decide_at_once import decide_at_once
 from kairos_mcp.execution.plan_commit import plan_commit
-from kairos_mcp.execution.run_state import RunState, StoredRun, read_arrivals, read_stored_run
+from kairos_mcp.execution.run_state import RunState, StoredRun, read_stored_run
 from kairos_mcp.execution.running_steps import RunningSteps, memory_in_rows
 from kairos_mcp.store import integrity, queries
 from kairos_mcp.store.commit import CommitPlan, Committed
@@ -298,12 +298,12 @@ class RunWorker:
             await self._steps.cancel()
             await self._force_cancel()
             return True
-        awaited = self.state.what_is_awaited()
+        read_arrivals = self.state.arrivals_reader()
         inbox, arrivals = await self.store.read(
             lambda session: read_together(
                 session,
                 lambda session: queries.pending_requests(session, run.n),
-                lambda session: read_arrivals(session, awaited),
+                read_arrivals,
             )
         )
         if inbox:
@@ -327,9 +327,8 @@ class RunWorker:
             self.state.apply_settlements(
                 (request.id, decode(SettlementRequest, request.body), request.via) for request in drained.settlements
             )
-            awaited = self.state.what_is_awaited()
-            arrivals = await self.store.read(lambda session: read_arrivals(session, awaited))
-        self.state.apply_arrivals(awaited, arrivals)
+            arrivals = await self.store.read(self.state.arrivals_reader())
+        self.state.apply_arrivals(arrivals)
         return False
 
     async def _perform_steps(self, plan: CommitPlan) -> bool:

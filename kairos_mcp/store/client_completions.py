@@ -60,14 +60,6 @@ class NewRequest(NamedTuple):
     nonce: str | None = None
 
 
-class WithdrawnRequest(NamedTuple):
-    """A withdrawn request whose bound is not charged yet: its id, its step's path, and the most that it can cost."""
-
-    request: int
-    path: str
-    bound: Units
-
-
 class RequestCharge(NamedTuple):
     """A request about a step that is charged with `lost`."""
 
@@ -185,10 +177,9 @@ def requests_about(session: Session, n: int, paths: Sequence[str]) -> list[tuple
     return [(path, RequestRow._make(request)) for path, *request in found]
 
 
-def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
-    """List the withdrawn requests of a run's open steps whose bound is not charged yet."""
-    requests = [(path, RequestRow._make(request)) for path, *request in session.rows(_SELECT_UNCHARGED_OF_RUN, (n,))]
-    return [WithdrawnRequest(request.id, path, request.bound) for path, request in requests]
+def list_uncharged(session: Session, n: int) -> list[tuple[str, RequestRow]]:
+    """List the withdrawn requests of a run's open steps whose bound is not charged yet, each with its step's path."""
+    return [(path, RequestRow._make(request)) for path, *request in session.rows(_SELECT_UNCHARGED_OF_RUN, (n,))]
 
 
 # -- what they cost --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Says what a foreign program may see and touch: one value that builds bubblewrap's list of arguments.
 
 Inside, the file system holds what `machine_view` lists, read-only, a private /tmp, what is let in by name, and the
-workspace at its real path; nothing else. Nothing here starts a program but `find_problem`, which tries whether
+workspace at its real path; nothing else. Nothing here starts a program but `find_failure`, which tries whether
 bubblewrap works.
 """
 
@@ -183,9 +183,20 @@ class Sandbox:
     def find_problem(self) -> CommandDenied | None:
         """Try the sandbox, which takes 10 ms; return why nothing can run in it and what helps, or None if it works."""
         try:
+            reason = replace(self, workspace=None).find_failure()
+        except CommandDenied as error:
+            return error
+        return None if reason is None else explain_failure(reason)
+
+    def find_failure(self) -> str | None:
+        """Start a program in the sandbox; return bubblewrap's last words if that fails, else None.
+
+        Raises CommandDenied if there is no bubblewrap that can be used.
+        """
+        try:
             with open_filter() as filter_fd:
                 process = subprocess.run(
-                    replace(self, workspace=None).wrap(["/bin/true"], filter_fd=filter_fd),
+                    self.wrap(["/bin/true"], filter_fd=filter_fd),
                     capture_output=True,
                     timeout=PROBE_S,
                     check=False,
@@ -193,14 +204,12 @@ class Sandbox:
                     env={},
                     pass_fds=(filter_fd,),
                 )
-        except CommandDenied as error:
-            return error
         except (OSError, subprocess.TimeoutExpired) as error:
-            return explain_failure(f"it can't be started, {type(error).__name__}")
+            return f"it can't be started, {type(error).__name__}"
         if process.returncode == 0:
             return None
         last_words = process.stderr.decode("utf-8", "replace").strip().splitlines()
-        return explain_failure((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
+        return (last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200]
 
     def _alias_arguments(self, mounts: Sequence[SandboxMount]) -> Iterator[str]:
         """Yield arguments for links to what is let in: a path may be known by a link that stands outside the view."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +11,6 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.tools.commands.bubblewrap import PROBE_S
-from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.run_command import CommandSettings, make_sandbox
 from kairos_mcp.tools.files.safe_open import file_system_type
 from kairos_mcp.tools.stage.mounts import Mounts
@@ -39,13 +36,15 @@ def find_stage_problem(workspace: Path, stages: Path, mounts: Mounts, commands: 
         for each in (upper, work):
             each.mkdir(parents=True, mode=0o700)
         _write_through(workspace, mounts, upper, work)
-        return _run_program(workspace, commands, upper, work) if commands.mode == "sandboxed" else None
+        sandbox = replace(make_sandbox(workspace, commands), layer=(upper, work))
+        failure = sandbox.find_failure() if commands.mode == "sandboxed" else None
     except (KairosError, OSError) as error:
         return _explain(workspace, stages) or (error.message if isinstance(error, KairosError) else str(error))
     finally:
         discard_folder(folder)
         with suppress(OSError):  # others are in it, mostly
             stages.rmdir()
+    return None if failure is None else f"a program can't be started on a layer: {failure}"
 
 
 def _write_through(workspace: Path, mounts: Mounts, upper: Path, work: Path) -> None:
@@ -63,24 +62,6 @@ def _write_through(workspace: Path, mounts: Mounts, upper: Path, work: Path) -> 
                 os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, dir_fd=root))
     finally:
         os.close(root)
-
-
-def _run_program(workspace: Path, commands: CommandSettings, upper: Path, work: Path) -> str | None:
-    sandbox = replace(make_sandbox(workspace, commands), layer=(upper, work))
-    with open_filter() as filter_fd:
-        done = subprocess.run(
-            sandbox.wrap(["/bin/true"], filter_fd=filter_fd),
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={},
-            pass_fds=(filter_fd,),
-        )
-    if done.returncode == 0:
-        return None
-    last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"])[-1]
-    return f"a program can't be started on a layer: {last.removeprefix('bwrap: ')[:200]}"
 
 
 def _find_foreign(workspace: Path) -> str | None:
