@@ -17,30 +17,24 @@ workspace, nobody knows whose it is: a call that writes there asks a person, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import lru_cache
-from hashlib import sha256
 
 from kairos_mcp.core.builtin_tools import (
+    DENIED_BY_DEFAULT,
     MULTI_FILE_EDITS,
     NAME_LISTING_TOOLS,
     READ_SKILL,
     REQUEST_MORE_ROUNDS,
     RUN_COMMAND,
-    STAGE_TOOLS,
-    WORKSPACE_TOOLS,
-    names_where,
 )
 from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
-from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, plain_path, raise_risk, table_risk
-from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.table_values import FlowOfRule, GateRule, GateVerdict
@@ -48,7 +42,6 @@ from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.files.read_tools import READ_SPEC
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
-DENIED_BY_DEFAULT = frozenset(names_where(lambda tool: tool.is_denied))
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
 
@@ -90,51 +83,6 @@ class GatedCall:
     touched: TouchedSet | None = None
     brings_hidden: bool = False
     program: ProgramNames | None = None
-
-
-def unused_rules(
-    rules: Sequence[GateRule],
-    known: Iterable[str],
-    unlisted_prefixes: Iterable[str],
-    *,
-    categories: Iterable[str] | None = None,
-    agents: Iterable[str] | None = None,
-    mandates: Iterable[str] | None = None,
-) -> tuple[str, ...]:
-    """Return a sentence for each rule that fits nothing: a deny rule with a typing error protects nothing.
-
-    `known`: the names of tools; the built-in ones for a workspace count also where there is none, since rules are kept
-    for all folders. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
-    those of a server that was never started. `categories`, `agents`, `mandates`: the names that there are; None: they
-    are not judged.
-    """
-    all_names = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS, *STAGE_TOOLS)
-    prefixes = tuple(unlisted_prefixes)
-    notes = []
-    for rule in rules:
-        names = (RUN_COMMAND.name,) if rule.argv else all_names
-        is_coming = not rule.argv and any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)
-        coming = [f"mcp:{prefix.removesuffix('__')}" for prefix in prefixes]
-        lacks = [
-            (glob, tuple(there), what)
-            for glob, there, what in (
-                (rule.tools, None if is_coming else names, "tool"),
-                (rule.category, None if categories is None else (*categories, *coming), "category"),
-                (rule.agent, agents, "agent"),
-                (rule.mandate, mandates, "mandate"),
-            )
-            if glob is not None and there is not None
-        ]
-        for glob, there, what in lacks:
-            if any(fnmatchcase(name, glob) for name in there):
-                continue
-            description = CompiledRule.compile(rule).description
-            close = get_close_matches(glob, there, n=1, cutoff=0.7)
-            suggestion = f"; {close[0]!r} may be meant" if close else ""
-            notes.append(
-                f"{description[:1].upper()}{description[1:]} of the gate fits no {what} known so far{suggestion}."
-            )
-    return tuple(notes)
 
 
 class Gate:
@@ -498,24 +446,6 @@ def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "lo
     if tool is None:
         return raise_risk(table_risk(None, (), edits_several=False), declared)
     return raise_risk(table_risk(tool.effect, scopes, edits_several=tool.name in MULTI_FILE_EDITS), declared)
-
-
-def tool_pin(tool: ToolSpec) -> str:
-    """Return what binds an approval to this tool: a hash of its name, description, schema, effect, source and
-    labels."""
-    labels = canonical_json([tool.source, tool.reaches, tool.trusted, tool.private, *(tool.texts or ())])
-    return sha256(ToolSet([tool]).digest + labels.encode()).hexdigest()
-
-
-def approval_digest(
-    tool: ToolSpec, arguments: JsonObject, workspace: str | None, preview: str, base: Mapping[str, str | None]
-) -> str:
-    """Return the SHA-256 in hex of exactly what approval is asked for: another value is another request.
-
-    It covers the tool and its pin, the arguments, the workspace, the preview, and the files that the call depends on.
-    """
-    request = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]
-    return sha256(canonical_json(request).encode()).hexdigest()
 
 
 def _command_of(call: GatedCall) -> Command | None:

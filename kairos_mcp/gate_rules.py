@@ -1,4 +1,4 @@
-"""One rule of the gate with its globs compiled, and a call as rules see it: whether the rule applies to the call.
+"""Rules of the gate with their globs compiled: whether one applies to a call, and which apply to nothing.
 
 A rule that allows has to cover all of a call; one that asks or denies needs to match any part of it.
 """
@@ -6,14 +6,16 @@ A rule that allows has to cover all of a call; one that asks or denies needs to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from kairos_mcp.core.builtin_tools import DENIED_BY_DEFAULT, RUN_COMMAND, STAGE_TOOLS, WORKSPACE_TOOLS
 from kairos_mcp.core.command_patterns import ProgramNames, fits_pattern, format_pattern
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Risk, Scope, fold_path
-from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.patterns import compile_glob, may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet
@@ -184,3 +186,48 @@ class CompiledRule:
         return any(
             fits(path) or fits(f"{path}/") for fits in self.folded_globs for path in (*facts.folded_paths, *outside)
         )
+
+
+def unused_rules(
+    rules: Sequence[GateRule],
+    known: Iterable[str],
+    unlisted_prefixes: Iterable[str],
+    *,
+    categories: Iterable[str] | None = None,
+    agents: Iterable[str] | None = None,
+    mandates: Iterable[str] | None = None,
+) -> tuple[str, ...]:
+    """Return a sentence for each rule that fits nothing: a deny rule with a typing error protects nothing.
+
+    `known`: the names of tools; the built-in ones for a workspace count also where there is none, since rules are kept
+    for all folders. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
+    those of a server that was never started. `categories`, `agents`, `mandates`: the names that there are; None: they
+    are not judged.
+    """
+    all_names = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS, *STAGE_TOOLS)
+    prefixes = tuple(unlisted_prefixes)
+    notes = []
+    for rule in rules:
+        names = (RUN_COMMAND.name,) if rule.argv else all_names
+        is_coming = not rule.argv and any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)
+        coming = [f"mcp:{prefix.removesuffix('__')}" for prefix in prefixes]
+        lacks = [
+            (glob, tuple(there), what)
+            for glob, there, what in (
+                (rule.tools, None if is_coming else names, "tool"),
+                (rule.category, None if categories is None else (*categories, *coming), "category"),
+                (rule.agent, agents, "agent"),
+                (rule.mandate, mandates, "mandate"),
+            )
+            if glob is not None and there is not None
+        ]
+        for glob, there, what in lacks:
+            if any(fnmatchcase(name, glob) for name in there):
+                continue
+            description = CompiledRule.compile(rule).description
+            close = get_close_matches(glob, there, n=1, cutoff=0.7)
+            suggestion = f"; {close[0]!r} may be meant" if close else ""
+            notes.append(
+                f"{description[:1].upper()}{description[1:]} of the gate fits no {what} known so far{suggestion}."
+            )
+    return tuple(notes)

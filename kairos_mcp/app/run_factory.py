@@ -24,10 +24,11 @@ from kairos_mcp.core.routes import ROUTES, RouteName
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
-from kairos_mcp.execution.authorization import ToolAccess, with_rule
+from kairos_mcp.execution.authorization import with_rule
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
 from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.tool_access import ToolAccess
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Default, Gate

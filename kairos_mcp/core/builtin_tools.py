@@ -205,6 +205,7 @@ NAME_LISTING_TOOLS = frozenset(names_where(lambda tool: tool.lists_names))
 WORKSPACE_TOOLS = frozenset(names_where(lambda tool: tool.needs in ("workspace", "commands")))
 MULTI_FILE_EDITS = frozenset(names_where(lambda tool: tool.edits in ("many", "plans")))
 EDIT_TOOLS = frozenset(names_where(lambda tool: tool.edits != "none"))
+DENIED_BY_DEFAULT = frozenset(names_where(lambda tool: tool.is_denied))
 STAGE_TOOLS = frozenset(names_where(lambda tool: tool.needs == "stage"))
 CONTAINED_TOOLS = frozenset(
     {*names_where(lambda tool: tool.edits in ("one", "many")), RUN_COMMAND.name, DELETE_FILE.name, MOVE_FILE.name}

@@ -21,9 +21,10 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer, CallTool, task_of
 from kairos_mcp.core.tool import NO_MEMORY, Drafts, ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, error_result
 from kairos_mcp.execution.accounting import elapsed_ms
-from kairos_mcp.execution.authorization import ApprovalContext, ToolAccess, authorize
+from kairos_mcp.execution.authorization import ApprovalContext, authorize
 from kairos_mcp.execution.flow_view import FlowView
 from kairos_mcp.execution.sibling_changes import SiblingChanges
+from kairos_mcp.execution.tool_access import ToolAccess
 from kairos_mcp.execution.tool_calls import CHANGE_GRACE_S, Allowed, Authorization
 from kairos_mcp.execution.worker_threads import WorkerThreads
 from kairos_mcp.gate import Gate

@@ -1,6 +1,6 @@
 """What the steps of a run need of its tools: who decides about a call, and who makes it.
 
-`authorization.py` implements `CallRights`, `tool_caller.py` implements `CallMaker`.
+`tool_access.py` implements `CallRights`, `tool_caller.py` implements `CallMaker`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
+from kairos_mcp.execution.authorization import approval_digest, tool_pin
+from kairos_mcp.gate import Gate, GatedCall, risk_of
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.settings.table_values import GateRule

@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import unused_rules
+from kairos_mcp.gate_rules import unused_rules
 from kairos_mcp.settings.table_values import GateRule
 
 RULES = """

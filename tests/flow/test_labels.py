@@ -13,8 +13,8 @@ from kairos_mcp.core.effects import Reach
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import ToolResult, ToolSpec, discovered_tools
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.execution.authorization import tool_pin
 from kairos_mcp.execution.flow_view import FlowPolicy, make_call
-from kairos_mcp.gate import tool_pin
 from kairos_mcp.server.arguments.planner import CallerTool
 from kairos_mcp.settings.proposal import parse_proposal
 from kairos_mcp.settings.schema import read_settings_file

@@ -15,7 +15,7 @@ from mcp.client.client import Client
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import approval_digest
+from kairos_mcp.execution.authorization import approval_digest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.page_server import serve_beside
