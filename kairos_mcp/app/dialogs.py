@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from kairos_mcp.app.client_requests import new_ask
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.redact_aside import redact_aside
-from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Settlement, Verdict
+from kairos_mcp.core.decision_rights import Actor, Caller, DecisionKind, Verdict
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
@@ -45,15 +46,6 @@ class UserDecision:
     verdict: Verdict
     feedback: str | None = None
     shown: DialogView | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UserSettlement:
-    """The answer of a client's user in a dialog about a call of unknown outcome, with the digest of what was shown."""
-
-    settlement: Settlement
-    digest: str
-    note: str | None = None
 
 
 class Dialogs(Operations):
@@ -115,7 +107,7 @@ class Dialogs(Operations):
     async def take_decisions(
         self,
         run_id: str,
-        decisions: Mapping[str, UserDecision | UserSettlement],
+        decisions: Mapping[str, UserDecision | SettlementRequest],
         caller: Caller,
         *,
         nonce: str | None = None,
@@ -138,9 +130,8 @@ class Dialogs(Operations):
                     if (row := shown[key]) is not None:
                         feedback = await self._redact(word.feedback)
                         decided.append(Decision(key, word.verdict, row.digest, who, feedback, shown=word.shown))
-                case UserSettlement() if self._decides_by_dialog("settlement", caller):
-                    path, note = key.removesuffix(settlements.KEY_SUFFIX), await self._redact(word.note)
-                    settled.append(SettlementRequest(path, word.settlement, note, word.digest))
+                case SettlementRequest() if self._decides_by_dialog("settlement", caller):
+                    settled.append(replace(word, note=await self._redact(word.note)))
                 case _:
                     pass
         mine = await self._context.owner_for(run)

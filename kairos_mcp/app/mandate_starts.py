@@ -18,7 +18,7 @@ from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, Sp
 from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
 from kairos_mcp.specs import ooda
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSettings, PhaseInput, read_mandate
+from kairos_mcp.specs.ooda import CYCLES, PHASE_KINDS, CycleSources, PhaseInput, read_mandate
 from kairos_mcp.store import mandates, queries, rows
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
@@ -121,7 +121,7 @@ def _read_phase_output(run: RunRow, kind: PhaseKind, before: PhaseKind, workspac
     return outcome.output
 
 
-async def _read_sources(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+async def _read_sources(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSources:
     observed = tuple(look.tool for look in mandate.observe)
     registry = await context.factory.ready_registry(workspace, mandate.tools, observed)
     output = None
@@ -130,7 +130,7 @@ async def _read_sources(context: AppContext, mandate: Mandate, workspace: str | 
         output = await context.store.read(
             lambda session: mandates.newest_output(session, caller.principal, workspace or "", saved_id)
         )
-    return CycleSettings(mandate, context.settings, registry, workspace, caller.samples, output)
+    return CycleSources(mandate, context.settings, registry, workspace, caller.samples, output)
 
 
 def _digest_start(tool: str, request: PhaseRequest | CyclesRequest, about: JsonObject, caller: Caller) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 import mcp_types as wire
 
 from kairos_mcp.app.client_requests import ClientReply
-from kairos_mcp.app.dialogs import UserDecision, UserSettlement
+from kairos_mcp.app.dialogs import UserDecision
 from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import loop_of
 from kairos_mcp.models import sampling
@@ -27,6 +27,7 @@ from kairos_mcp.store.approvals import DialogView, WaitingItems, is_approval_key
 from kairos_mcp.store.client_completions import RequestOutcome
 from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.settlements import SettlementRequest
 
 MISSED_LOOKS = 3  # after so many intervals without a look at its task a client is gone
 
@@ -211,14 +212,14 @@ async def _take_completions(
 
 async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]) -> None:
     took_s = (call.app.client_requests.now() - resumed.at) / 1000
-    decisions: dict[str, UserDecision | UserSettlement] = {}
+    decisions: dict[str, UserDecision | SettlementRequest] = {}
     dialogs = {key: (digest, shown) for key, digest, shown in resumed.dialogs}
     for key, reply in answers.items():
         if not isinstance(reply, wire.ElicitResult) or key not in dialogs:
             continue
         digest, shown = dialogs[key]
         decision = elicitation.read_decision(key, digest, shown, reply, took_s, call.policy.instant_s)
-        if isinstance(decision, UserDecision | UserSettlement):
+        if isinstance(decision, UserDecision | SettlementRequest):
             decisions[key] = decision
             continue
         call.skipped.update(answers if decision == "too_soon" else (key,))

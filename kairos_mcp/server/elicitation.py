@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
-from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSettlement
+from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision
 from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.builtin_tools import RUN_COMMAND, SUBMIT_CHANGES
 from kairos_mcp.core.text import format_age, make_visible, truncate
@@ -19,6 +19,7 @@ from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.server import dialog_layout
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow, DialogView
+from kairos_mcp.store.settlements import SettlementRequest
 
 _COMMENTS = {
     "decision": ("feedback", "What the model should know or do instead."),
@@ -105,7 +106,7 @@ def _format_goal(purpose: RunPurpose) -> str:
 
 def read_decision(
     key: str, digest: str, shown: DialogView, reply: wire.ElicitResult, took_s: float, instant_s: float
-) -> UserDecision | UserSettlement | Undecided:
+) -> UserDecision | SettlementRequest | Undecided:
     """What the user decided about the question under `key`, as `shown` to them (`digest`). A reply that came before
     anybody can have seen the dialog is nobody's decision, a decline settles nothing, and nobody approves or settles
     what was not shown whole."""
@@ -121,7 +122,8 @@ def read_decision(
         case "accept", {"settlement": "already_done" | "reattempt" as choice, **rest} if (
             settlements.is_settlement_key(key) and shown.decides
         ):
-            return UserSettlement(choice, digest, _read_comment(rest.get("note")))
+            path = key.removesuffix(settlements.KEY_SUFFIX)
+            return SettlementRequest(path, choice, _read_comment(rest.get("note")), digest)
         case "accept" | "decline", _ if settlements.is_settlement_key(key):
             return "left"
         case "accept", {"decision": "approve" | "deny" as choice, **rest} if choice == "deny" or shown.decides:

@@ -23,7 +23,7 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ValidationError
 
 from kairos_mcp.app.client_requests import ClientReply, OpenRequest
-from kairos_mcp.app.dialogs import Question, UserDecision, UserSettlement
+from kairos_mcp.app.dialogs import Question, UserDecision
 from kairos_mcp.core.errors import KairosError, UnknownRun
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models import sampling
@@ -34,6 +34,7 @@ from kairos_mcp.server.client_sessions import PushedRequest
 from kairos_mcp.server.dialog_layout import find_screen
 from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.settlements import SettlementRequest
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT", bound=BaseModel)
@@ -276,14 +277,14 @@ async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Que
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
-        decision: UserDecision | UserSettlement | elicitation.Undecided = (
+        decision: UserDecision | SettlementRequest | elicitation.Undecided = (
             "nobody"  # this client can't show one after all
         )
     else:
         took_s = time.monotonic() - began
         decision = elicitation.read_decision(row.key, row.digest, shown, reply, took_s, call.policy.instant_s)
     match decision:
-        case UserDecision() | UserSettlement():
+        case UserDecision() | SettlementRequest():
             with anyio.CancelScope(shield=True):
                 await call.app.answers.take_decisions(push.run_id, {row.key: decision}, call.caller)
         case "on_page":

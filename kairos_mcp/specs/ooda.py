@@ -59,12 +59,11 @@ UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 
 @dataclass(frozen=True, slots=True)
-class CycleSettings:
+class CycleSources:
     """What a spec is built from beside the request.
 
     `mandate`: the one that the request names. `registry`: the tools of the workspace. `samples`: whether the caller's
-    client offers its model. `output`: that of the mandate's newest run. `stage`:
-    whether cycles are to work in one.
+    client offers its model. `output`: that of the mandate's newest run. `stage`: whether cycles are to work in one.
     """
 
     mandate: Mandate
@@ -83,7 +82,7 @@ class PhaseInput(NamedTuple):
     run: str | None = None
 
 
-def build_phase_spec(request: PhaseRequest, given: PhaseInput, sources: CycleSettings) -> BuiltSpec:
+def build_phase_spec(request: PhaseRequest, given: PhaseInput, sources: CycleSources) -> BuiltSpec:
     """Build the spec of a phase. Raises BadArguments, also for what the phase before did not give; UnknownTool,
     ConfigError."""
     phases.check_phase_input(request.phase, given.value)
@@ -105,7 +104,7 @@ def build_phase_spec(request: PhaseRequest, given: PhaseInput, sources: CycleSet
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
-def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:
+def build_cycles_spec(request: CyclesRequest, sources: CycleSources) -> BuiltSpec:
     """Build the spec of a run of cycles. Raises BadArguments, UnknownTool, ConfigError."""
     mandate = sources.mandate
     if request.cycles is not None and not 1 <= request.cycles <= mandate.max_cycles:
@@ -132,7 +131,7 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
 
 
 def _build_ooda_spec(
-    builder: SpecBuilder, request: PhaseRequest | CyclesRequest, sources: CycleSettings
+    builder: SpecBuilder, request: PhaseRequest | CyclesRequest, sources: CycleSources
 ) -> tuple[ModelChoice, Spec, list[str]]:
     """Build what the specs of all OODA flows have in common; also return who completes, and notes about tools that were
     left out."""

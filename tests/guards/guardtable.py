@@ -3046,7 +3046,7 @@ OUTSIDE = (
         replaced(
             "case 'accept' | 'decline', _ if settlements.is_settlement_key(key): ...",
             "case 'accept' | 'decline', _ if settlements.is_settlement_key(key): return "
-            "UserSettlement('reattempt', digest)",
+            "SettlementRequest(key, 'reattempt', None, digest)",
         ),
         "approvals/test_settling_dialogs.py::test_what_is_no_settlement_leaves_the_call_waiting",
     ),
