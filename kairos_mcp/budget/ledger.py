@@ -1,10 +1,9 @@
-"""The accounts of one run, and what is due in shared ones, as a commit decides them.
+"""The accounts of one run, and the changes of shared ones, while a commit is decided.
 
-Each reservation sees what came before it. Integers alone, no I/O.
+Each reservation sees those before it. Integers alone, no I/O.
 
-What a ledger says is written by `store/account_changes.py`. The accounts of the run and of its branches are known. A
-shared account is read only if its caps have no room, or if what is left there decides a charge: else its change is a
-conditional update.
+`store/account_changes.py` writes a ledger. The accounts of the run and of its branches are known. A shared account is
+read only if its caps have no room, or if a charge depends on what it has left; else its change is a conditional update.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class BegunBranch(NamedTuple):
 
 
 class SharedChange(NamedTuple):
-    """What is due in a shared account: what is added to what it holds, and to what is spent of it.
+    """A change of a shared account: what is added to its held and to its spent amounts.
 
     It is written only if the account's caps have room for all of it, and for `spare` more. A cap limits only the units
     of which `limited` has some: any other one may be over its cap already.
@@ -64,7 +63,7 @@ class SharedChange(NamedTuple):
         )
 
     def undone(self) -> SharedChange:
-        """Return what takes the change back, whatever room there is."""
+        """Return the change that takes this one back; it needs no room."""
         return SharedChange(NOTHING.minus(self.held), NOTHING.minus(self.spent))
 
 
@@ -72,19 +71,18 @@ _shared_change: Callable[[tuple[Units, Units, Units, int]], SharedChange] = part
 
 
 class Ledger:
-    """The accounts of a run by path, its own under "", as they are by now.
+    """The current accounts of a run by path, its own under "".
 
-    `known`: as they were. `branches`: the paths of all branches that have an account; only those that are charged or
-    looked at are among the known ones. `opened`: the paths of those that begin here, outer ones first. `raised`: the
-    paths of accounts whose caps have risen. `shared`: the accounts that runs share, by id; None: nobody has read them.
-    `due`: the changes of shared accounts, by id. `exceeded`: accounts that are charged more than was held, by path and
-    id.
+    `known`: as they were. `branches`: the paths of all branches that have an account; of these, `known` has those that
+    are charged or compared. `opened`: the paths of branches that begin here, outer ones first. `raised`: the paths of
+    accounts whose caps have risen. `shared`: the accounts that runs share, by id; None: they were not read. `due`: the
+    changes of shared accounts, by id. `exceeded`: accounts that are charged more than was held, by path and id.
     """
 
     opened: tuple[str, ...] = ()
     raised: frozenset[str] = frozenset()
     exceeded: frozenset[str | int] = frozenset()
-    _kept_waiting: frozenset[str] = frozenset()  # what is around branches that wait for their siblings
+    _kept_waiting: frozenset[str] = frozenset()  # what encloses branches that wait for their siblings
 
     def __init__(
         self,

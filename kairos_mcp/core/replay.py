@@ -59,7 +59,7 @@ class _ActiveGather:
         return None
 
     def may_begin(self, name: str) -> bool:
-        """Whether the branch has begun, or one more may. Beside one that runs alone, the later waits for the other."""
+        """Whether the branch has begun, or may. One that runs alone waits for earlier ones, and later ones for it."""
         if name in self.begun:
             return True
         alone = self.gather.alone
@@ -107,13 +107,13 @@ class Runner:
             self._collect_outcome(gathering, path.removeprefix(gathering.waiting_flow.prefix), answer)
 
     def take(self, path: str) -> bool:
-        """Whether the step that waits at this path may begin; if so, the branches around it have begun from now on.
+        """Return whether the step that waits at this path may begin. If so, the branches around it count as begun.
 
-        A branch that has begun goes on whatever else runs. One that has not begins where its gather has room for it.
+        A branch that has begun is never held back. Another one begins if its gather has room for it.
         """
         waiting_flow, gathering = self._receivers[path]
         if gathering is None and waiting_flow is not None and waiting_flow.parent is None:
-            return True  # it stands in no branch, as most steps do
+            return True  # like most steps, it is in no branch
         around = self._enclosing_branches(path)
         if not all(gathering.may_begin(name) for gathering, name in around):
             return False

@@ -1,7 +1,7 @@
-"""Decide a commit: what becomes of each step that was planned, and what the accounts say then. No I/O.
+"""Decide a commit: what becomes of each planned step, and what its accounts hold afterwards. No I/O.
 
-The decision is a function of the plan and of its facts alone. So it is the same whether these were read in the
-transaction that writes it or were known from the commits before; then the transaction compares them (`commit.py`).
+The decision depends on the plan and its facts alone. The facts may be read in the transaction that writes the decision,
+or be known from earlier commits: that transaction then compares them first (`commit.py`). The result is the same.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LOOPS_ARE_KNOWN = "what loops have done is known where one of them asks for mor
 
 
 def decide(plan: CommitPlan, facts: Facts) -> Decided:
-    """Return what the commit writes. Answers and dropped steps are settled first, since the reservations may use what
-    they release."""
+    """Return what the commit writes. Answers and dropped steps are settled first, so that new reservations can use what
+    these release."""
     ledger, loops, notes = Ledger(facts.accounts, plan.branches, facts.shared), facts.loops, list[str]()
     for answered in plan.answers:
         result = answered.result
@@ -78,10 +78,10 @@ def _drop_steps(plan: CommitPlan, facts: Facts, ledger: Ledger) -> list[RequestC
 
 
 def _decide_steps_in_branches(plan: CommitPlan, ledger: Ledger, loops: LoopRecord | None) -> list[StartedStep]:
-    """Decide what becomes of new steps of which some stand in branches with limits of their own.
+    """Decide on new steps, some of which are in branches with limits of their own.
 
-    A completion that its branch can't buy while a sibling runs is kept waiting, as long as anything else of the run
-    moves. Where nothing does, the first by its path is refused: not by arrival, so every server refuses the same one.
+    A completion that its branch can't buy while a sibling runs waits as long as anything else of the run moves. If
+    nothing moves, one is refused: the first by its path, since arrival may differ between servers.
     """
     started = []
     for new in plan.new_steps:
@@ -104,7 +104,7 @@ def _branches_around(plan: CommitPlan, path: str) -> list[BegunBranch]:
 
 
 def _open_branches(ledger: Ledger, around: Sequence[BegunBranch], new: NewStep) -> bool:
-    """Open the branches that begin with this step; False where it is to wait for what a sibling leaves."""
+    """Open the branches that begin with this step. Return False if it must wait for what a sibling leaves."""
     unopened = [branch for branch in around if branch.path not in ledger.branches]
     return ledger.open_branches(unopened, new.request if new.request.wanted_tokens else None)
 
@@ -149,7 +149,7 @@ def _decide_step(
 def _hold(
     plan: CommitPlan, ledger: Ledger, path: str, request: ReservationRequest, fitting: Reservation | Refused
 ) -> tuple[SharedAccountIds, Reservation | Refused]:
-    """Reserve for a step; also return the shared accounts that it is charged to, which only model calls are."""
+    """Reserve for a step. Return also the shared accounts that it is charged to: only model calls have any."""
     if not request.counts.model_calls:
         return NO_SHARED_ACCOUNTS, ledger.hold(path, request, fitting, NO_SHARED_ACCOUNTS)
     if plan.charged.is_barred:

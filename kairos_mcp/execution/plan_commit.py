@@ -1,6 +1,6 @@
 """Plan the next commit of a run: what is answered, begun, begun again, asked, paused or ended with it.
 
-A plan says what is wanted. What becomes of it, with what the accounts have, is `decide`'s (`decide.py`).
+A plan says what is wanted; `decide` (`decide.py`) says how much of it the accounts allow.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def plan_commit(
 
 
 def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
-    """Plan the steps that have no row yet. True: some were left out: they came to wait while others were authorized, or
-    wait for what siblings of their branches leave, and nothing new was left since."""
+    """Plan the steps that have no row yet. Return also whether some were left out: those that the flow yielded while
+    others were authorized, and those for which siblings of their branches have left nothing new."""
     runner, pending, kept, executor = state.runner, state.pending, state.kept_waiting, state.executor
     passed_by = kept if kept and not state.has_new_room else ()
     without_row = [
@@ -106,9 +106,9 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
     planned, shares = list[NewStep](), None
     if len(without_row) > 1:
         if runner.branches:
-            # What runs goes first. So what may be kept waiting is last, and a script's lines can be taken back.
+            # Steps that may be kept waiting come last, so that the lines of a script that they took can be given back.
             without_row.sort(key=lambda item: state.may_be_kept_waiting(item[0]))
-        # The time that is left of an account is divided among the steps that are planned together.
+        # Steps that are planned together share the time that their account has left.
         shares = Counter(runner.branch_of(path) for path, _ in without_row)
     for path, step in without_row:
         time_shares = 1
@@ -128,7 +128,7 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
 
 
 def _rounds_request(state: RunState, path: str, step: CallTool) -> RoundsRequest:
-    """What a loop that asks for more rounds asks for."""
+    """Return a loop's request for more rounds."""
     branch, branches = state.runner.branch_of(path), state.runner.branches
     return state.executor.rounds_request(step, branches[branch]() if branch else None, branches)
 
@@ -140,10 +140,9 @@ def _branches_around(state: RunState, steps: Sequence[NewAttempt | NewStep]) -> 
 
 
 def _renew_approvals(state: RunState) -> list[tuple[int, ApprovalRequest | ReusedApproval | None]]:
-    """For calls whose approval expired: (id of the step, what a person is asked now).
+    """Return, for each call whose approval expired, its step's id and what a person is asked now.
 
-    An earlier approval, or None: nothing has to be asked any more, and the call may be made. A call that may not be
-    made any more is answered.
+    An earlier approval, or None, lets the call be made unasked. A call that may no longer be made is answered here.
     """
     renewed: list[tuple[int, ApprovalRequest | ReusedApproval | None]] = []
     expired = [path for path, step in state.pending.items() if step.approval_expired and path in state.authorizations]
@@ -163,13 +162,13 @@ def _renew_approvals(state: RunState) -> list[tuple[int, ApprovalRequest | Reuse
 
 
 def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused | None:
-    """Return how the run is paused where all that it could do waits for the end of a provider's outage, or all that
-    it waits for are approvals that expired.
+    """Return the pause of a run in which nothing can move until a provider's outage ends or a person resumes it, since
+    all approvals that it waits for have expired.
 
-    While another branch moves, a step that backs off is begun again at its `retry_at`; while another one moves or
-    waits, a call whose approval expired is held alone.
+    Return None if another step can move: then a step that backs off is begun again at its `retry_at`, and a call whose
+    approval expired waits alone.
     """
-    # A call that stands behind another one can't begin, whatever is decided about it.
+    # A call behind another one can't begin, whatever is decided about it.
     steps = [step for path, step in state.pending.items() if state.runner.may_begin(path)]
     if not any(step.is_backing_off or step.has_lapsed for step in steps):
         return None
@@ -185,14 +184,14 @@ def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused |
 
 
 def _failure_notes(state: RunState, attempts: Sequence[NewAttempt]) -> tuple[str, ...]:
-    """Return the notes of the attempts that failed and are repeated: no answer keeps them."""
+    """Return the notes of failed attempts that are repeated: no answer will contain them."""
     failed = (state.pending[attempt.path].failed_result for attempt in attempts)
     return tuple(note for result in failed if result is not None for note in result.notes)
 
 
 def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt]:
-    """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run
-    is, until a provider's outage may be over."""
+    """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: this commit pauses the run
+    until a provider's outage may be over."""
     _finish_probed_calls(state, at)
     planned = []
     for path, step in state.pending.items():
@@ -203,7 +202,7 @@ def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt
 
 
 def _charge_ended_attempts(state: RunState, at: int) -> list[NewAttempt]:
-    """While nothing is begun: charge what was withdrawn, or failed during an outage; its step goes on waiting."""
+    """Charge attempts that were withdrawn, or failed during an outage, while nothing may begin; their steps wait on."""
     return [
         _new_attempt(state, path, step, at, stays_open=True)
         for path, step in state.pending.items()

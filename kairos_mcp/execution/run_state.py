@@ -87,8 +87,8 @@ class RunState:
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
     where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
-    `kept_waiting`: steps that begin once siblings of their branches have left more; `room_seen`: what there was that
-    leaves room when they were tried last.
+    `kept_waiting`: steps that begin once siblings of their branches have left more; `room_seen`: `_room` when they
+    were tried last.
     `has_notes_of_tools`: tools may have stored something of this run. `fits_rows`: this is what the run's rows say;
     after an error it may not be, and is rebuilt before the next step.
     """
@@ -153,7 +153,7 @@ class RunState:
         self.fits_rows = True
 
     def take_row(self, run: RunRow) -> None:
-        """Take over the run's row as it is now. What has not changed stays the same object: others hold it as well."""
+        """Take over the run's row as it is now. Unchanged values stay the same objects, which others share."""
         self.run = RunRow._make([known if known == now else now for known, now in zip(self.run, run, strict=True)])
 
     def begin(self, limits: Limits) -> None:
@@ -190,8 +190,8 @@ class RunState:
         return [each for each in behind if turn_of(each)[1] > number]
 
     def waits_only_for(self, paths: Set[str]) -> bool:
-        """Whether the run is at rest, these open steps are among those that it waits for, and nothing else of it has
-        to be seen to before what follows from their answers."""
+        """Whether the run is at rest, waits for these open steps, and has nothing else to do before what follows from
+        their answers."""
         return (
             not self.finished
             and paths <= self.pending.keys()
@@ -349,8 +349,7 @@ class RunState:
 
     @property
     def has_more_to_do(self) -> bool:
-        """Whether the next commit may have to do with more than answers, the steps that wait in the flow, and those
-        that are under way."""
+        """Whether the next commit may concern more than answers, steps that wait in the flow, and steps under way."""
         return (
             bool(self.handled_requests or self.authorizations)
             or (bool(self.pending) and self.has_idle_steps)
@@ -365,7 +364,7 @@ class RunState:
         return bool(unopened)
 
     def known_facts(self, plan: CommitPlan) -> Facts | None:
-        """Return what the decision on this plan rests on, where all of it is known here; None: it has to be read."""
+        """Return the facts for a decision on this plan if memory has all of them; None: they have to be read."""
         accounts = self.accounts
         if not accounts or plan.attempts:
             return None
@@ -402,7 +401,7 @@ class RunState:
             self.executor.return_line(new.sent.line)
 
     def withdraw(self, plan: CommitPlan) -> None:
-        """Take back a plan that was decided at once and is not written: something is not as it was known here."""
+        """Take back a plan that was decided at once and not written, since rows differ from what is known here."""
         self.return_lines(plan.new_steps)
         self.accounts = {}
 

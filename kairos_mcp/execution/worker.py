@@ -53,8 +53,8 @@ class RunWorker:
     `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `daily_accounts`:
     those that new model calls are charged to.
 
-    `error`: why the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody
-    else has written for it. `committed`: the commit that it wrote for the run, which `state` does not know of yet.
+    `error`: why the run is stalled. `is_current`: a transaction of this process took the run just now, so nobody else
+    has written for it. `committed`: the commit that it wrote for the run, and that `state` lacks yet.
     """
 
     store: Store
@@ -82,7 +82,7 @@ class RunWorker:
     async def drive(self) -> None:
         """Go on until the run waits, is paused, has ended, or belongs to another server.
 
-        Raises none of the store's errors: `error` then says why the run stands still, and answers that could not be
+        Raises none of the store's errors: `error` is then why the run is stalled, and answers that could not be
         committed stay in `state.finished` for the next call.
         """
         self.error = None
@@ -213,8 +213,8 @@ class RunWorker:
             await waits_for
 
     def _go_on(self, plan: CommitPlan, committed: Committed | None) -> Awaitable[None] | None:
-        """Begin the steps of a commit that was decided at once; return what has to be awaited for them. Where it was
-        not written, it is to be planned anew."""
+        """Begin the steps of a commit that was decided at once; return what has to be awaited for them. If it was not
+        written, take its plan back."""
         if committed is None:
             self.state.withdraw(plan)
             return None

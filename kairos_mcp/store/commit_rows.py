@@ -1,8 +1,8 @@
 """Read what the decision on a commit rests on, and write what was decided, in one transaction.
 
-What was decided from memory is written only if nothing has changed; and what was decided without a look at shared
-accounts only if they have room: else nothing is written. Nothing raises after a write, so that the commits of many runs
-can share one transaction.
+A decision from memory is written only if nothing has changed since, and one that ignored shared accounts only if these
+have room; else nothing is written. Nothing raises after a write, so that the commits of many runs can share one
+transaction.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_facts(session: Session, plan: CommitPlan) -> Facts:
 
 
 def add_shared(session: Session, plan: CommitPlan, facts: Facts) -> Facts:
-    """Add the accounts that runs share. Raises CorruptRows where one is not there."""
+    """Add the accounts that runs share. Raises CorruptRows if one is missing."""
     charged = [each.shared for steps in (plan.answers, plan.attempts, plan.dropped_steps) for each in steps]
     shared = SharedAccounts(session)
     for number in {number for each in (plan.charged.shared, *charged) for number in each}:
@@ -85,8 +85,8 @@ def add_shared(session: Session, plan: CommitPlan, facts: Facts) -> Facts:
 
 
 def branches_in_view(plan: CommitPlan) -> Sequence[str]:
-    """Return the paths of the branches whose accounts a decision looks at: those around each step, those beside them
-    which have begun, and those beside a loop that asks for more rounds."""
+    """Return the paths of the branches whose accounts a decision uses: those around each step, their begun siblings,
+    and those beside a loop that asks for more rounds."""
     if not plan.branches:
         return ()
     seen = {around for path in plan.paths for around in enclosing_paths(path)}
@@ -132,8 +132,8 @@ _HAND_OUT_AND_RELEASE = "update run set owner = null, news_seq = seq where n = ?
 
 
 def condition_of(plan: CommitPlan, decided: Decided, parked: ParkedRun | None) -> Condition:
-    """Return what has to hold of the run for what was decided from memory: it is still this owner's, or `parked` as it
-    was; and where it is let go of, nothing has come for it."""
+    """Return the condition for writing a decision from memory: the run is still this owner's, or `parked` is unchanged;
+    if the run is released, nothing has come for it."""
     statement, bindings = (_OWNED, (plan.run, plan.owner, plan.fence)) if parked is None else parked.condition
     return (f"{statement} and {_NOTHING_CAME}" if decided.releases else statement), bindings
 
@@ -145,9 +145,9 @@ def write_commit(
     condition: Condition | None = None,
     parked: ParkedRun | None = None,
 ) -> Committed | None:
-    """Write what was decided. None, and nothing is written, where `write_accounts` finds that it does not hold.
+    """Write what was decided. Return None, having written nothing, if `write_accounts` finds that it no longer holds.
 
-    `condition`: of a decision from memory (`condition_of`). `parked`: the run, which is taken with it.
+    `condition`: of a decision from memory (`condition_of`). `parked`: the run, if this commit also takes it.
     """
     run, at = plan.run, plan.at
     opened = write_accounts(session, decided.ledger, condition)
@@ -186,10 +186,10 @@ _committed: Callable[[tuple[object, ...]], Committed] = partial(tuple.__new__, C
 
 
 def _release(session: Session, plan: CommitPlan, decided: Decided, condition: Condition | None) -> tuple[bool, bool]:
-    """Say that steps were handed out, and release the run; return whether it was, or whether something came for it.
+    """Announce open steps and release the run. Return whether it was released, and whether something came for it.
 
-    It is released in the same transaction that finds nothing new for it: whoever leaves something afterwards sees that
-    no server owns the run, and takes it over.
+    The transaction that releases it also finds that nothing came: who writes something for it later sees that no server
+    owns the run, and takes it over.
     """
     has_news = decided.releases and condition is None and find_news(session, plan.run, plan.open_step_ids)
     released = decided.releases and not has_news
