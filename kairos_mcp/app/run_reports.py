@@ -132,18 +132,18 @@ class RunReports(Operations):
         """Return what this server knows of a run, whoever asks it."""
         run, missing = stands.run, tuple[str, ...]()
         is_moving = self._pool.is_moving(run.n)
-        goes_on = is_moving or stands.owner.lives
+        is_driven = is_moving or stands.owner.lives
         is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
-        if run.outcome is None and (run.owner is not None or is_overdue) and not goes_on:
+        if run.outcome is None and (run.owner is not None or is_overdue) and not is_driven:
             missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
-            goes_on = await self._is_taken_over(run, missing)
+            is_driven = await self._is_taken_over(run, missing)
         stopped = None if is_moving else stopped_server_error(run, stands.owner)
         stalled = self._pool.stalled.get(run.n)
         changed = None if self._context.is_command else find_changed_file(self._settings)
         return Viewer(
-            goes_on,
+            is_driven,
             (stalled and stalled.error) or stopped,
-            () if goes_on else missing,
+            () if is_driven else missing,
             at=self._clock(),
             backing_off=tuple(self._pool.failed_attempts(run.n)),
             changed_file=None if changed is None else changed.name,

@@ -185,7 +185,7 @@ class FlowView:
     foreign: frozenset[str] | None = None
     _opening: tuple[Row, ...] | None = None
     _seen: list[_Seen] = field(default_factory=list)
-    _asked: dict[str, _CompletionRequest] = field(default_factory=dict)
+    _requests: dict[str, _CompletionRequest] = field(default_factory=dict)
     _calls: dict[str, ToolCall] = field(default_factory=dict)
     _found: dict[str, ToolSpec] = field(default_factory=dict)
     _files: dict[str, list[ForeignFile]] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class FlowView:
 
     def _rows_before(self, path: str) -> Iterator[Row]:
         yield from self._opening or ()
-        turn = self._asked.get(turn_of(path)[0]) or max(self._asked.values(), default=None)
+        turn = self._requests.get(turn_of(path)[0]) or max(self._requests.values(), default=None)
         if turn is not None:
             yield from (seen.row for seen in self._seen if seen.id < turn.id and seen.at <= turn.at)
 
@@ -287,7 +287,7 @@ class FlowView:
         for step in self.read_steps(self._last, self._unanswered):
             self._last = max(self._last, step.id)
             if step.kind != "call":
-                self._asked[step.path] = _CompletionRequest(step.id, step.at)
+                self._requests[step.path] = _CompletionRequest(step.id, step.at)
             elif (call := step.call) is not None:
                 self._calls[step.path] = call
             if step.body is None or step.answered_at is None:

@@ -61,7 +61,7 @@ class SiblingChanges:
     _begun: dict[str, int] = field(default_factory=dict)  # calls under way
     _looks: dict[tuple[str, str], list[_Look]] = field(default_factory=dict)  # by task and file: of its last two turns
     _changes: dict[str, list[_Change]] = field(default_factory=partial(defaultdict, list))  # by file
-    _told: dict[tuple[str, str], str] = field(default_factory=dict)  # by task and change: the turn
+    _turn_shown: dict[tuple[str, str], str] = field(default_factory=dict)  # by task and change: the turn told of it
     _planned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # files by plan
     _locks: dict[str, asyncio.Lock] = field(default_factory=partial(defaultdict, asyncio.Lock))
 
@@ -76,7 +76,7 @@ class SiblingChanges:
             events.append(((row.newest or row).at, False, row.id, row.path, step.call, None))
             if (answer := row.answer) is not None:
                 events.append((row.answered_at or row.at, True, row.id, row.path, step.call, answer))
-        self._begun, self._looks, self._told, self._planned = {}, {}, {}, {}
+        self._begun, self._looks, self._turn_shown, self._planned = {}, {}, {}, {}
         self._changes.clear()
         for _, _, _, path, call, answer in sorted(events, key=lambda event: event[:3]):
             if answer is None:
@@ -100,7 +100,7 @@ class SiblingChanges:
         begun, turn = self._begun.pop(path, self._now), turn_of(path)[0]
         data = answer.data if isinstance(answer.data, dict) else {}
         if answer.is_error:
-            self._told |= {(task, change): turn for change in data.get(CHANGED_BY, ())}
+            self._turn_shown |= {(task, change): turn for change in data.get(CHANGED_BY, ())}
             return
         changed = (*changed_files(answer), *changed_files(answer, "staged"))
         for file in changed:
@@ -147,7 +147,7 @@ class SiblingChanges:
         return frozenset(read_named_paths(None, call.arguments))
 
     def _is_unseen(self, change: _Change, file: str, task: str, turn: str) -> bool:
-        if task_of(change.call) == task or self._told.get((task, change.call), turn) != turn:
+        if task_of(change.call) == task or self._turn_shown.get((task, change.call), turn) != turn:
             return False
         looks = [look.at for look in self._looks.get((task, file), ()) if look.turn != turn]
         return max(looks, default=0) < change.at

@@ -31,7 +31,7 @@ def opening_rows(spec: Spec, text_of: Callable[[str], str]) -> tuple[Row, ...]:
         *map(partial(_material, "given", "the phase before"), read.text(spec.given_text)),
         *map(
             partial(_material, "lessons", "lessons of earlier runs"),
-            filter(_is_told, read.text(spec.carried_over_text)),
+            filter(_has_lessons, read.text(spec.carried_over_text)),
         ),
         *_fork_rows(spec, read),
     )
@@ -52,8 +52,8 @@ class _Texts:
         return () if content_hash is None else (self._text_of(content_hash),)
 
 
-def _is_told(carried_over: str) -> bool:
-    """Whether earlier runs of a mandate left anything: its first one begins with empty lists."""
+def _has_lessons(carried_over: str) -> bool:
+    """Whether earlier runs of the mandate left lessons or effects; its first run begins with empty lists."""
     return any(decode(dict[str, list[object]], carried_over).values())
 
 

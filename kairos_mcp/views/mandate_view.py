@@ -75,13 +75,13 @@ def call_after_phase(run: RunRow, outcome: Outcome) -> tuple[str, JsonObject, st
     return following.tool, {following.input_name: run.id}, f"It takes what {phase} gave, for the same mandate."
 
 
-def goes_on(kind: FlowKind, outcome: Outcome) -> bool:
-    """Whether a new run goes on with the mandate of cycles that ended with something left to do."""
+def is_unfinished(kind: FlowKind, outcome: Outcome) -> bool:
+    """Whether cycles ended with something left to do, with which a new run of the mandate can go on."""
     return kind.has_cycles and STOP_REASONS[outcome.stop_reason].because in _CONTINUABLE
 
 
 def call_after_cycles(outcome: Outcome, mandate: JsonObject) -> tuple[str, JsonObject, str]:
-    """Return the call after the end of cycles that `goes_on`: its tool, arguments and reason. `mandate`: the arguments
+    """Return the call after the end of unfinished cycles: its tool, arguments and reason. `mandate`: the arguments
     that name its mandate."""
     reason = STOP_REASONS[outcome.stop_reason]
     ended = "The cycles that were asked for are done"

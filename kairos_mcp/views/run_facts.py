@@ -58,7 +58,7 @@ class BackOff(NamedTuple):
 class Viewer:
     """Who looks at a run: what a server knows of it beside its rows, and for whom.
 
-    `goes_on`: a living server has the run, or takes it over. `trouble`: the error that stopped the run here. `lacks`:
+    `is_driven`: a living server has the run, or takes it over. `trouble`: the error that stopped the run here. `lacks`:
     what this server lacks to go on with a run that no server goes on with. `attached`: the start found this run, and
     did not make it. `decides`: who may decide about approvals, for this caller. `at`: now, in milliseconds since 1970.
     `backing_off`: failed attempts that are repeated after a pause. `changed_file`: the settings file, if it was changed
@@ -67,7 +67,7 @@ class Viewer:
     tool that writes. `commands`: how the caller calls this program; None for one who is told no command to paste.
     """
 
-    goes_on: bool
+    is_driven: bool
     trouble: KairosError | None = None
     lacks: tuple[str, ...] = ()
     attached: bool = False
@@ -128,7 +128,7 @@ class Standing:
             return "paused"
         if waits.approvals or waits.lost_calls or any(row.kind != "pause" for row in waits.steps.values()):
             return "input_required"
-        return "working" if viewer.goes_on and not waits.steps else "paused"
+        return "working" if viewer.is_driven and not waits.steps else "paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mappin
         lambda session: queries.unanswered_steps(session, run.n) if status == "working" else [],
     )
     is_queued = status == "paused" and not run.paused and stands.waits.unasked
-    goes_on = stands.outcome is not None and mandate_view.goes_on(stands.kind, stands.outcome)
+    is_unfinished = stands.outcome is not None and mandate_view.is_unfinished(stands.kind, stands.outcome)
     return RunFacts(
         **_fields_of(stands),
         spec=spec,
@@ -206,7 +206,7 @@ def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mappin
         calls=calls,
         unanswered=unanswered,
         queue=approvals.list_pending(session, run.n, 0) if is_queued else (),
-        mandate=mandate_view.read_reference(session, run) if goes_on else None,
+        mandate=mandate_view.read_reference(session, run) if is_unfinished else None,
     )
 
 
