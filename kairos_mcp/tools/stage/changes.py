@@ -15,10 +15,10 @@ from kairos_mcp.core.paths import Scopes, plain_path_or_none
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import ToolContext
+from kairos_mcp.tools.files.diff import changed_blocks
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.stage.blobs import BLOB_BYTES
 from kairos_mcp.tools.stage.layers import ABSENT, State, is_deep, is_folder, read_state
-from kairos_mcp.tools.stage.merge import merge_lines
 from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes, folders_above
 
 MAX_BYTES = 64 << 20
@@ -200,7 +200,7 @@ def _merge(stage: Stage, base: State, after: State, now: State) -> State | None:
     """Return the state of the file with the lines of both sides; None where they meet."""
     if not (base.kind == after.kind == now.kind == "file") or not stage.blobs.has(base.sha):
         return None
-    merged = merge_lines(stage.blobs.get(base.sha), stage.blobs.get(after.sha), stage.blobs.get(now.sha))
+    merged = _merge_lines(stage.blobs.get(base.sha), stage.blobs.get(after.sha), stage.blobs.get(now.sha))
     if merged is None:
         return None
     exe = after.exe if after.exe != base.exe else now.exe
@@ -211,3 +211,24 @@ def missing_folders(there: Workspace, paths: Iterable[str]) -> list[str]:
     """Return the folders above these files that are not `there`, the innermost first."""
     above = {folder for path in paths for folder in folders_above(path)}
     return sorted((folder for folder in above if not is_folder(there, folder)), key=len, reverse=True)
+
+
+def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
+    """Return the text with the changes of both sides; None where they meet, or where one is no text in UTF-8."""
+    try:
+        old, new, other = (text.decode().splitlines(keepends=True) for text in (base, ours, theirs))
+    except UnicodeDecodeError:
+        return None
+    changes = [(a0, a1, new[b0:b1]) for a0, a1, b0, b1 in changed_blocks(old, new)]
+    for a0, a1, b0, b1 in changed_blocks(old, other):
+        change = (a0, a1, other[b0:b1])
+        if change in changes:
+            continue
+        if any(a0 <= end and begin <= a1 for begin, end, _ in changes):
+            return None
+        changes.append(change)
+    merged, at = list[str](), 0
+    for a0, a1, lines in sorted(changes, key=lambda change: change[:2]):
+        merged += old[at:a0] + lines
+        at = a1
+    return "".join(merged + old[at:]).encode()
