@@ -34,7 +34,7 @@ RUN = ""  # in place of a branch's path: the run's own account
 _RUN_ALONE = (RUN,)
 SHARED_TOKENS = [field for field, unit in UNITS.items() if unit.shared and unit.held == "tokens"]
 _TOKENS_AND_MONEY = Units(input_tokens=1, output_tokens=1, total_tokens=1, nano_usd=1)
-_LIMITS_HANDED_OUT = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
+_LIMITS_OUTSIDE = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
 
 
 class BegunBranch(NamedTuple):
@@ -202,8 +202,8 @@ class Ledger:
         if shared:
             if request.price is None and self.shared is None:
                 raise AssertionError("nobody knows what a token costs, so whether money is limited has to be known")
-            # What is handed out holds no tokens, but needs that some are left.
-            limited, spare = (_LIMITS_HANDED_OUT, 1) if request.counts_only else (held, 0)
+            # A step outside holds no tokens, but some have to be left.
+            limited, spare = (_LIMITS_OUTSIDE, 1) if request.counts_only else (held, 0)
             self._add_due(shared, _shared_change((held, NOTHING, limited, spare)))
         return reserved
 

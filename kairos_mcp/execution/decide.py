@@ -118,7 +118,7 @@ def _decide_step(
     *,
     may_wait: bool = False,
 ) -> StartedStep:
-    """Decide whether a step is begun, handed out or answered at once, or waits for a sibling's end (`may_wait`)."""
+    """Decide whether a step is begun, waits outside, is answered at once, or waits for a sibling's end (`may_wait`)."""
     request, path = new.request, new.path
     fitting = ledger.fit(path, request, around)
     # The status line of a round or a closing; other steps have no use for it.

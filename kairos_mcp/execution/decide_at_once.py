@@ -1,9 +1,9 @@
 """Plan and decide the simplest commits in one pass: most commits of most runs, of a team's branches too.
 
-Answers are new, and all steps that come next are begun, or all are handed out; or the run ends. What that rests on is
-known from the commits before. So none of what `plan_commit` looks for is looked for (open steps, approvals, further
-attempts, new branches, control requests), and if `decide` would refuse, ask or keep anything waiting, nothing is
-decided here. What is decided here `decide` would decide as well; to go through both takes a tenth more.
+Such a commit has new answers, and begins all steps that follow, opens all of them, or ends the run. Its facts are known
+from earlier commits. There are no open steps, approvals, further attempts, new branches or control requests, which
+`plan_commit` handles. If `decide` would refuse, ask or keep anything waiting, nothing is decided here; else `decide`
+would decide the same. To go through both takes a tenth more time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decide_at_once(
         started.append(found[1])
     waits_outside = bool(started) and started[0].is_open
     if (waits_outside and pending) or (len(started) > 1 and any(each.is_open is not waits_outside for each in started)):
-        return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
+        return None  # the run is not released; it took no lines of a script, whose steps never wait outside
     plan = CommitPlan(
         *(run.n, run.id, owner, fence, run.account, at, answers, new),
         outcome=outcome,

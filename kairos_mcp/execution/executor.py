@@ -69,7 +69,7 @@ class AgentModel:
 class StepExecutor:
     """Performs the steps of one run.
 
-    `models` maps a route to its model; a completion on a route without one is handed out. `paid_models`: the routes
+    `models` maps a route to its model; a completion on a route without one waits outside. `paid_models`: the routes
     that this server pays for. `dialects`: the routes whose dialect does not depend on a client. `agent_models`: of
     agents with a model of their own. `grants_rounds`: a loop that asks for more rounds may get some, the run itself up
     to `most_rounds` in all (None: any number). `most_caps`: what the configuration allows a run; `question_ms`: for how

@@ -27,7 +27,7 @@ FIRST_OUTAGE_PAUSE_MS, MAX_OUTAGE_PAUSE_MS = 30_000, 3_600_000  # doubled each t
 class PendingStep:
     """A step with a row and without an answer. `id`: of its row.
 
-    `is_open`: handed out, or waiting to be begun; otherwise it was begun here. `held`: all that it holds of its
+    `is_open`: it waits outside, or to be begun; otherwise it was begun here. `held`: all that it holds of its
     accounts. `reservation`: one that was not used yet: the step may begin. `shared`: the accounts besides the
     run's that it is charged to.
     """

@@ -294,7 +294,7 @@ class RunState:
 
     def calls_behind(self, path: str) -> list[tuple[str, CallTool]]:
         """Return the later calls of the same turn that a person may be asked about together with the one at this path.
-        Not of the caller's own tools: once approved, a call of these is handed out."""
+        Not of the caller's own tools: once approved, a call of these waits outside."""
         find = self.executor.tool_access.find_offered
         return [
             (later, step)

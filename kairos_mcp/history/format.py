@@ -80,8 +80,8 @@ class ExportedText:
 
 @_export_line
 class ExportedStep:
-    """`held` null: handed out. `call`: one that no turn of a model contains. `judged`: how a call was judged by what
-    it takes along."""
+    """`held` null: it waits outside. `call`: one that no turn of a model contains. `judged`: how a call was judged by
+    what it takes along."""
 
     path: str
     kind: str

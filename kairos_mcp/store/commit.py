@@ -205,11 +205,11 @@ class CommitPlan(NamedTuple):
 class Facts(NamedTuple):
     """What a decision on a commit rests on, beside its plan: read in its transaction, or known from the commits before.
 
-    `accounts`: the run's own under "", and by path those of branches that are charged, or looked at beside them.
-    `shared`: the accounts that runs share, by id; None: they are not read, and whoever writes changes them only where
-    they have room. `arrived`: by path, answers that came while the commit was planned, of steps that it was to begin
-    again. `dropped`: by path, the rows of dropped steps that have no answer, each with the requests about it.
-    `loops`: what the run's loops were granted and have done, where one of them asks for more rounds.
+    `accounts`: the run's own under "", and by path those of branches that are charged or compared. `shared`: the
+    accounts that runs share, by id; None: they are not read, and the writer changes them only if they have room.
+    `arrived`: by path, answers that came while the commit was planned, of steps that it was to begin again. `dropped`:
+    by path, the rows of dropped steps that have no answer, each with the requests about it. `loops`: what the run's
+    loops were granted and have done, where one of them asks for more rounds.
     """
 
     accounts: Mapping[str, Account]
@@ -223,10 +223,10 @@ class StartedStep(NamedTuple):
     """What became of a new step or a further attempt: its reservation, or the answer that it got at once (a refusal, or
     a known one), for which `spent` is charged.
 
-    `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
-    that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where it is to
-    begin once a sibling of its branch has left more. `lost`: what the attempt before is charged. `arrived`: the answer
-    stands in a row already.
+    `is_open`: it waits outside, or to be begun, so the server has nothing to execute for it. `shared`: the shared
+    accounts that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where
+    it is to begin once a sibling of its branch has left more. `lost`: what the attempt before is charged. `arrived`: a
+    row contains the answer already.
     """
 
     sent: Sent
@@ -248,8 +248,8 @@ class StartedStep(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What one commit writes: nothing is left to decide but whether shared accounts that nobody has read have room, and
-    whether something came for a run that is let go of.
+    """What one commit writes. The writer decides two things more: whether shared accounts that were not read have room,
+    and whether something came for a run that is released.
 
     `attempts` and `steps`: what became of each that was planned, in the order of the plan. `charges`: requests to a
     client's model that nobody needs any more. `paused`: why the run is paused from now on. `waits_outside`: a step with

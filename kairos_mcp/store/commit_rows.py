@@ -125,10 +125,10 @@ _INSERT_ATTEMPT = (
 )
 _OWNED = "select 1 from run where n = ? and owner = ? and fence = ? and outcome is null"
 _NOTHING_CAME = "not exists (select 1 from inbox where inbox.run = run.n and taken is null)"
-# What is handed out is news for whoever waits. Triggers record all other news (migrations/1.sql).
-_HAND_OUT = "update run set news_seq = seq where n = ?"
+# An open step is news for those who wait. Triggers record all other news (migrations/1.sql).
+_ANNOUNCE = "update run set news_seq = seq where n = ?"
 _RELEASE = "update run set owner = null where n = ?"
-_HAND_OUT_AND_RELEASE = "update run set owner = null, news_seq = seq where n = ?"
+_ANNOUNCE_AND_RELEASE = "update run set owner = null, news_seq = seq where n = ?"
 
 
 def condition_of(plan: CommitPlan, decided: Decided, parked: ParkedRun | None) -> Condition:
@@ -194,7 +194,7 @@ def _release(session: Session, plan: CommitPlan, decided: Decided, condition: Co
     has_news = decided.releases and condition is None and find_news(session, plan.run, plan.open_step_ids)
     released = decided.releases and not has_news
     if decided.waits_outside:
-        session.rows(_HAND_OUT_AND_RELEASE if released else _HAND_OUT, (plan.run,))
+        session.rows(_ANNOUNCE_AND_RELEASE if released else _ANNOUNCE, (plan.run,))
     elif released:
         session.rows(_RELEASE, (plan.run,))
     return released, has_news

@@ -79,8 +79,8 @@ class RunRow(NamedTuple):
 
 
 class NewestAttempt(NamedTuple):
-    """The newest attempt at a step after its first. `open`: it was handed out or waits. `ended`: how the attempt before
-    it ended. `at`: when it was begun."""
+    """The newest attempt at a step after its first. `open`: no server executes it. `ended`: how the attempt before it
+    ended. `at`: when it was begun."""
 
     held_text: str
     open: int
@@ -128,7 +128,7 @@ class StepRow(NamedTuple):
 
     @property
     def was_begun_here(self) -> bool:
-        """Whether the first attempt was begun here, not handed out."""
+        """Whether a server began the first attempt; else it waited outside."""
         return self.held_text is not None
 
     @property
@@ -139,7 +139,7 @@ class StepRow(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Handed out, or waiting to be begun."""
+        """Whether no server executes it: it waits outside, or to be begun."""
         return bool(self.newest.open) if self.newest is not None else self.held_text is None
 
     @property
@@ -170,7 +170,7 @@ class StepRow(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        """Handed out and not yet answered."""
+        """Whether it is open and has no answer."""
         return self.body is None and self.is_open
 
     @property
@@ -368,7 +368,7 @@ class WaitingRow:
 
 _NEWEST = "from attempt where attempt.step = step.id order by attempt.id desc limit 1"
 IS_OPEN = f"coalesce((select waits_outside <> 0 {_NEWEST}), step.held is null)"
-"""SQL for whether a step is handed out: by its newest attempt, or by its own row where there is none."""
+"""SQL for whether a step is open: by its newest attempt, or by its own row if there is none."""
 
 _WAITING = f"""
     select path, step.id, kind, coalesce((select attempt.sent {_NEWEST}), step.sent), (select ended {_NEWEST}),

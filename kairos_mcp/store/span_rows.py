@@ -13,8 +13,8 @@ from kairos_mcp.store.rows import Session, placeholders
 
 
 class AttemptRow(NamedTuple):
-    """An attempt at a step after its first. `at`: when it was begun, in milliseconds since 1970. `is_open`: it was
-    handed out or waits. `ended_before`: how the attempt before it ended. `fence`: that of the server that began it."""
+    """An attempt at a step after its first. `at`: when it was begun, in milliseconds since 1970. `is_open`: it waits
+    outside, or to be begun. `ended_before`: how the attempt before it ended. `fence`: of the server that began it."""
 
     at: int
     fence: int

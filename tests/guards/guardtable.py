@@ -564,7 +564,7 @@ ONE_OWNER = (
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
     Guard("Ledger.settle", replaced("_TOKENS_AND_MONEY", "NOTHING"), AT_LIMIT + "[above a limit of the day]"),
-    Guard("Ledger.hold", replaced("_LIMITS_HANDED_OUT", "NOTHING"), AT_LIMIT + "[the last call of the day]"),
+    Guard("Ledger.hold", replaced("_LIMITS_OUTSIDE", "NOTHING"), AT_LIMIT + "[the last call of the day]"),
     Guard(
         "Ledger.hold",
         replaced("(held, 0)", "(NOTHING, 0)"),
