@@ -11,6 +11,7 @@ from kairos_mcp import __version__
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
+from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
@@ -26,7 +27,6 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.inbox import ControlName, submit_request
 from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.store.rows import Session, decode, encode
 
 CONTROL_POLL_S = 1.0

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from kairos_mcp.app.context import Operations, read_run
+from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.decision_rights import Caller
@@ -16,7 +17,7 @@ from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries, spending_rows
 from kairos_mcp.store.accounts import UsageShare, read_account
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.report_queries import clock_behind_reason, unpriced_models, unpriced_models_by_account
+from kairos_mcp.store.report_queries import unpriced_models, unpriced_models_by_account
 from kairos_mcp.store.rows import Session, read_each, read_together
 
 NEWEST_DAYS = 30

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict, deque
 from dataclasses import field, replace
 
+from kairos_mcp.budget.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
@@ -26,7 +27,6 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.report_queries import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.rows import Session, decode_fields, read_each, read_together, unreadable
 
 MARGIN_TOKENS = 1_024  # the most that a route adds around a conversation whose tokens were never reported

@@ -11,6 +11,13 @@ from dataclasses import replace
 
 from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, BegunBranch, Ledger, SharedAccountIds
 from kairos_mcp.budget.more_rounds import BY_BUDGET, LoopRecord, answer_request
+from kairos_mcp.budget.notes import (
+    USED_UP_REASONS,
+    AskedCompletion,
+    exceeded_cap_notes,
+    too_small_notes,
+    unpriced_notes,
+)
 from kairos_mcp.budget.reservation import (
     NO_DAY,
     SHARED_SCOPES,
@@ -23,13 +30,6 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Refused, Sent, sort_key
 from kairos_mcp.store.client_completions import RequestCharge, charge_requests
 from kairos_mcp.store.commit import CommitPlan, Decided, Facts, NewAttempt, NewStep, Paused, StartedStep
-from kairos_mcp.store.report_queries import (
-    USED_UP_REASONS,
-    AskedCompletion,
-    exceeded_cap_notes,
-    too_small_notes,
-    unpriced_notes,
-)
 
 _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 _LOOPS_ARE_KNOWN = "what loops have done is known where one of them asks for more rounds"

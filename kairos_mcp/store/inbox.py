@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.ledger import RUN, Ledger
+from kairos_mcp.budget.notes import exceeded_cap_notes
 from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.limit_question import BUDGET, LIMIT_PAUSE
@@ -35,7 +36,6 @@ from kairos_mcp.store.queries import (
     step_at,
     unanswered_steps,
 )
-from kairos_mcp.store.report_queries import exceeded_cap_notes
 from kairos_mcp.store.rows import Session, decode, decode_texts, encode, encode_answer, encode_units, placeholders
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.effects import WRITING_TOOLS
@@ -12,7 +13,6 @@ from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.routes import AUTO, is_answered_by
 from kairos_mcp.core.text import count_of
 from kairos_mcp.store.approvals import LAPSED
-from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.team_view import TaskView, TeamView

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
+from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.limits import USAGE_NAMES, limits_to_json
@@ -18,7 +19,6 @@ from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, ROUTES, SERVER_R
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals
 from kairos_mcp.store.queries import StepRow
-from kairos_mcp.store.report_queries import clock_behind_reason
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import single_call_output
 from kairos_mcp.views.cuts import cut_notes, cut_output, cut_text, cut_texts, leave_out, size
