@@ -21,7 +21,7 @@ from kairos_mcp.store.runs import FIRST_FENCE
 
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0
-PAGE_RUNS = 256  # runs that were left behind, looked at in one read
+PAGE_RUNS = 256  # orphaned runs in one read
 
 
 class RunsToTake(NamedTuple):
@@ -39,8 +39,8 @@ NOTHING_TO_TAKE = RunsToTake(False, [], ())
 class StoreWatcher:
     """Looks for commits of other processes, and wakes the workers and waiters of their runs.
 
-    Once `wake` was called, it also takes over runs whose server has ended, runs of `ANY_SERVER`, and runs whose pause
-    is over.
+    `takes_runs`: it also takes over runs whose server has ended, runs of `ANY_SERVER`, and runs whose pause is over; so
+    once `wake` was called.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class StoreWatcher:
         self._clock = clock
         self._pool = pool
         self._mode = mode
-        self._picks_up_runs = False  # until a tool is called: some hosts start servers only to probe them
+        self.takes_runs = False  # until a tool is called: some hosts start servers only to probe them
         self._undriven: dict[int, int] = {}  # runs of this server that nobody drove at the last look, with their fences
         self._task: asyncio.Task[None] | None = None
         pool.on_launch = self.watch
@@ -62,15 +62,10 @@ class StoreWatcher:
             self._task = asyncio.create_task(self._watch_store())
 
     def wake(self) -> None:
-        """Take over runs of dead owners and of ANY_SERVER from now on, where this process drives runs: a tool was
-        called. Nobody looks for a parked run, whose owner is null."""
-        self._picks_up_runs = self._mode.drives
+        """Take over runs of dead owners and of ANY_SERVER from now on, if this process drives runs: a tool was called.
+        A parked run has no owner, and nobody takes it over."""
+        self.takes_runs = self._mode.drives
         self.watch()
-
-    @property
-    def takes_runs(self) -> bool:
-        """Whether it takes over runs that no living server has."""
-        return self._picks_up_runs
 
     def close(self) -> None:
         """Look no more."""
@@ -99,7 +94,7 @@ class StoreWatcher:
         if not self._store.is_open:
             return
         news, at, number = await self._store.take_news(), self._clock(), self._store.owner_number
-        looks_for_cancels, looks_for_runs = self._is_concerned(news), self._picks_up_runs
+        looks_for_cancels, looks_for_runs = self._is_concerned(news), self.takes_runs
         cancelled, owned, to_take = await self._store.read(
             lambda session: read_together(
                 session,
@@ -109,8 +104,8 @@ class StoreWatcher:
             )
         )
         await self._wake_for(news, cancelled)
-        # A run that this server took and does not drive: the call that took it was given up just then. It has to be
-        # found so twice, since a call that goes on drives it in a moment.
+        # A run that this server took and does not drive: the call that took it was cancelled just then. Only the second
+        # look counts, since a call that is under way drives the run in a moment.
         found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
         undriven, self._undriven = found.items() & self._undriven.items(), found
         for n, fence in undriven:

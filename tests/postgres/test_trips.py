@@ -75,7 +75,7 @@ async def list_runs(app: App) -> None:
 
 
 async def look_at_store(app: App) -> None:
-    app.watcher._picks_up_runs = True
+    app.watcher.takes_runs = True
     await app.watcher._check_store()
 
 
