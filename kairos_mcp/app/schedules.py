@@ -71,7 +71,7 @@ class Schedules(Operations):
         ]
 
     async def find_next_due(self, only: str | None, caller: Caller) -> ScheduledTime | None:
-        """Return the first scheduled time that is still to come; None where there is none. As `list_due`."""
+        """Return the first scheduled time that is still to come, as `list_due` does; None if there is none."""
         now = self._clock()
         coming = [
             _time_of(row, at)

@@ -13,7 +13,7 @@ DOCUMENT_VALUES = 2_000_000  # of one file that a command reads in a process of 
 
 
 def has_more_values(text: str | bytes | bytearray, most: int) -> bool:
-    """Whether a parser could build more than so many values of this text, sound or broken."""
+    """Whether a parser could build more than `most` values of this text, sound or broken."""
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     if _count_openers(raw) < most:
         return False

@@ -60,7 +60,7 @@ class Schema:
     def problems(self, value: object, units: int = LOOP_UNITS) -> list[str]:
         """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value.
 
-        A value that takes more than so many units of work to check is refused, and so always is.
+        A value that takes more than `units` of work to check is refused, every time.
         """
         if self.fits_plainly is not None and self.fits_plainly(value):
             return []
@@ -316,5 +316,5 @@ def object_schema(required: Sequence[str] = (), /, **properties: JsonObject) -> 
 
 
 def text_schema(max_chars: int, min_chars: int = 1) -> JsonObject:
-    """Return the schema of a text of so many characters."""
+    """Return the schema of a text of `min_chars` to `max_chars` characters."""
     return {"type": "string", "minLength": min_chars, "maxLength": max_chars}

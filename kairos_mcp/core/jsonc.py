@@ -144,7 +144,7 @@ def _start(text: str) -> int:
 
 
 def _members(text: str, start: int) -> Mapping[str, _Member]:
-    """The members of the object at `start`. Raises ValueError where there is none."""
+    """The members of the object at `start`. Raises ValueError if there is none."""
     plain, found = blank_extras(text), dict[str, _Member]()
     if plain[start] != "{":
         raise ValueError("it holds no JSON object")
@@ -167,7 +167,7 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def _comma_after(text: str, end: int) -> int | None:
-    """Where the comma after a value stands; None where there is none, not even a trailing one."""
+    """Where the comma after a value stands; None if there is not even a trailing one."""
     bare = _without_comments(text)
     at = _skip_space(bare, end)
     return at if bare[at] == "," else None

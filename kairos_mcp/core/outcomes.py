@@ -113,7 +113,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """The summary, or the record where there is none."""
+        """The summary, or the record if there is none."""
         return self.summary or self.record or ""
 
     def __post_init__(self) -> None:

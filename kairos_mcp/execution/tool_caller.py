@@ -322,10 +322,10 @@ class ToolCaller:
 
 
 async def _stop_after(calling: asyncio.Future[ShortenedResult], seconds: float, stop: StopSignal) -> ShortenedResult:
-    """Wait for a call in a thread, which can only be asked to stop: it is, after so many seconds.
+    """Wait for a call in a thread, and ask it to stop after `seconds`: a thread can't be stopped otherwise.
 
-    Between two files it heeds that and undoes what it did; within one it has soon finished. A cancellation here leaves
-    the call running: see `_result_after_stop`.
+    A change of files stops between two files and undoes what it did; within one file it soon finishes. Cancelling this
+    leaves the call running: see `_result_after_stop`.
     """
     alarm = asyncio.get_running_loop().call_later(seconds, stop.set)
     try:

@@ -86,7 +86,7 @@ _Queue = SimpleQueue[_Batch | None]
 
 
 class WorkerThreads:
-    """At most so many threads, started as they are needed. Used from one event loop.
+    """A bounded number of threads, started as they are needed. Used from one event loop.
 
     Each call returns a future with the function's result, or TimeoutError after `timeout_s` seconds, which include
     waiting for a thread. The thread itself can't be stopped: a function that should end early has to be told by other

@@ -179,7 +179,7 @@ def read_diffs(text: str) -> tuple[list[FileDiff], list[str]] | None:
 
 
 def _read_hunk(lines: Iterator[str], old: int, new: int) -> list[str] | None:
-    """Read so many lines of the old text and of the new one; return those that change, None where lines are missing."""
+    """Read a hunk of `old` and `new` lines. Return those that change, or None if lines are missing."""
     changed = list[str]()
     while old > 0 or new > 0:
         line = next(lines, None)
@@ -276,7 +276,7 @@ def count_columns(text: str) -> int:
 
 
 def cut_to_width(text: str, width: int, end: str = "…") -> str:
-    """Cut a text to so many columns; `end` marks that something was cut."""
+    """Cut a text to `width` columns; `end` marks that something was cut."""
     if count_columns(text) <= width:
         return text
     kept, room = "", width - len(end)

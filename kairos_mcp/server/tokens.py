@@ -99,7 +99,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def _delete(self, name: str) -> bool:
-        """Remove a token; False where there is none of that name."""
+        """Remove a token. Return False if there is none of that name."""
 
     @abstractmethod
     def _find_hash(self, name: str) -> bytes | None:

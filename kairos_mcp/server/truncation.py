@@ -104,8 +104,8 @@ def _cut_item(item: JsonObject, chars: int | None) -> tuple[JsonObject, list[str
 
 
 def _shrink_results(messages: list[JsonObject], before: int, excess: int) -> tuple[list[JsonObject], list[str]]:
-    """The messages with refs in place of tool results, oldest first and only `before` that position, until so many
-    characters are gone; and those refs."""
+    """Replace tool results by refs, oldest first and only `before` that position, until `excess` characters are gone.
+    Return the messages and these refs."""
     shown, shrunk = list(messages), list[str]()
     for at, message in enumerate(messages[:before]):
         if excess <= 0:

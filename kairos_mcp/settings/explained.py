@@ -16,7 +16,7 @@ _WIDTH = 118  # of a comment, after its "# "
 
 
 class Explained(NamedTuple):
-    """A setting, or a key of a table. `default` and `example` are TOML, "" where there is none."""
+    """A setting, or a key of a table. `default` and `example` are TOML, "" if absent."""
 
     name: str
     about: str

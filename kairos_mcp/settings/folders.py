@@ -18,7 +18,7 @@ def current_folder() -> Path:
 
 
 def user_home() -> Path:
-    """Return the user's home folder. Raises ConfigError where there is none, as for a user without a name."""
+    """Return the user's home folder. Raises ConfigError if there is none, as for a user without a name."""
     try:
         return Path.home().resolve()
     except (OSError, RuntimeError) as error:

@@ -453,7 +453,7 @@ class Settings:
 
 
 def default_value(name: str) -> Any:
-    """Return the default of a setting, as the settings file would write it; None where there is none."""
+    """Return the default of a setting, as the settings file would write it; None if absent."""
     group, _, leaf = name.partition(".")
     if leaf:
         return limits_to_json({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]

@@ -318,7 +318,7 @@ def newest_approvals(session: Session, n: int) -> dict[str, ApprovalRow]:
 
 
 def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
-    """Return the approval with this key, decided or not; None where there is none."""
+    """Return the approval with this key, decided or not; None if absent."""
     found = session.row(_BY_KEY, (n, key))
     return None if found is None else _approval_row(found)
 

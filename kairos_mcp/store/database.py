@@ -238,7 +238,7 @@ class Store(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Open the store, which creates it where there is none. Raises the store's errors."""
+        """Open the store, and create it if absent. Raises the store's errors."""
 
     @property
     @abstractmethod

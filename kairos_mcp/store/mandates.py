@@ -96,7 +96,7 @@ def _delete(session: Session, row: MandateRow) -> None:
 
 
 def find(session: Session, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:
-    """Return the mandate with this id in a workspace ('' for none), None where there is none."""
+    """Return the mandate with this id in a workspace ('' for none), None if absent."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? and workspace = ?"
     found = session.row(statement, (principal, mandate_id, workspace))
     return None if found is None else MandateRow(*found)
@@ -176,7 +176,7 @@ def _encode_workspaces(workspaces: Sequence[str] | None) -> str | None:
 
 
 def read_mandate_text(session: Session, run_id: str, mandate_id: str) -> str | None:
-    """Return the JSON of the mandate with this id of the run's principal and workspace, None where there is none."""
+    """Return the JSON of the mandate with this id of the run's principal and workspace, None if absent."""
     statement = (
         "select body from mandate join run on run.principal = mandate.principal and run.workspace = mandate.workspace"
         " where run.id = ? and mandate.id = ?"
@@ -196,7 +196,7 @@ def record_start(session: Session, principal: str, workspace: str, mandate_id: s
 
 
 def open_run(session: Session, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
-    """Return the mandate's run that has not ended, None where there is none."""
+    """Return the mandate's run that has not ended, None if absent."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? and outcome is null"
     return _find_run(session, statement, principal, workspace, mandate_id)
 
@@ -212,7 +212,7 @@ MAX_COMPARED_RUNS = 50  # runs that a phase's input is compared with
 
 
 def newest_run(session: Session, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
-    """Return the mandate's newest run, ended or not; None where there is none."""
+    """Return the mandate's newest run, ended or not; None if absent."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? order by n desc limit 1"
     return _find_run(session, statement, principal, workspace, mandate_id)
 
@@ -255,10 +255,11 @@ def is_check_step(path: str) -> bool:
 def find_check_approval(
     session: Session, run: RunRow, mandate_text: str, request: ApprovalRequest
 ) -> ReusedApproval | None:
-    """Return the approval that a person gave for exactly this check, in a run of the same mandate and workspace.
+    """Return the approval that a person gave for exactly this check, in a run of the same mandate and workspace; None
+    if absent.
 
-    An approval of a check is valid for its argument list and the text of the mandate; None where there is none. What
-    let a check through by itself is no person's approval.
+    An approval of a check is valid for its argument list and the text of the mandate. What let a check through by
+    itself is no person's approval.
     """
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"

@@ -242,7 +242,7 @@ def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str])
 
 
 def runs_of_owners(session: Session, owners: list[int], after: int, limit: int) -> list[RunRow]:
-    """Return so many unfinished runs of these owners that are not paused, oldest first, numbered above `after`."""
+    """Return at most `limit` unfinished, unpaused runs of these owners, numbered above `after`, oldest first."""
     statement = (
         f"select {_RUN} from run where outcome is null and paused is null and n > ?"
         f" and owner in ({placeholders(owners)}) order by n limit ?"
@@ -300,7 +300,7 @@ _UNANSWERED = f"""{_STEPS} and step.id in (select step.id from step left join an
 
 
 def step_at(session: Session, n: int, path: str) -> StepRow | None:
-    """Return the step at a path, None where there is none."""
+    """Return the step at a path, None if absent."""
     found = session.row(_STEP, (n, path))
     return _step_rows(session, [found])[0] if found is not None else None
 

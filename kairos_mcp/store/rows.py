@@ -42,7 +42,7 @@ class Session(Protocol):
         ...
 
     def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
-        """Execute a statement and return its first row; None where there is none."""
+        """Execute a statement and return its first row; None if absent."""
         ...
 
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
@@ -354,7 +354,7 @@ def keep_texts(session: Session, texts: Iterable[tuple[str, str]]) -> None:
 
 
 def read_text(session: Session, content_hash: str) -> str | None:
-    """Return the text with this hash, None where there is none. Raises DamagedText."""
+    """Return the text with this hash, None if absent. Raises DamagedText."""
     found = session.row(_READ, (content_hash,))
     if found is None:
         return None

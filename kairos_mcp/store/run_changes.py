@@ -40,8 +40,8 @@ def runs_by_id(session: Session, principal: str, run_ids: Sequence[str]) -> list
 def open_and_newest_runs(
     session: Session, principal: str, workspaces: Sequence[str], most_open: int, newest: int
 ) -> list[RunChange]:
-    """Return a principal's runs in these workspaces ('' for none) that have not ended, at most so many, and the newest
-    ones whatever became of them; oldest first."""
+    """Return a principal's runs in these workspaces ('' for none): at most `most_open` that have not ended, and the
+    `newest`, ended or not; oldest first."""
     mine = f"principal = ? and {IS_NO_TRIAL} and workspace in ({placeholders(workspaces)})"
     statement = (
         f"{_CHANGES} where n in (select n from (select n from run where outcome is null and {mine}"

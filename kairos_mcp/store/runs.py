@@ -138,7 +138,7 @@ def _insert(table: str, columns: Collection[str], **computed: str) -> str:
 
 
 def find_same_start(session: Session, new: NewRun) -> RunRow | None:
-    """Return the run that this start has created before; None where there is none.
+    """Return the run that this start has created before; None if absent.
 
     That is the one with this key, the open run of its mandate, or a recent open run of an identical start. Raises Stale
     where its mandate was run before for the time that it is due for, BadArguments where the key belongs to another

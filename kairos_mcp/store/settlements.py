@@ -46,7 +46,7 @@ def settlement_digest(run: RunRow, path: str, step: WaitingRow) -> str:
 
 
 def current_digest(session: Session, run: RunRow, path: str) -> str | None:
-    """Return the digest of the call of unknown outcome that waits at this path now; None where there is none."""
+    """Return the digest of the call of unknown outcome that waits at this path now; None if absent."""
     step = open_steps(session, run.n).get(path)
     return settlement_digest(run, path, step) if step is not None and step.needs_settlement else None
 

@@ -105,5 +105,5 @@ def _empty_context() -> Context:
 
 
 def _digest(run_id: str, key: str, size: int) -> int:
-    """Return an id of so many bytes, which is never 0."""
+    """Return an id of `size` bytes, never 0."""
     return int.from_bytes(sha256(f"{run_id}\n{key}".encode()).digest()[:size], "big") or 1

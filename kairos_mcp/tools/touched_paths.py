@@ -99,7 +99,7 @@ class TouchedSet:
 
 def with_relative_paths(tool: ToolSpec | None, arguments: JsonObject, workspace: str) -> JsonObject:
     """Return the arguments of a call with the paths relative that are absolute and lie in the workspace, where a
-    built-in tool names files; the same object where there is none."""
+    built-in tool names files; the same object if it names none."""
     if tool is None or tool.source != "builtin" or READ_SKILL.is_tool(tool):
         return arguments
     found: JsonObject = {name: _relative(arguments[name], workspace) for name in ("path", "cwd") if name in arguments}

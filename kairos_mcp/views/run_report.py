@@ -164,7 +164,7 @@ class RunReport:
         return work_words(self.flow, self.rounds, self.usage["model_calls"])
 
     def describe_waiting(self, most: int | None = None) -> str:
-        """Say what the run waits for, and from whom; empty where it waits for nobody. `most`: so many keys."""
+        """Say what the run waits for, and from whom; empty if it waits for nobody. `most`: how many keys to name."""
         keys: dict[str, list[str]] = {}
         for item in self.waiting[:most]:
             keys.setdefault(answered_by(item["kind"], self.route), []).append(f"{item['key']} ({item['kind']})")

@@ -161,7 +161,7 @@ def _fit_value(value: Any) -> Any:
 
 
 def fit_step(step: JsonObject, chars: int) -> JsonObject:
-    """Return a step cut to about so many characters: its text and the texts in its arguments by equal shares."""
+    """Return a step cut to about `chars` characters: its text and the texts in its arguments by equal shares."""
     room = max(80, chars // 4)
     fitted = dict(step)
     if len(fitted.get("text", "")) > room:

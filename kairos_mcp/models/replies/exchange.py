@@ -117,7 +117,7 @@ _CURRENT: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def current_exchange() -> Exchange:
-    """Return the exchange of the task that runs; one that nobody looks at where there is none."""
+    """Return the exchange of the task that runs; a new one, which is dropped, if it has none."""
     return _CURRENT.get() or Exchange()
 
 

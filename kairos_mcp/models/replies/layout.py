@@ -32,7 +32,7 @@ def unwrap_reply(reply: JsonObject) -> JsonObject:
 
 
 def find_choice(reply: JsonObject) -> JsonObject:
-    """Return the first choice, empty where there is none. A message that stands without one, as Ollama and Cohere
+    """Return the first choice, empty if absent. A message that stands without one, as Ollama and Cohere
     send it natively, is made one."""
     choices = reply.get("choices")
     if isinstance(choices, dict):
@@ -50,7 +50,7 @@ def find_choice(reply: JsonObject) -> JsonObject:
 
 
 def held_in(choice: JsonObject, name: str) -> JsonObject:
-    """Return the message or the delta of a choice, empty where there is none."""
+    """Return the message or the delta of a choice, empty if absent."""
     held = choice.get(name)
     return snake_keys(held) if isinstance(held, dict) else {}
 

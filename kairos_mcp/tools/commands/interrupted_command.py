@@ -24,7 +24,7 @@ CLOCK_MS = 20  # by which the kernel's time of a change may lie before the time 
 
 
 def keep_survey(watch: WriteWatch, ctx: ToolContext, lasts_s: float) -> None:
-    """Keep what was protected before the program runs, for at most so many seconds, until the call has its answer."""
+    """Keep what was protected before the program runs: at most `lasts_s` seconds, until the call has its answer."""
     name = intent_name(ctx.path)
     if ctx.memory.recall(name) is not None:
         return  # the second try of a call whose first sandbox could not be made

@@ -108,7 +108,7 @@ def _check_text(opened: OpenedFile, content: bytes) -> None:
 
 
 def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
-    """Clamp a range that was asked for to a file of so many lines."""
+    """Clamp a requested range to a file of `lines` lines."""
     first = 1 if start is None else start
     last = lines if end is None else end
     if lines == 0:
@@ -219,7 +219,7 @@ def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, i
 
 
 def _number_lines(body: bytes, first: int, most: int) -> tuple[bytes, int]:
-    """Return whole lines with their numbers, in at most so many bytes but one line at least; and the last number.
+    """Return whole lines with their numbers, in at most `most` bytes but one line at least; and the last number.
 
     Of empty lines the numbers are nine times the text.
     """

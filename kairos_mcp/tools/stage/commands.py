@@ -131,8 +131,8 @@ class _SizeWatch(StopSignal):
 
 @contextmanager
 def _watch_size(folder: Path, most_bytes: int, stop: StopSignal) -> Iterator[_SizeWatch]:
-    """Stop the program in the block once the folder's files take more than so many bytes; looked at again and again,
-    since the kernel has no limit for a folder."""
+    """Stop the program in the block once the folder's files take more than `most_bytes`. They are measured again and
+    again, since the kernel has no limit for a folder."""
     watched, has_ended = _SizeWatch(), threading.Event()
     stop.add_callback(watched.set)
 

@@ -92,7 +92,7 @@ def is_removal(status: os.stat_result) -> bool:
 
 
 def is_deep(path: str) -> bool:
-    """Whether so many folders lie above a path that nobody looks into it."""
+    """Whether a path is nested so deep that its folder is not read."""
     return path.count("/") >= MAX_DEPTH
 
 
