@@ -75,7 +75,7 @@ class RunLog(Operations):
                 yield budget_entry(unit, used, limit, f"On {now.day} all runs together have", {"day": now.day})
 
     def _complete(self, entry: LogEntry, caller: Caller) -> LogEntry:
-        """The entry with its command ready to paste; only who owns the state folder is told one."""
+        """Return the entry with its command ready to paste, which only the owner of the state folder gets."""
         if "command" not in entry.data:
             return entry
         if not caller.is_local:

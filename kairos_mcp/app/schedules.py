@@ -173,7 +173,7 @@ def _time_of(row: MandateRow, at: int) -> ScheduledTime:
 
 
 def unattended_note(due: ScheduledTime) -> str:
-    """Return what a person is told of a time that is due while no model is here."""
+    """Return a person's note about a scheduled time that is due while no model is here."""
     call = canonical_json({"mandate_id": due.mandate_id})
     return (
         f"The mandate {due.mandate_id} is due since {format_time(due.at)}, and no model is configured to work on it:"

@@ -20,8 +20,8 @@ class ModelInput:
 
     `find_private` returns the private part of an earlier turn, which its provider wants back. `on_text`: is given the
     text of the answer piece by piece as it comes, by a model that can; the answer itself holds all of it. `headers`:
-    of the HTTP request to a provider, which say what trace it belongs to. `note`: is given what the run's result
-    should tell of the reply; the same sentence is told once.
+    of the HTTP request to a provider, which say what trace it belongs to. `note`: takes a sentence about the reply
+    for the run's result; the same sentence is noted once.
     """
 
     path: str

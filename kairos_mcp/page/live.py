@@ -1,8 +1,8 @@
-"""What changes, told to every open page as it is committed: one look at the store for all of them, none for nobody.
+"""Send every open page what has changed as it is committed: one look at the store serves all pages.
 
 Rows are the events: a look reads what was committed since the last one, and makes one frame of it for all viewers. A
-frame holds things whole, so that one that comes twice does no harm; the id of a frame of steps is the run's `seq`, from
-which on a viewer that comes again is told what it lacks.
+frame contains whole items, so receiving it twice does no harm. The id of a frame of steps is the run's `seq`: a viewer
+that reconnects gets what came after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A live run inside a host's conversation: an MCP App, one HTML document made of the page's own files.
 
-A host that shows apps (the extension io.modelcontextprotocol/ui) is told of it with the tools that start or show runs.
+Tools that start or show runs name it to a host that shows apps (the extension io.modelcontextprotocol/ui).
 The document loads nothing and asks the host alone: it reads by run_trace, and leads to the page for what a person
 decides. Where the settings let whoever calls decide, it does so by run_continue, as a model might.
 """

@@ -91,8 +91,8 @@ class AccessRule:
 
 
 class Challenge:
-    """What a refused client is told about tokens (RFC 6750, and RFC 9728 with OAuth): where it is described which
-    authorization server issues them, and which scopes to ask for."""
+    """The challenge to a refused client (RFC 6750, and RFC 9728 with OAuth): where to read which authorization server
+    issues tokens, and which scopes to request."""
 
     def __init__(self, metadata_url: str | None = None) -> None:
         self._metadata_url = metadata_url

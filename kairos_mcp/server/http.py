@@ -119,7 +119,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is admitted, what those are told who are not, and where OAuth clients learn more."""
+    """Who is admitted, how others are refused, and where OAuth clients learn more."""
 
     rule: AccessRule
     challenge: Challenge

@@ -1,8 +1,8 @@
 """Send a client what happened to runs as log messages, from the level that it names; to one that names none, nothing.
 
-Up to 2025-11-25 a client names a level for its session (`logging/setLevel`), and is told of all runs of its principal
-in the workspaces at hand. From 2026-07-28 on it names one in the `_meta` of a call, and is told of the runs that this
-call is about, in the call's own stream, while it lasts.
+Up to 2025-11-25 a client names a level for its session (`logging/setLevel`) and hears of all runs of its principal in
+the workspaces at hand. From 2026-07-28 on it names a level in the `_meta` of a call and hears of the runs of this call,
+in the call's own stream, while the call lasts.
 """
 
 from __future__ import annotations

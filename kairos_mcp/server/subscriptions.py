@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Subscriptions:
-    """What one subscriber is told of: the URIs by topic, and whether it wants to know of changes of the list."""
+    """The subscriptions of one client: URIs by topic, and whether it wants to hear of changes of the list."""
 
     def __init__(self, app: App, principal: str) -> None:
         """Raises Busy if there are too many subscribers."""
@@ -181,8 +181,8 @@ async def _publish(subscriptions: Subscriptions, bus: InMemorySubscriptionBus) -
 
 
 async def _find_topic(uri: str, get_app: GetApp, app: App, caller: Caller) -> Topic | None:
-    """What a subscriber of this resource is told of; None where it does not change while the server runs, or nothing
-    tells of it. Raises KairosError for one that does not exist, or is another principal's."""
+    """Return the topic of this resource; None if it does not change while the server runs, or if nothing reports its
+    changes. Raises KairosError for one that does not exist, or is another principal's."""
     kind, values = find_kind(uri)
     if kind.topic == "run":  # not read: a run that goes on has no answer yet
         await app.runs.find(values["id"], caller)

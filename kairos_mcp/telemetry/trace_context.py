@@ -48,7 +48,7 @@ def current_trace() -> ClientTrace:
 @dataclass(frozen=True, slots=True)
 class RunTrace:
     """The trace of a run, and the contexts of its spans. `parent`: the client's span, if there is one. `is_sampled`:
-    its spans are sent; others are told so, since theirs follow from it."""
+    its spans are sent; the context says so to others, whose spans follow."""
 
     run_id: str
     trace_id: int

@@ -46,7 +46,7 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
 
 def server_failures(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
     """Return a note for a run's result if a foreign server did not answer a call properly: it died, hung, flooded,
-    can't be reached, or defines the tool otherwise now. Equal failures give equal notes, so that they are told once."""
+    can't be reached, or defines the tool otherwise now. Equal failures give equal notes, which are stored once."""
     if tool is None or result.code not in SERVER_FAILURE_CODES or not tool.source.startswith(FOREIGN_SOURCES):
         return ()
     message = result.data.get("message") if isinstance(result.data, dict) else None

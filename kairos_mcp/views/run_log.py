@@ -1,7 +1,7 @@
-"""What a client's log is told of a run: how it differs from how it was last seen, as entries with a level and data.
+"""Log a run for a client: what has changed since it was last seen, as entries with a level and data.
 
-Told is what somebody may want to act on, or to know when they look for the reason of something later: that a run waits
-for a person, stands still, tried again, used up most of a limit, has ended. How far it is, progress says.
+An entry is something to act on, or a likely reason of something later: a run waits for a person, is stalled, tried
+again, has used up most of a limit, has ended. Progress messages say how far it is.
 """
 
 from __future__ import annotations

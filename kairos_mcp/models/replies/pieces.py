@@ -1,7 +1,7 @@
 """Put together what comes in pieces: each adds to those before it, or repeats all that has come and goes on.
 
-OpenAI and Anthropic send the first kind. A server that sends the second is told by each piece beginning with the whole
-one before it, which pieces of the first kind don't.
+OpenAI and Anthropic send the first kind. In the second kind each piece begins with the whole one before it, which no
+piece of the first kind does.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Beside others a group holds the rows of its runs, taken in the order of their nu
 together with others: whoever has to be alone waits for it, and it for them. Rows that runs share are written last, in
 one order.
 
-Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
+Statements that only write are sent without waiting for their results, which the jobs are given beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
 what it would have read by waiting. So a group of commits that are decided from memory takes three trips to the
 database, whatever its size. A job that was told wrong, or whose account had no room for its group, waits for its

@@ -1,6 +1,6 @@
 """Keeps with a call what was protected before its program ran, so that the next server can undo what a killed one left.
 
-The program ended with its server. What it made is told from what people made later by the time of the last change: no
+The program ended with its server. The time of the last change tells its files from those that people made later: no
 program outlives the time limit of its call.
 """
 

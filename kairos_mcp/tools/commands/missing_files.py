@@ -1,7 +1,7 @@
 """Explains what a program in a sandbox missed: a program or a library that is on this machine and is not shown inside.
 
-The output of a program that failed names what it did not find. What is named is looked for outside; only programs,
-libraries and their folders are told of, so that no output finds out which other files there are.
+The output of a failed program names what it did not find. These names are looked up outside; only programs, libraries
+and their folders are reported, so that no output finds out which other files there are.
 """
 
 from __future__ import annotations

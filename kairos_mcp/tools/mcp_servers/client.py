@@ -65,7 +65,7 @@ class ServerToolCall:
     `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
     call is sent. `mark` marks in the rows that the call leaves, where it has to; it blocks. `recheck` raises if the
     call may not be sent any more. `key`, `find_parted`: as those of the call's ToolContext. `trace`: the context of the
-    call in its run's trace, which the server is told; None without telemetry.
+    call in its run's trace, sent to the server; None without telemetry.
     """
 
     definition: ServerToolDefinition
