@@ -131,5 +131,5 @@ def _read_cursor(cursor: str | None) -> tuple[int | None, int]:
         return None, 0
     seq, _, last = cursor.partition(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 16 for part in (seq, last)):
-        raise BadArguments("This cursor was not given for this page.", "Leave it out to start anew.")
+        raise BadArguments("This cursor was not given for this page.", "Leave it out to start from the beginning.")
     return int(seq), int(last)

@@ -38,7 +38,7 @@ def budget(
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
-    """Show what is spent and left: today by whom, on earlier days, of a mandate today, or of a run."""
+    """Show what was spent and what is left: today and by whom, on earlier days, for a mandate or a run."""
     _check_choice(run, days=days, everyone=everyone, since=since, model=model, trust_clock=trust_clock, whose=principal)
     settings, caller = read_settings(flags), person_for(principal or LOCAL)
     if trust_clock:
@@ -169,7 +169,7 @@ def _limit_lines(account: JsonObject, margin: str = "  ") -> Iterator[str]:
     for name, spent in account["spent"].items():
         limit, held = account["limits"][name], account["held"][name]
         reserved = f", {_format_amount(name, held)} reserved" if held else ""
-        allowed = "no limit" if limit is None else f"of {_format_amount(name, limit)}"
+        allowed = "(no limit)" if limit is None else f"of {_format_amount(name, limit)}"
         unpriced = account.get("unpriced") if name == "usd" else None  # a branch has none: its run names them
         used = f"{cost_words(spent, unpriced)} ({', '.join(unpriced)})" if unpriced else _format_amount(name, spent)
         yield f"{margin}{name:<14} {used} {allowed}{reserved}"

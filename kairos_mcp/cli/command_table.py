@@ -87,10 +87,10 @@ MANDATE: Commands = {
 STORE: Commands = {"migrate": Entry("store", "migrate"), "copy": Entry("store", "copy")}
 RULES: Commands = {"list": Entry("rules", "list_rules"), "remove": Entry("rules", "remove")}
 GROUPS: Mapping[str, tuple[str, Commands]] = {
-    "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
+    "token": ("Tokens for serving over HTTP: whoever has one sees only their own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
-    "rules": ("Remembered approvals, which `approve --always` makes.", RULES),
-    "store": ("The database in place of a state file: its tables, and what is copied into it.", STORE),
+    "rules": ("Approvals that Kairos remembers: `approve --always` makes them.", RULES),
+    "store": ("A database in place of the state file: make its tables, copy a state folder into it.", STORE),
     "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }
 
@@ -110,7 +110,8 @@ PROGRAM_EXAMPLES = (
     ('run "Why does the test of the parser fail?"', "work on a goal in this folder"),
     ("install claude-code --write", "let a host use it"),
 )
-EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+Examples = tuple[tuple[str, str], ...]
+EXAMPLES: Mapping[str, Examples] = {
     "serve": (("serve --workspace .", "as a host starts it"), ("serve --transport http --port 8765", "over HTTP")),
     "work": (("work --slots 8", "drive up to eight runs at once"),),
     "run": (
@@ -136,7 +137,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "settle": (("settle last already_done", "it was done before the crash"),),
     "extend": (("extend last --limit rounds=10", "ten more rounds"),),
     "reroute": (("reroute last provider", "ask the configured provider from now on"),),
-    "flow": (("flow last", "what would have been asked about what its calls took along"),),
+    "flow": (("flow last", "which calls carried words of your files or of others, and where to"),),
     "trust": (("trust", "the files that runs wrote from texts of others"), ("trust notes.md", "after a look at it")),
     "replay": (("replay last", "compare each step with the record"),),
     "export": (("export last run.jsonl", "a file that `replay` reads anywhere"),),
@@ -155,15 +156,72 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-class _Program(TyperGroup):
-    """The commands in sections, in whose errors a wrong choice reads like any other wrong use."""
+GROUP_EXAMPLES: Mapping[str, Examples] = {
+    "token": (("token add anna", "for a person or a program; shown once"), ("token revoke anna", "it stops working")),
+    "tools": (
+        ("tools list", "all of them, and what waits for approval"),
+        ('tools call read_file \'{"path": "README.md"}\'', "try one without a model"),
+    ),
+    "rules": (("rules list", "what runs unasked by now"), ("rules remove 3", "be asked again")),
+    "store": (("store migrate", "once, for a new database or a new version"),),
+    "mandate": (
+        ("mandate save links.toml", "keep it"),
+        ("mandate run links", "work on it now"),
+        ("mandate run links --resume", "begin the next cycle, after a checkpoint"),
+    ),
+}
 
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # as below
-        for title, names in SECTIONS.items():
+MEANT: Mapping[str, str] = {
+    "config": "init",
+    "continue": "run --continue",
+    "history": "runs",
+    "list": "runs",
+    "log": "show last --view events",
+    "logs": "show last --view events",
+    "ls": "runs",
+    "mcp": "serve",
+    "settings": "doctor --all",
+    "start": "run",
+    "stop": "cancel RUN",
+    "uninstall": "install HOST --uninstall",
+    "version": "--version",
+    "mandate add": "mandate save FILE",
+    "mandate create": "mandate save FILE",
+    "mandate new": "mandate save FILE",
+    "mandate pause": "pause RUN",
+    "mandate resume": "mandate run ID --resume",
+    "mandate start": "mandate run ID",
+    "token create": "token add NAME",
+    "token new": "token add NAME",
+    "token remove": "token revoke NAME",
+    "tools search": "tools list",
+}
+"""What people mean by a name that no command has, as other programs have it."""
+
+
+class _Commands(TyperGroup):
+    """A group of commands, which lists whole summaries and knows what people mean by names of other programs."""
+
+    sections: Mapping[str, tuple[str, ...]] | None = None
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # typer's own context has no public name
+        for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(_UNCUT)) for name in names])
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context has no public name
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # as above
+        name = " ".join([*ctx.command_path.split()[1:], *args[:1]])
+        if name in MEANT and args[0] not in self.commands:
+            raise BadArguments(f"No such command {args[0]!r}.", f"Did you mean `kairos-mcp {MEANT[name]}`?")
+        return super().resolve_command(ctx, args)
+
+
+class _Program(_Commands):
+    """The commands in sections, in whose errors a wrong choice reads like any other wrong use."""
+
+    sections = SECTIONS
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as above
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -185,6 +243,14 @@ def _wrong_choice(error: typer.BadParameter) -> BadArguments | None:
     near = nearest_names(given, choices)[0]
     message = f"{error.param.opts[0]} can't be {given[:40]!r}. Did you mean {near}?"
     return BadArguments(message, f"Choices: {', '.join(choices)}.")
+
+
+def _plain_message(message: str) -> str:
+    """Return a message of typer's without pydantic's words, which it quotes after what they are about."""
+    from kairos_mcp.core.input_checks import plain_problem  # an error alone needs it
+
+    about, colon, problem = message.partition(": ")
+    return f"{about}{colon}{plain_problem(problem)}"
 
 
 _UNCUT = 1_000  # characters that a summary may have: its lines are folded, and none is cut
@@ -216,7 +282,8 @@ def build_app(only: str | None = None) -> typer.Typer:
             app.command(name, epilog=_format_examples(EXAMPLES.get(name, ())))(as_command(entry.load()))
     for group_name, (summary, commands) in GROUPS.items():
         if only in (None, group_name):
-            group = typer.Typer(help=summary, no_args_is_help=True)
+            epilog = _format_examples(GROUP_EXAMPLES[group_name])
+            group = typer.Typer(cls=_Commands, help=summary, epilog=epilog, no_args_is_help=True)
             for name, entry in commands.items():
                 group.command(name)(as_command(entry.load()))
             app.add_typer(group, name=group_name)
@@ -243,6 +310,8 @@ def run_app(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # what the terminal can't encode is escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
     completed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""  # by a shell
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     only = next(iter(words or completed.split()[1:]), None)
     app = build_app(only if only in (*COMMANDS, *GROUPS) else None)
     try:
@@ -253,9 +322,11 @@ def run_app(words: list[str]) -> int:
             print_note(error.message)
             return USAGE
         command = "" if context is None else context.command_path.partition(" ")[2]
-        message = error.format_message().rstrip(".")
-        cure = f"`kairos-mcp {command} --help`" if command else "`kairos-mcp --help`"
-        raise BadArguments(f"{message}." if not message.endswith("?") else message, f"See {cure}.") from error
+        message = _plain_message(error.format_message()).rstrip(".")
+        cure = f"See `kairos-mcp {command} --help`." if command else "See `kairos-mcp --help`."
+        if command == "run" and "extra argument" in message:
+            cure = """Put the goal and each pattern in quotes: `kairos-mcp run "Explain the build" --tools 'read_*'`."""
+        raise BadArguments(f"{message}." if not message.endswith("?") else message, cure) from error
     except SystemExit as exit_:  # whoever reads our output has closed it
         return exit_.code if isinstance(exit_.code, int) else 0
     return code if isinstance(code, int) else 0

@@ -152,7 +152,7 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
         await app.control.drive(continued.run_id)
         return _print_turn(await follower.follow(continued.run_id), follower, flags)
     report = await app.runs.report(continued.run_id, PERSON)
-    print_note(Prose(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}"))
+    print_note(Prose(f"run {report.run_id} · {purpose_line(report, workspace_name(report.workspace))}"))
     if told := report.summary or report.record:
         print_note(Prose(f"\n{told}"))
     return COMPLETED

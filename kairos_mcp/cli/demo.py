@@ -74,7 +74,7 @@ def demo(
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """See what Kairos promises: a run that is killed and goes on, asks before a change, and one that meets its limit.
+    """See it work: a run is killed and goes on, asks before it changes a file, and another one meets its limit.
 
     A script stands in for the model: no key, no network. It works in a folder of its own.
     """

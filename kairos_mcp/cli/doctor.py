@@ -244,9 +244,11 @@ def _lines(findings: list[Finding], settings: dict[str, JsonObject], *, show_all
     if fine := list(dict.fromkeys(finding.matter for finding in findings if finding.matter not in named)):
         yield f"{labels['ok']}  {', '.join(fine)}"
     kept = {name: each for name, each in settings.items() if show_all or each["from"] not in ("default", "-")}
-    if settings:
-        yield ""
-        yield "settings" if show_all else "settings that differ from the defaults (--all shows all, and what is ok)"
+    if show_all and settings:
+        yield from ("", "settings")
+    elif settings:
+        which = "settings that differ from the defaults" if kept else "every setting has its default"
+        yield from ("", f"{which} (--all lists every setting and check)")
     for name, setting in kept.items():
         value = "none" if setting["value"] in (None, []) else setting["value"]
         yield f"  {name:<22} {value}  ({setting['from']})"

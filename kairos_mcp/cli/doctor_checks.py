@@ -303,6 +303,10 @@ def _check_script(script: Path | None) -> Iterator[Finding]:
 def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check the provider's configuration; nothing is sent to it here."""
     if settings.model is None:
+        if settings.script is None:
+            text = "none is set: a host uses its own, and `run` asks you in its place"
+            cure = "For a model in the terminal set KAIROS_MODEL=openai:gpt-5 and OPENAI_API_KEY."
+            yield Finding("model", "note", text, cure)
         return
     from kairos_mcp.models.pricing import Tariff
     from kairos_mcp.models.provider_errors import key_variable
@@ -371,6 +375,6 @@ def _check_skills(settings: Settings) -> Iterator[Finding]:
             )
     with closing(SkillFolders(run_skill_folders(settings))) as folders:
         listing = folders.list_skills()
-    yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
+    yield Finding("skills", "ok", f"{len(listing.skills)} that read_skill reads")
     for reason in listing.left_out:
         yield Finding("skills", "note", f"left out: {reason}", "Repair its SKILL.md, or remove it.")

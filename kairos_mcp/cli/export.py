@@ -86,7 +86,7 @@ def _replay_file(name: str) -> ReplayReport:
         with Path(name).open("rb") as file:
             return verify(list_lines(file))
     except OSError as error:
-        raise BadArguments(f"The file can't be read: {error.strerror}.", "Name one that is there.") from error
+        raise BadArguments(f"The file can't be read: {error.strerror}.", "Name one that exists.") from error
 
 
 def _replay_lines(report: ReplayReport) -> Iterator[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def flow(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Show what each call of a run would be asked about for what it takes along, by the settings as they are now."""
+    """Show which calls of a run would need approval for the words that they carry, by the current settings."""
     target = find_target(flags, run)
 
     async def judge(app: App) -> list[JudgedCall]:
@@ -62,7 +62,7 @@ def trust(
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """Take the words of a file for your own that a run wrote from texts of others, or list such files."""
+    """List the files that runs wrote from texts of others, or treat the words of one as your own."""
     settings = settings_for_list(flags)
 
     async def trust_or_list(app: App) -> dict[str, list[ForeignFile]]:

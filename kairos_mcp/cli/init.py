@@ -20,7 +20,7 @@ _HEAD = """\
 
 
 def init(*, flags: AllFlags) -> int:
-    """Write a settings file that explains each setting, to begin with; an existing file stays unchanged.
+    """Write a settings file that explains every setting. An existing file stays unchanged.
 
     It goes into the state folder, where Kairos finds it, or to --config FILE. --workspace DIR puts folders in it.
     """

@@ -42,10 +42,12 @@ def install(
     http: Annotated[
         bool, typer.Option("--http", help="An entry for `serve --transport http`, with your token.")
     ] = False,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="With --http: the port of that server.")] = 8765,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="With --http: the port of that server.")
+    ] = 8765,
     flags: AllFlags,
 ) -> int:
-    """Make a host start this server, or reach it over HTTP: print the entry for its file, or write it.
+    """Add this server to a host: print the entry for the host's file, or write it with --write.
 
     Without --workspace, an entry for all projects works in the open folder, if the host can name it.
     """

@@ -23,7 +23,7 @@ from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, RouteOption
 from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
-from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
+from kairos_mcp.cli.terminal import Line, Prose, emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import JsonObject
@@ -230,7 +230,7 @@ def _run_due(flags: Flags, mandate_id: str | None, request: CyclesRequest, *, re
         next_due = None if coming is None else {"mandate_id": coming.mandate_id, "at": format_time(coming.at)}
         print_json({"runs": [report.as_json() for report in reports], "next_due": next_due})
     elif not due:
-        print_line(_nothing_due_line(coming))
+        print_line(Prose(_nothing_due_line(coming), has_times=True))
     for report in reports:
         if report.status == "stopped":
             print_note(f"run {report.run_id} was stopped: {report.stop_words}")
@@ -270,7 +270,7 @@ def _run_cycles(flags: Flags, request: CyclesRequest, *, resume: bool, quiet: bo
     return follow_run(settings_here(flags), begin, quiet=quiet)
 
 
-def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
+def _list_lines(flags: Flags, found: JsonObject) -> Iterator[Line]:
     if not found["mandates"]:
         yield command_line_for(flags).complete_all("No mandates here yet; `kairos-mcp mandate save FILE` makes one.")
     for mandate in found["mandates"]:
@@ -282,7 +282,8 @@ def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
             yield f"  {mandate['hint']}"
         elif "schedule" in mandate:
             schedule = mandate["schedule"]
-            yield f"  schedule {schedule['rule']} ({schedule['time_zone']}): {_due_text(mandate['next_due'])}"
+            due = _due_text(mandate["next_due"])
+            yield Prose(f"  schedule {schedule['rule']} ({schedule['time_zone']}): {due}", has_times=True)
     if found["elsewhere"]:
         yield f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows all"
 
@@ -295,7 +296,7 @@ def _read_mandate(file: str) -> JsonObject:
         text = read_stdin_bounded() if file == "-" else read_text_bounded(Path(file))
         mandate = tomllib.loads(text) if file.endswith(".toml") else parse_strict_json(text)
     except OSError as error:
-        raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that is there, or -.") from error
+        raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that exists, or -.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         cure = "Give one object, as JSON or TOML in UTF-8."
         raise BadArguments(f"The mandate can't be read: {error}.", cure) from error

@@ -58,7 +58,7 @@ Run = Annotated[
 ]
 Key = Annotated[
     str | None,
-    typer.Argument(metavar="[KEY]", help="Which waiting item, as `show` lists it; not needed if only one waits."),
+    typer.Argument(metavar="KEY", help="Which waiting item, as `show` lists it; not needed if only one waits."),
 ]
 Digest = Annotated[
     str | None,

@@ -179,7 +179,7 @@ def _heading(report: RunReport) -> str:
 
 def purpose_line(report: RunReport, where: str) -> str:
     """What a run is for, how old it is, and where it works."""
-    return f"for {one_line(report.goal, 80)} · {age_since(report.created_at)} old · {where}"
+    return f"goal: {one_line(report.goal, 80)} · {age_since(report.created_at)} old · {where}"
 
 
 def usage_line(report: RunReport) -> str:
@@ -207,7 +207,11 @@ def _note_lines(report: RunReport) -> Iterator[Line]:
     for text in report.degraded:
         yield Prose(f"note: {name_commands(text, report.run_id)}", has_times=True)
     if report.status == "paused" and report.next is not None:
-        yield Prose(f"paused: {report.next['why']}", has_times=True)
+        is_checkpoint = (
+            isinstance(report.output, dict) and report.output.get("mandate_status") == "paused_at_checkpoint"
+        )
+        why = "a checkpoint; the next cycle begins when you say so" if is_checkpoint else report.next["why"]
+        yield Prose(f"paused: {why}", has_times=True)
 
 
 def _output_lines(report: RunReport, *, was_heard: bool = False) -> Iterator[Line]:

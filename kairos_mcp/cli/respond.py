@@ -57,7 +57,7 @@ _WHOLE_DIGEST = 64  # hexadecimal digits
 def answer(
     run: Run,
     key: Key = None,
-    text: Annotated[str | None, typer.Argument(metavar="[JSON]", help="The answer. Default: --file, or stdin.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="JSON", help="The answer. Default: --file, or stdin.")] = None,
     *,
     file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="A file with the answer.")] = None,
     drive: Drive = True,
@@ -77,7 +77,7 @@ def answer(
     if key is None or not target.is_exact:
         report, item = _find_item(target, ("completion", "tool_call"), key)
         key = item["key"]
-        print_note(f"{key} of run {run_id}, {purpose_line(report, workspace_name(report.workspace))}")
+        print_note(f"{key} of run {run_id} · {purpose_line(report, workspace_name(report.workspace))}")
     answers = {key: _read_answer(text, file)}
 
     async def answer_and_drive(app: App) -> str:
@@ -152,7 +152,8 @@ def settle(
     run: Run,
     key: Key = None,
     settlement: Annotated[
-        Settlement | None, typer.Argument(metavar="SETTLEMENT", help="reattempt or already_done.")
+        Settlement | None,
+        typer.Argument(metavar="SETTLEMENT", help="Whether to make the call again, or take it for made."),
     ] = None,
     *,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="What you saw; the model reads it.")] = None,

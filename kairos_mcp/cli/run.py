@@ -75,7 +75,7 @@ def run(
         typer.Option("--agents", metavar="NAME", help="With --team: who may get tasks; repeatable. Default: all."),
     ] = None,
     max_parallel: Annotated[
-        int | None, typer.Option(min=1, max=16, help="With --team: how many tasks at once. Default: 4.")
+        int | None, typer.Option(metavar="N", min=1, max=16, help="With --team: how many tasks at once. Default: 4.")
     ] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="With --team: carry out this plan, as JSON.")
@@ -230,7 +230,8 @@ def _read_plan(file: Path) -> JsonObject:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadArguments(f"--plan {file}: {error}.", '`kairos-mcp run --plan-only "GOAL"` prints one.') from error
+        what = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise BadArguments(f"--plan {file}: {what}.", '`kairos-mcp run --plan-only "GOAL"` prints one.') from error
     if not isinstance(found, dict):
         raise BadArguments(
             f"--plan {file}: it is not a JSON object.", '`kairos-mcp run --plan-only "GOAL"` prints one.'

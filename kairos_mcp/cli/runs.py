@@ -46,7 +46,7 @@ class RunList(NamedTuple):
 
 
 def runs(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many.")] = 10,
     *,
     principal: Whose = None,
     everyone: Everyone = False,

@@ -39,7 +39,9 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; beyond this machine needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8765,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another host name that clients use for this server; repeatable."),

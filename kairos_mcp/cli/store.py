@@ -36,7 +36,7 @@ def copy(
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
-    """Copy a state folder into the database that `store` names, which has no rows yet."""
+    """Copy a state folder into the empty database that `store` names."""
     if not (folder / "kairos.db").exists():
         raise BadArguments(f"There is no state file in {folder}.", "`kairos-mcp doctor` names the state folder.")
     rows, tokens = _open_database(flags).copy_folder(folder)

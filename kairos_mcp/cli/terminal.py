@@ -107,7 +107,8 @@ def rendered_columns(stream: TextIO) -> int | None:
     return columns_of(stream) if stream.isatty() and os.environ.get("TERM") != "dumb" else None
 
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
+# With the "at" before it: "at today" is no English.
+_TIME = re.compile(r"(?:\bat )?(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d))")
 _NAMED_DAYS = {-1: "yesterday", 0: "today", 1: "tomorrow"}
 _WEEK = 7
 
@@ -174,7 +175,7 @@ def _render(line: Line, stream: TextIO) -> str:
         case str():
             return escape_control(line)
         case Prose(text, margin, has_times):
-            told = _TIME.sub(lambda time: when_words(time[0]), text) if has_times and stream.isatty() else text
+            told = _TIME.sub(lambda time: when_words(time[1]), text) if has_times and stream.isatty() else text
             return fold(escape_control(told), columns_of(stream), margin)
         case Reply(text) if (columns := rendered_columns(stream)) is not None:
             return render_markdown(escape_control(text), columns).rstrip("\n")

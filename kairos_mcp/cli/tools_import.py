@@ -206,7 +206,7 @@ def _read_text(file: Path) -> str:
         text = read_text_bounded(file)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadArguments(f"The file can't be read: {why}.", "Name a file that is there.") from error
+        raise BadArguments(f"The file can't be read: {why}.", "Name a file that exists.") from error
     if has_more_values(text, DOCUMENT_VALUES):
         raise BadArguments(f"The file has more than {DOCUMENT_VALUES:,} values.", "Cut it down to what you need.")
     return text

@@ -23,7 +23,7 @@ PORT = 8766
 
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="Where to serve it; Port to listen on; 0 takes a free one. Default "),
+    typer.Option(metavar="PORT", min=0, max=65535, help=f"Port of the page; 0 takes a free one.  [default: {PORT}]"),
 ]
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def work(
     *,
-    slots: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs to drive at a time.")] = 64,
+    slots: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How many runs to drive at a time.")] = 64,
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3_600, help="At the end, for steps that are under way.")
     ] = 25.0,
@@ -29,7 +29,7 @@ def work(
     ] = None,
     flags: AllFlags,
 ) -> int:
-    """Drive runs that servers have started and left, and start due mandates, until a signal ends it."""
+    """Drive the runs that servers have left, and start due mandates, until a signal ends it."""
     settings = settings_for_server(replace(flags, place=place))
     import anyio
 

@@ -99,7 +99,7 @@ def find_unfit_value(value: object) -> str | None:
                 try:
                     size += len(part) if part.isascii() else len(part.encode())
                 except UnicodeEncodeError:
-                    return "a text holds a lone surrogate, which is no character"
+                    return "a text holds a lone surrogate, which is not a character"
                 continue
             size += 1
             if isinstance(part, dict):
@@ -296,4 +296,27 @@ class Problem(NamedTuple):
 def first_problem(error: ValidationError) -> Problem:
     """Return the first problem, without any value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return Problem(first["type"], ".".join(str(part) for part in first["loc"])[:PLACE_CHARS], first["msg"])
+    place = ".".join(str(part) for part in first["loc"])[:PLACE_CHARS]
+    return Problem(first["type"], place, plain_problem(first["msg"]))
+
+
+_PLAIN_WORDS = (
+    (re.compile(r", unable to parse string as .*"), ""),
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"^Field required$"), "it is missing"),
+    (re.compile(r"^Extra inputs are not permitted$"), "there is no such key"),
+    (re.compile(r"^Input should be"), "it has to be"),
+    (re.compile(r"\ba valid integer$"), "a whole number"),
+    (re.compile(r"\ba valid string$"), "a text"),
+    (re.compile(r"\ba valid boolean$"), "true or false"),
+    (re.compile(r"\ba valid (\w+)$"), r"a \1"),
+    (re.compile(r"\bless than or equal to (\S+)$"), r"at most \1"),
+    (re.compile(r"\bgreater than or equal to (\S+)$"), r"at least \1"),
+)
+
+
+def plain_problem(message: str) -> str:
+    """Say pydantic's message in the words of a person."""
+    for pattern, words in _PLAIN_WORDS:
+        message = pattern.sub(words, message)
+    return message

@@ -153,8 +153,9 @@ def choose_paid_route(requested: str, available: tuple[RouteName, ...]) -> tuple
     paid = next((name for name in available if name in PAID_ROUTES), None)
     if requested != AUTO or paid is None or paid == available[0]:
         return choose_route(requested, available)
-    skipped = " and ".join(available[: available.index(paid)])
-    return paid, (f"route auto chose {paid}: limits.usd is set, and {skipped} have no price.",)
+    skipped = available[: available.index(paid)]
+    lack = "has no price" if len(skipped) == 1 else "have no price"
+    return paid, (f"route auto chose {paid}: limits.usd is set, and {' and '.join(skipped)} {lack}.",)
 
 
 def outdated_notes(name: str) -> frozenset[str]:

@@ -301,7 +301,7 @@ def _existing(touched: TouchedSet | None, workspace: str | None) -> list[str]:
 
 def flow_denial(spec: ToolSpec, warnings: Sequence[str]) -> ToolResult:
     """The result of a call that is not made for what it takes along, where nobody is asked."""
-    hint = "Ask for a link as it stands, or for open words alone; or go on without it."
+    hint = "Use a link exactly as it was given, or words that are not private; or go on without it."
     return error_result(Denied(f"{spec.name} was not run: this call {'; '.join(warnings)}.", hint))
 
 

@@ -307,7 +307,7 @@ def _request_summary(
         return conversation
     match _check_summary(answer):
         case str(flaw):
-            return record.end_from_record(reason, f"There is no summary: {flaw}.")
+            return record.end_from_record(reason, f"There is no summary: {flaw.rstrip('.')}.")
         case summary:
             return _outcome_with_output(planner_input, record, reason, summary)
 

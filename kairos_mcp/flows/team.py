@@ -79,7 +79,7 @@ class TaskTry:
             return f"the plan does not fit: {self.problem}"
         if self.status in ("done", "working"):
             return ""
-        reason = f"its loop ended as {self.stop_reason}"
+        reason = STOP_REASONS[self.stop_reason].words
         return f"{reason} ({truncate(' '.join(self.notes), FOUND_CHARS)})" if self.notes else reason
 
 

@@ -27,7 +27,7 @@ def find_other_judgement(make_view: Callable[[], FlowView], judged: Iterable[tup
             views[known].read_approved = approved.copy
         found = views[known].judge_again(path, judgement)
         if found != judgement.found:
-            text = "by its rows, what the call takes along is judged otherwise than it was"
+            text = "by its rows, what the call carries is judged differently now"
             return Difference(path, text, {"findings": _texts(judgement.found)}, {"findings": _texts(found)})
     return None
 

@@ -250,7 +250,7 @@ def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
         line = _parse_line(raw, number)
         if number == 1 and not isinstance(line, ExportHead):
             raise _line_error(
-                1, "it is no head of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote."
+                1, "it is not the first line of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote."
             )
         found.append(line)
         if isinstance(line, ExportEnd):

@@ -37,7 +37,7 @@ _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that ev
 
 
 class UsageInvalid(BadArguments):
-    """The usage of an answer is no count of tokens, so the whole answer is refused."""
+    """The usage of an answer is not a number of tokens, so the whole answer is refused."""
 
     code = "usage_invalid"
 
@@ -381,7 +381,7 @@ def _parse_extras(number: int, value: dict[str, Any]) -> _LineExtras:
 
 
 def _line_error(number: int, reason: str) -> ConfigError:
-    return ConfigError(f"Line {number} of the script is no answer: {reason}", "One JSON object a line.")
+    return ConfigError(f"Line {number} of the script is not an answer: {reason}", "One JSON object a line.")
 
 
 def scripted_model(script: Script) -> Model:

@@ -77,7 +77,7 @@ def parse_sampling_reply(
     and has none: its text is no final answer.
     """
     if reply.role != "assistant":
-        raise BadSamplingReply("the answer is no assistant's turn")
+        raise BadSamplingReply("the answer is not an assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
     model_name = "".join(char for char in reply.model[:MAX_MODEL_CHARS] if char.isprintable()) or None
     content, calls = _parse_blocks(blocks, path)

@@ -298,9 +298,9 @@ async def _read_body(request: Request) -> JsonObject:
     try:
         value = parse_strict_json(body.decode())
     except (UnicodeDecodeError, Undecodable) as error:
-        raise BadArguments("What was sent is no JSON.", "Load the page again.") from error
+        raise BadArguments("What was sent is not JSON.", "Load the page again.") from error
     if not isinstance(value, dict):
-        raise BadArguments("What was sent is no JSON object.", "Load the page again.")
+        raise BadArguments("What was sent is not a JSON object.", "Load the page again.")
     return value
 
 

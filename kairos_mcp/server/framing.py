@@ -114,7 +114,7 @@ def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     else:
         if _names_odd_version(message):
-            return UnreadableLine(wire.INVALID_REQUEST, "The protocol version in params._meta is none.")
+            return UnreadableLine(wire.INVALID_REQUEST, "params._meta has no protocol version.")
         _replace_odd_version(message)
         return message
     if problem["type"] == "json_invalid":
@@ -147,6 +147,6 @@ def encode_message(outgoing: SessionMessage) -> bytes:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except PydanticSerializationError:
         number = message.id if isinstance(message, wire.JSONRPCResponse) else None
-        broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
+        broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer has text that is not Unicode.")
         text = broken.as_error(number).model_dump_json(by_alias=True, exclude_unset=True)
     return on_one_line(text).encode() + b"\n"

@@ -260,7 +260,9 @@ async def _end_request(call: ServerCall, push: PushedRequest, number: int, error
     if isinstance(error, MCPError):
         push.client_gone = True  # it did not refuse: the run waits for another call
     else:
-        push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
+        push.failure = (
+            error.reason if isinstance(error, BadSamplingReply) else "the client's answer is not a completion"
+        )
     await asks.withdraw_request(push.run_id, number, caller)
 
 

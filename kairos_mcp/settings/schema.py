@@ -165,7 +165,8 @@ def read_settings_file(file: Path) -> dict[str, Any]:
         text = decode_text(read_bounded(file, SETTINGS_BYTES))
         parsed = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"The settings file {file} can't be read: {why}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {file} is not valid TOML: {error}.", "Correct that line.") from error
     try:
@@ -240,8 +241,12 @@ def limits_from_texts(given: Mapping[str, str]) -> Limits:
     try:
         return TypeAdapter[Limits](Annotated[Limits, LimitsTable()]).validate_strings(given)
     except ValidationError as error:
-        _, name, message = first_problem(error)
-        raise BadArguments(f"The limit {name!r}: {message}.", f"Limits are: {', '.join(CAPS)}.") from error
+        kind, name, message = first_problem(error)
+        known = f"Limits are: {', '.join(CAPS)}."
+        if kind == "extra_forbidden":
+            near = nearest_names(name, list(CAPS))[0]
+            raise BadArguments(f"There is no limit {name!r}. Did you mean {near}?", known) from error
+        raise BadArguments(f"The limit {name}: {message}.", known) from error
 
 
 def check_place(text: str) -> str:
@@ -280,7 +285,6 @@ def _rejected_error(where: str, error: ValidationError, *, in_environment: bool 
     form = next((_FORMS[part] for part in reversed(key.split(".")) if part in _FORMS), None)
     if kind == "string_pattern_mismatch" and form is not None:
         message = f"it has to be {form}"
-    message = message.replace("Input should be", "it has to be")
     shown = variable_name(key) if in_environment else key
     cure = "docs/settings.md explains each setting, and so does the file that `kairos-mcp init` writes."
     return ConfigError(f"{where}: {shown}: {message}.", cure)

@@ -33,7 +33,7 @@ def _build(request: CallRequest, sources: StartSources) -> BuiltSpec:
     offered = registry.select((name,))
     tool = registry.find(name)
     if tool is None:  # a glob, where one name is meant
-        raise BadArguments(f"{name[:80]!r} is no name of a tool.", "registry_search lists the names.")
+        raise BadArguments(f"{name[:80]!r} is not the name of a tool.", "registry_search lists the names.")
     given = {key: value for key, value in request.arguments.items() if value is not None}
     problems = tool.schema.problems(given)
     if problems:

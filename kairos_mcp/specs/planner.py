@@ -97,7 +97,7 @@ def build_planner_spec(
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
             raise SchemaRejected(
-                "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
+                "output_schema: its root is not an object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
     limits, cut = narrow_limits(request.limits, settings, None if agent is None else agent.max_rounds)
     prompts = Prompts.load(settings.read_prompt)

@@ -198,7 +198,7 @@ def as_store_error(error: BaseException) -> BaseException:
             return StoreBusy("Another process holds the state file.", "Call again in a moment.")
         case CorruptRows() | apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(
-                "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
+                "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to begin a new one."
             )
         case apsw.FullError():
             return disk_is_full()
@@ -215,7 +215,7 @@ def as_store_error(error: BaseException) -> BaseException:
         case apsw.SQLError():
             return StoreCorrupt(
                 "The state file lacks a table or a column that its version has.",
-                "Run `kairos-mcp doctor`; move the file away to start anew.",
+                "Run `kairos-mcp doctor`; move the file away to begin a new one.",
             )
         case apsw.Error():
             kind = type(error).__name__

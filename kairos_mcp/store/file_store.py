@@ -323,4 +323,6 @@ def _check_integrity(session: Session, path: Path) -> None:
         return
     found = session.row("pragma quick_check(1)")
     if found is None or found[0] != "ok":
-        raise StoreCorrupt("The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew.")
+        raise StoreCorrupt(
+            "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to begin a new one."
+        )

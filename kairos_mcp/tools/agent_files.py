@@ -130,7 +130,7 @@ def read_claude_agents(workspace: Workspace, registry: ToolRegistry, may_read: C
             values, prompt = _parse_claude_file(workspace.read_start(path, AGENT_BYTES + 1)[0])
             own_name = _text_of(values, "name")
             if not _NAME.fullmatch(own_name):
-                raise BadArguments("Its name is no single word of up to 64 letters, digits, - and _.", _CURE)
+                raise BadArguments("Its name has to be one word of up to 64 letters, digits, - and _.", _CURE)
             name = CLAUDE_PREFIX + own_name
             agent = _make_claude_agent(name, values, prompt, path, registry)
             if name in agents:
@@ -219,4 +219,4 @@ def _names_of(values: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
         case list() if all(isinstance(name, str) for name in given):
             return split_names(given)
         case _:
-            raise BadArguments(f"{key}: it is no list of names.", _CURE)
+            raise BadArguments(f"{key}: it is not a list of names.", _CURE)

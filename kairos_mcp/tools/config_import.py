@@ -114,7 +114,7 @@ class _ServerReader:
     def read_valid_setting(self, entry: Any) -> ServerSetting | None:
         """Read an entry; None, with a note that says why, if our settings could not hold it. The others are taken."""
         if not isinstance(entry, dict):
-            self.notes.append("not taken: it is no object")
+            self.notes.append("not imported: it is not an object")
             return None
         setting = self.read_setting(entry)
         if setting is None or (problem := _find_problem(setting, self.wanted)) is None:

@@ -131,7 +131,7 @@ def build_tool(name: str, function: Any, source: str) -> Tool:
         raise ConfigError("it is not a function.", "Name a function in the entry point.")
     description = inspect.getdoc(function) or ""
     if not description.strip():
-        raise ConfigError("it has no docstring.", "A model goes by its docstring.")
+        raise ConfigError("it has no docstring.", "Models read its docstring.")
     statement = statement_of(function)
     fields, ctx_parameter = _read_parameters(function)
     adapter = _build_adapter(name, fields)

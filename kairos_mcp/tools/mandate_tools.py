@@ -76,7 +76,7 @@ def check_file_tool(workspace: Workspace, redactor: Redactor) -> Tool:
                 holds = text is not None and _contains_text(opened, text.encode(), stop_time(ctx), redactor)
         except NotFound:
             return ToolResult("There is no such file.", data={"exists": False, "contains": False})
-        content = "It is there." if text is None else f"It {'holds' if holds else 'does not hold'} the text."
+        content = "It is there." if text is None else f"It {'contains' if holds else 'does not contain'} the text."
         return ToolResult(content, data={"exists": True, "contains": holds})
 
     return Tool(FILE_SPEC, check_file, internal=True)

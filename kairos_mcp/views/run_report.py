@@ -331,12 +331,10 @@ def _notes_after(facts: RunFacts) -> Iterator[str]:
     if not facts.since and facts.run.route not in PRIVATE_ROUTES and tally.has_private_content:
         yield "The provider's own parts of its turns (thinking, ids) are left out on other routes."
     if tally.lost:
-        charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
-        yield f"{count_of(tally.lost, 'attempt')} ended unknown and {charged} bound."
+        yield f"{count_of(tally.lost, 'model call')} lost: charged at the most that it could use."
     if tally.withdrawn:
-        charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
         asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
-        yield f"{asked} ended without an answer and {charged} bound, as far as so much was left."
+        yield f"{asked} without an answer: charged at the most that it could use, as far as so much was left."
     if facts.calls.is_cut:
         yield f"calls shows the newest {len(facts.calls.entries)}; run_trace view=calls has all of them."
     if facts.unreadable is None:

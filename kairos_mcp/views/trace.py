@@ -260,5 +260,5 @@ def _start(cursor: str | None, length: int) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 12 or int(cursor) > length:
-        raise BadArguments("This cursor was not given for this page.", "Leave it out to start anew.")
+        raise BadArguments("This cursor was not given for this page.", "Leave it out to start from the beginning.")
     return int(cursor)

@@ -162,12 +162,12 @@ def test_a_plain_value_may_hold_a_colon(write: Write, line: str, value: str) -> 
 
 
 WRONG = {
-    "no description": ("---\nname: mine\n---\nDo.", "description: Field required."),
+    "no description": ("---\nname: mine\n---\nDo.", "description: it is missing."),
     "an empty description": (head(description="'  '"), "description: "),
-    "a number as a name": (head(name="5"), "name: Input should be a valid string."),
-    "rounds as a text": (head(max_rounds="'5'"), "max_rounds: Input should be a valid integer."),
+    "a number as a name": (head(name="5"), "name: it has to be a text."),
+    "rounds as a text": (head(max_rounds="'5'"), "max_rounds: it has to be a whole number."),
     "no rounds": (head(max_rounds="0"), "max_rounds: "),
-    "a truth value as rounds": (head(max_rounds="true"), "max_rounds: Input should be a valid integer."),
+    "a truth value as rounds": (head(max_rounds="true"), "max_rounds: it has to be a whole number."),
     "tools as a mapping": (head(tools="{read_file: true}"), "tools."),
     "a number among the tools": (head(tools="[read_file, 5]"), "tools."),
     "no tools": (head(tools="[]"), "It has no tools."),

@@ -41,7 +41,7 @@ def test_the_search_works_from_a_file_and_nothing_is_asked_elsewhere(
     page.goto((site / "index.html").as_uri())
     page.keyboard.press("/")
     page.keyboard.type("pg_dump")
-    page.get_by_text("has all there is but files").first.wait_for(timeout=PATIENCE_MS)  # of docs/operations.md
+    page.get_by_text("contains everything but files").first.wait_for(timeout=PATIENCE_MS)  # of docs/operations.md
     assert [url for url in asked if not url.startswith("file:")] == []
 
 

@@ -46,7 +46,7 @@ CHANGE = ("run", "Change it.", "--tools", "write_file")
 def test_yes_makes_the_change_and_the_run_goes_on_to_its_end(kairos: Shell) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), writes("other.txt"), says("All done."))) as person:
         shown = person.shows(QUESTION)
-        assert shown.index("+hello") < shown.index("for Change it.") < shown.index("digest ")  # the change first
+        assert shown.index("+hello") < shown.index("goal: Change it.") < shown.index("digest ")  # the change first
         assert not (kairos.folder / "new.txt").exists()
         person.types("y")
         person.shows("other.txt")

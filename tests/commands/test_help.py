@@ -18,20 +18,17 @@ from support.provider_server import chat, sends, standin
 from support.script_lines import says
 
 from kairos_mcp.cli import command_table as known
-from kairos_mcp.cli.command_table import EXAMPLES, SECTIONS, build_app
+from kairos_mcp.cli.command_table import EXAMPLES, GROUP_EXAMPLES, MEANT, SECTIONS, build_app
+from kairos_mcp.cli.main import run_command
 from kairos_mcp.cli.own_start import find_distribution
 from kairos_mcp.cli.serve import plain_serve
 from kairos_mcp.settings.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "inbox", "answer", "approve", "deny", "settle"),
-    *("resume", "pause", "extend", "reroute", "cancel"),
-    *("replay", "export"),
-    *("budget", "status", "doctor", "install"),
-    *("token", "token add", "token list", "token revoke"),
-    *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
-    *("mandate", "mandate save", "mandate list", "mandate edit", "mandate run"),
+    *known.COMMANDS,
+    *known.GROUPS,
+    *(f"{group} {name}" for group, (_, commands) in known.GROUPS.items() for name in commands),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 
@@ -69,8 +66,10 @@ def test_the_help_has_each_command_once_and_cuts_no_summary() -> None:
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted([*known.COMMANDS, *known.GROUPS])
     assert EXAMPLES.keys() <= known.COMMANDS.keys()
-    top = SNAPSHOT.read_text(encoding="utf-8").split("\n$ ")[0]
-    assert "..." not in top.partition("First steps:")[2]
+    listings = [part for part in SNAPSHOT.read_text(encoding="utf-8").split("\n$ ") if "COMMAND [ARGS]" in part]
+    assert len(listings) == 1 + len(known.GROUPS)
+    lines = [line for part in listings for line in part.splitlines() if not line.startswith("Usage:")]
+    assert not [line for line in lines if line.endswith("...")]
 
 
 @pytest.mark.parametrize("words", [words for examples in EXAMPLES.values() for words, _ in examples])
@@ -78,6 +77,42 @@ def test_each_example_is_taken_as_it_stands(words: str) -> None:
     parsed: Any = typer.main.get_command(build_app())
     name, *rest = shlex.split(words)
     assert parsed.commands[name].make_context(name, rest).args == []  # nothing was left over
+
+
+@pytest.mark.parametrize(
+    "words", [*(words for each in GROUP_EXAMPLES.values() for words, _ in each), *(f"{words} x" for words in MEANT)]
+)
+def test_each_example_of_a_group_is_taken_and_no_name_that_is_known_from_elsewhere_is_a_command(words: str) -> None:
+    parsed: Any = typer.main.get_command(build_app())
+    name, *rest = shlex.split(words)
+    group = parsed.commands.get(name)
+    if words.removesuffix(" x") in MEANT:
+        assert rest[0] not in group.commands if group is not None else name not in parsed.commands
+    else:
+        assert group.commands[rest[0]].make_context(rest[0], rest[1:]).args == []
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["stop", "last"], " cancel RUN`?"),
+        (["mandate", "resume", "x"], " mandate run ID --resume`?"),
+        (["run", "Explain", "the", "build"], "Put the goal and each pattern in quotes: "),
+        (["run", "--limit", "round=3", "x"], "Did you mean rounds?"),
+        (["run", "--limit", "rounds=many", "x"], "The limit rounds: it has to be a whole number."),
+        (["runs", "-n", "0"], "it has to be at least 1."),
+    ],
+)
+def test_a_usual_mistake_is_answered_by_what_was_meant(
+    capsys: pytest.CaptureFixture[str], words: list[str], meant: str
+) -> None:
+    assert run_command(words) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["help", "runs"]) == 0
+    assert "kairos-mcp runs -n 30 --all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

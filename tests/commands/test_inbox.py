@@ -68,7 +68,7 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
     with terminal(kairos, "inbox") as person:
         for name, typed in (("one", "y"), ("two", "l"), ("three", "n")):
             shown = person.shows(QUESTION)
-            assert f"for Write {name}.txt." in shown
+            assert f"goal: Write {name}.txt." in shown
             assert not (kairos.folder / "one.txt").exists()
             person.types(typed)
         person.shows("Wrote one.txt.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from kairos_mcp.cli.command_table import EXAMPLES, SECTIONS, build_app
+from kairos_mcp.cli.command_table import EXAMPLES, GROUP_EXAMPLES, SECTIONS, Examples, build_app
 
 CLI = Path(__file__).resolve().parents[2] / "kairos_mcp" / "cli"
 COMMANDS_INTRODUCTION = """# Commands
@@ -42,7 +42,7 @@ def commands_page() -> str:
         for name in names:
             command = program.commands[name]
             if hasattr(command, "commands"):
-                parts.append(f"### {name}\n{_in_line(command.help)}\n")
+                parts.append("\n".join([f"### {name}", _in_line(command.help), "", *_examples(GROUP_EXAMPLES[name])]))
                 parts += [_command(f"{name} {inner}", found, 4) for inner, found in command.commands.items()]
             else:
                 parts.append(_command(name, command, 3))
@@ -56,10 +56,12 @@ def _command(name: str, command: Any, depth: int) -> str:
     lines = [f"{'#' * depth} {name}", _in_line(command.help), ""]
     if rows:
         lines += ["| | |", "|---|---|", *rows, ""]
-    if name in EXAMPLES:
-        shown = [f"kairos-mcp {words:<42} # {why}" for words, why in EXAMPLES[name]]
-        lines += ["```sh", *shown, "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_examples(EXAMPLES.get(name, ()))])
+
+
+def _examples(examples: Examples) -> list[str]:
+    shown = [f"kairos-mcp {words:<42} # {why}" for words, why in examples]
+    return ["```sh", *shown, "```", ""] if shown else []
 
 
 def _cell_text(text: str) -> str:

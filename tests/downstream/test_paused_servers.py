@@ -226,7 +226,7 @@ def test_a_paused_server_that_is_killed_is_started_anew(downstream: DownstreamSe
     wait_until(lambda: not killed.keys() & list_states(downstream.log).keys(), WITHIN_S)
     made = call_server(server, "echo", text="x")
     assert not made.is_error
-    assert made.content.startswith("x\n[x was started anew")
+    assert made.content.startswith("x\n[x was restarted")
 
 
 def test_no_paused_server_outlives_a_process_of_ours_that_is_killed(tmp_path: Path) -> None:

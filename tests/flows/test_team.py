@@ -252,7 +252,7 @@ def test_a_task_that_a_limit_ended_counts_with_what_it_found() -> None:
     state, runner, record = run_team(team_input(), answers)
     assert [each.status for each in state.tasks] == ["stopped", "done"]
     assert state.tasks[0].ref == "task-1/try-1/closing"
-    assert runner.outcome.output["tasks"][0]["open"] == "its loop ended as max_rounds"
+    assert runner.outcome.output["tasks"][0]["open"] == "out of rounds"
     assert "task-1/try-2/round-1" not in record
 
 

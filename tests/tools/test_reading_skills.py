@@ -288,7 +288,7 @@ def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     (broken / "SKILL.md").write_text("nothing\n")
     settings = place.settings(skills=(tmp_path / "gone",))
     shown = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
-    assert shown == [f"{tmp_path / 'gone'} is not a folder", "1 to be read by read_skill", shown[-1]]
+    assert shown == [f"{tmp_path / 'gone'} is not a folder", "1 that read_skill reads", shown[-1]]
     assert shown[-1].startswith("left out: broken: SKILL.md of broken has no front matter")
 
 

@@ -364,10 +364,10 @@ def test_where_there_can_be_no_stage_the_reason_is_said(tmp_path, name):
     stages, commands, said = tmp_path / "home/stages", CommandSettings(), "without a sandbox"
     match name:
         case "home_inside":
-            stages, said = workspace / "home/stages", "state folder lies in the workspace"
+            stages, said = workspace / "home/stages", "state folder is in the workspace"
         case "mount_inside":
             pytest.importorskip("ctypes")
-            said = "a mount lies inside the workspace (inner)"
+            said = "a mount is inside the workspace (inner)"
             (workspace / "inner").mkdir()
             mount = ["mount", "-t", "tmpfs", "t", str(workspace / "inner")]
             if os.geteuid() or subprocess.run(mount, check=False).returncode:

@@ -1,4 +1,4 @@
-"""The state folder lies in the workspace: no tool, no program and no walk reads or writes it."""
+"""The state folder is in the workspace: no tool, no program and no walk reads or writes it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_what_lies_elsewhere_is_named_with_the_line_before_anybody_is_asked(
     while isinstance(refused := runner_in(workspace, home, reads=reads).preview(program), ToolResult):
         assert refused.code == "command_denied"
         assert "is there, but a run's programs can't look at ~/" in refused.content
-        line = refused.content.partition("anew: ")[2].partition(" in kairos.toml.")[0]
+        line = refused.content.partition("server: ")[2].partition(" in kairos.toml.")[0]
         named = tuple(Path(text.replace("~", str(home))) for text in tomllib.loads(line)["command_reads"])
         assert set(named) > set(reads), "one more at a time: a link on PATH, then what it leads to"
         assert home not in named

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kairos_mcp.core.decision_rights import Caller
 
 BY_A_PERSON = Absent("A person decides it, and the caller of a tool may be a model.")
-OF_A_PERSON = Absent("A person changes what they were shown; mandate_save saves a mandate anew.")
+OF_A_PERSON = Absent("A person changes what they were shown; mandate_save saves a mandate again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

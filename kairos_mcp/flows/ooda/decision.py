@@ -219,5 +219,5 @@ def _parse_edit(given: JsonObject) -> Edit:
 def _plain_path(path: str) -> str:
     plain = plain_path_or_none(path)
     if plain is None:
-        raise Undecodable("a path is no path of the workspace; write it as docs/index.md")
+        raise Undecodable("a path is not in the workspace; write it as docs/index.md")
     return plain

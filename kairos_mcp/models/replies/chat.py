@@ -123,8 +123,8 @@ def _find_message(reply: JsonObject, choice: JsonObject, exchange: Exchange) -> 
     if not choice and read_error(reply).words:
         raise ErrorInReply(reply, has_begun=exchange.reports_usage)
     if "choices" in reply and not choice:
-        raise BadProviderReply("it holds no choice, so no answer", retryable=True)
-    raise BadProviderReply("it is no chat completion")
+        raise BadProviderReply("it has no choice, so no answer", retryable=True)
+    raise BadProviderReply("it is not a chat completion")
 
 
 def _foreign_form(reply: JsonObject) -> str | None:

@@ -81,7 +81,7 @@ class EventDecoder:
         if data.strip() and self._is_error:
             yield {"error": data}
         elif data:
-            raise BadProviderReply("an event of it is no JSON", retryable=True)
+            raise BadProviderReply("an event of it is not JSON", retryable=True)
 
 
 def _parse_object(data: str) -> JsonObject | None:

@@ -161,7 +161,7 @@ def _find_count(usage: Mapping[str, Any], names: Iterable[str]) -> int | None:
             continue
         count = _parse_count(value)
         if count is None:
-            raise UnreadableUsage(f"{name} is no count of tokens")
+            raise UnreadableUsage(f"{name} is not a number of tokens")
         counts.append(count)
     return max(counts, default=None)
 

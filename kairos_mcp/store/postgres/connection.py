@@ -119,14 +119,14 @@ def read_address(where: str) -> dict[str, Any]:
         # Of the library's sentence nothing else is shown: it quotes what it can't read, which may be a password.
         unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
         reason = f": it has no option {unknown[1]}" if unknown else ""
-        raise ConfigError(f"`store` is no address of a database{reason}.", _ADDRESS_HINT) from None
+        raise ConfigError(f"`store` is not the address of a database{reason}.", _ADDRESS_HINT) from None
 
 
 def _connect(where: str) -> Connection:
     try:
         return psycopg.Connection.connect(where, autocommit=True, prepare_threshold=1, cursor_factory=psycopg.RawCursor)
     except UnicodeError:  # a host that can't be looked up
-        raise ConfigError("The host in `store` is no name of a host.", _ADDRESS_HINT) from None
+        raise ConfigError("The host in `store` is not a host name.", _ADDRESS_HINT) from None
     except psycopg.OperationalError as error:
         raise explain_refusal(str(error)) from error
 

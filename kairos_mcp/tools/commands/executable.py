@@ -141,7 +141,7 @@ def _locate_program(name: str, root: Path, cwd: str, search_path: str, reach: Pr
     if not is_file and path.is_symlink():
         raise NotFound(
             f"{shorten_path(name)!r} is a link to {_show(follow_links(path)[-1], reach)}, which is not there.",
-            "Whatever made the link has to be installed, or make it anew.",
+            "Install what made the link, or make the link again.",
         )
     if not is_file:
         raise NotFound(f"There is no program {shorten_path(name)!r}.", "list_files shows what the workspace holds.")
@@ -175,13 +175,13 @@ def _unreadable_error(name: str, path: Path, reach: ProgramReach) -> CommandDeni
     hidden = () if reach.sandbox is None else reach.sandbox.hidden
     if any(real.is_relative_to(os.path.realpath(folder)) for folder in hidden):
         return CommandDenied(
-            f"{shorten_path(name)} lies among the server's own files, which no program sees.", "Use another."
+            f"{shorten_path(name)} is among the server's own files, which no program sees.", "Use another."
         )
     line = reading_line(path, reach.configured, reach.environ)
     asked = json.dumps(shown_path(reading_folder(path, reach.environ), reach.environ), ensure_ascii=False)
     return CommandDenied(
         f"{shorten_path(name)} is there, but a run's programs can't look at {_show(path, reach)}.",
-        f"Use another, or a person lets them read it and starts the server anew: {line} in kairos.toml. For one call "
+        f"Use another, or a person lets them read it and restarts the server: {line} in kairos.toml. For one call "
         f"alone: call again with reads = [{asked}], which asks a person.",
     )
 

@@ -131,11 +131,11 @@ class Sandbox:
             if self.layer is not None and mount.path == self.workspace:
                 arguments[-3:] = ["--overlay-src", str(mount.path), "--overlay", *map(str, self.layer), str(mount.path)]
         for held in protected:
-            assert self.workspace is not None, "what is protected lies in a workspace"
+            assert self.workspace is not None, "what is protected is in a workspace"
             bind = "--ro-bind-fd" if held.is_protected or not self.writable else "--bind-fd"
             arguments += [bind, str(held.descriptor), str(self.workspace / held.path)]
         for path in unreadable:
-            assert self.workspace is not None, "what is unreadable lies in a workspace"
+            assert self.workspace is not None, "what is unreadable is in a workspace"
             arguments += ["--ro-bind", os.devnull, str(self.workspace / path)]
         arguments += self._alias_arguments(mounts)
         for mount in mounts:
@@ -155,10 +155,10 @@ class Sandbox:
         hidden = [mount.path for mount in mounts if mount.kind == "hidden"]
         if self.workspace is not None:
             if _is_in_any(self.workspace, hidden):
-                raise CommandDenied("The workspace lies in a folder of the server's own.", "Name another workspace.")
+                raise CommandDenied("The workspace is in a folder of the server's own.", "Name another workspace.")
             if any(path.parent != self.workspace and path.is_relative_to(self.workspace) for path in hidden):
                 raise CommandDenied(
-                    "A folder of the server's own lies deep in the workspace, where a sandbox can't hide it.",
+                    "A folder of the server's own is deep in the workspace, where a sandbox can't hide it.",
                     "A person has to start the server with another --home, outside the workspace.",
                 )
         visible = [

@@ -309,7 +309,7 @@ def write_error(error: OSError, path: str) -> KairosError:
         case errno.EACCES | errno.EPERM:
             return PathDenied(f"{shorten_path(path)} may not be written by this server.", "Its permissions forbid it.")
         case errno.EROFS:
-            return PathDenied(f"{shorten_path(path)} lies on a file system that is read only.", "It can't be changed.")
+            return PathDenied(f"{shorten_path(path)} is on a file system that is read-only.", "It can't be changed.")
         case _:
             return open_error(error, path)
 

@@ -1,6 +1,6 @@
 """Opens a path below a folder's descriptor without ever leaving it: by the kernel (openat2), or component by component.
 
-Both ways refuse symbolic links anywhere in the path and whatever lies on another file system, with an OSError: ELOOP
+Both ways refuse symbolic links anywhere in the path and whatever is on another file system, with an OSError: ELOOP
 for a link, EXDEV for a way out. Neither checks first and opens afterwards. The kernel can also open only what it finds
 without waiting for a disk (`memory_opener`). Also here: renameat2, which exchanges two names in one opened folder, or
 renames without replacing; it resolves no path. And what tells a folder from another that took its place.

@@ -204,7 +204,7 @@ def _clear_staging(workspace: Workspace, changes: Sequence[FileChange], ctx: Too
         except KairosError as error:
             raise UnclearState(error.message) from None
         if not settled:
-            beside = "lies what another program wrote while it was changed, in a file whose name begins with .kairos-"
+            beside = "is what another program wrote meanwhile, in a file whose name begins with .kairos-"
             raise UnclearState(f"Beside {shorten_path(change.path)} {beside}.")
 
 

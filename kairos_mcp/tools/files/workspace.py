@@ -351,7 +351,7 @@ def open_error(error: OSError, plain: str) -> KairosError:
         case errno.ELOOP | errno.EMLINK:
             return PathDenied(f"{where} is or goes through a symbolic link.", "Name the file itself.")
         case errno.EXDEV:
-            return PathDenied(f"{where} lies on another file system.", "It would need a workspace of its own.")
+            return PathDenied(f"{where} is on another file system.", "It would need a workspace of its own.")
         case errno.EACCES | errno.EPERM:
             return PathDenied(f"{where} may not be read by this server.", "Its permissions forbid it.")
         case errno.ENAMETOOLONG:

@@ -312,7 +312,7 @@ def _key_headers(
             and (header := _key_header(inliner.resolve(schemes.get(next(iter(requirement)), {})))) is not None
         ):
             if secret is None:
-                raise operation_error(operation.id, "it requires a key", "Say where it lies: --secret env:NAME.")
+                raise operation_error(operation.id, "it requires a key", "Say where it is kept: --secret env:NAME.")
             return ((header[0], f"{header[1]}${{{secret}}}"),)
     raise operation_error(operation.id, "it requires a key in a way that is not supported", "Write the tool by hand.")
 

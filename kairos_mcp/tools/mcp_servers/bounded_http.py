@@ -227,7 +227,7 @@ def _describe_response(status: int, kind: str, said: str) -> str:
     if status >= 300:
         phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
         return f"HTTP {status} {phrase}".rstrip() + words
-    return f"its reply is no message, but {kind or 'of no content type'}{words}"
+    return f"its reply is not a message, but {kind or 'of no content type'}{words}"
 
 
 def _number_of(request: httpx2.Request) -> Any:

@@ -150,7 +150,7 @@ class ServerClient:
                     self._unanswered = 0
             result = convert_answer(answer, call.find_parted)
             result = self._add_refusals(result, connection.watch.refused - refused_before)
-            return self._add_note(result, f"was started anew before this call: {renewed}") if renewed else result
+            return self._add_note(result, f"was restarted before this call: {renewed}") if renewed else result
         except TimeoutError:
             if answer_deadline is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
@@ -333,7 +333,7 @@ class ServerClient:
             return f"it answered with the protocol version {quote_server(version, 40)}; {spoken} are spoken here"
         parts = [reason]
         if is_start and watch.unreadable_line:
-            parts.append(f"it printed to stdout what is no message: {self._quote(watch.unreadable_line)}")
+            parts.append(f"it printed to stdout what is not a message: {self._quote(watch.unreadable_line)}")
         if is_start and isinstance(connection.address, HttpAddress) and _AS_OLDER.search(reason):
             parts.append(OLDER_TRANSPORT)
         if line := find_last_line(watch.stderr.decode("utf-8", "replace")):

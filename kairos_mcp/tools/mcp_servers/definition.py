@@ -143,7 +143,7 @@ def repair_definition(listed: JsonObject) -> tuple[JsonObject, list[str]]:
     for key in ("title", "description"):
         if tool.get(key) is not None and not isinstance(tool[key], str):
             del tool[key]
-            repairs.append(f"its {key} is no text, and is left out")
+            repairs.append(f"its {key} is not a text, and is left out")
     if (annotations := tool.get("annotations")) is not None:
         tool["annotations"] = _read_annotations(annotations)
     if tool.get("inputSchema") is None:

@@ -272,7 +272,7 @@ def _may_answer_notification(answer: Mapping[str, Any]) -> bool:
 def _explain_unreadable(text: bytes) -> str:
     if b"\0" in text:
         return "it is in UTF-16, not in UTF-8"
-    return "a number in it has over 4,300 digits" if _LONG_NUMBER.search(text) else "it is no JSON, or nested too deep"
+    return "a number in it has over 4,300 digits" if _LONG_NUMBER.search(text) else "it is not JSON, or nested too deep"
 
 
 def _mark_answered(message: wire.JSONRPCMessage) -> wire.JSONRPCMessage:

@@ -164,8 +164,8 @@ class McpServerSource:
         if pending := [quote_server(row.name, 64) for row in rows if row.state == "pending"]:
             more = f" and {len(pending) - MAX_NAMED} more" if len(pending) > MAX_NAMED else ""
             notes.append(
-                f"{self.name}: {', '.join(pending[:MAX_NAMED])}{more} new or changed since approved, or of another "
-                "command line or address; a person has to approve (`kairos-mcp tools list`)."
+                f"{self.name}: a person has to approve {', '.join(pending[:MAX_NAMED])}{more}, since they, or the "
+                "server's command line or address, are new or have changed (`kairos-mcp tools list`)."
             )
         if self._writes is not None and (undone := self._writes.notes):
             notes.append(f"{self.name} wrote outside of calls. {UNDONE_REASON} {' '.join(undone)}")

@@ -174,9 +174,7 @@ class Application:
             except KairosError:
                 continue  # no folder, so nothing beside the file
             if not settled:
-                beside = (
-                    "lies what another program wrote while it was changed, in a file whose name begins with .kairos-"
-                )
+                beside = "is what another program wrote meanwhile, in a file whose name begins with .kairos-"
                 raise UnclearState(f"Beside {shorten_path(change.path)} {beside}.")
 
     def _state(self, path: str) -> State:

@@ -27,7 +27,7 @@ def find_stage_problem(workspace: Path, stages: Path, mounts: Mounts, commands: 
     if commands.mode == "bare":
         return "programs run without a sandbox"
     if stages.resolve().is_relative_to(workspace.resolve()):
-        return "the state folder lies in the workspace"
+        return "the state folder is in the workspace"
     if (foreign := _find_foreign(workspace)) is not None:
         return f"{shorten_path(foreign)} belongs to another user"
     folder = stages / f"probe-{os.getpid()}-{secrets.token_hex(4)}"
@@ -85,7 +85,7 @@ def _explain(workspace: Path, stages: Path) -> str | None:
         for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             at = line.split(" ")[4].replace("\\040", " ")
             if at.startswith(inside):
-                return f"a mount lies inside the workspace ({shorten_path(at.removeprefix(inside))})"
+                return f"a mount is inside the workspace ({shorten_path(at.removeprefix(inside))})"
         descriptor = os.open(stages, os.O_RDONLY | os.O_DIRECTORY)
         try:
             kind = file_system_type(descriptor)

@@ -348,7 +348,7 @@ def _conflict_error(conflicts: Sequence[Conflict]) -> StaleFile:
     if unclear:
         what = "saved by another program while yours ran, so nobody can tell whose lines are whose."
         parts.append(f"{', '.join(unclear[:MAX_NAMED])}: {what}")
-    hint = "Nothing was applied. `drop` gives such a file up; then read it, and make the change anew."
+    hint = "Nothing was applied. `drop` gives such a file up; then read it, and make the change again."
     return StaleFile(" ".join(parts), hint)
 
 
