@@ -36,7 +36,8 @@ _COMMANDS_OF_TOOLS = (
     (r'planner_run continues(?:="[^"]*")?', "run -i --continue RUN"),
     (r"mandate_save", "mandate save FILE"),
     (r"mandate_list", "mandate list"),
-    (r"registry_search(?: names=\[[^]]*\])?", "tools list"),
+    (r"registry_search names=\[[^]]*\]", "tools show NAME"),
+    (r"registry_search", "tools list"),
     (r"budget_status(?: without a scope)?", "budget"),
 )
 """How a person does what a hint tells a model to do with a tool of ours: the first pattern that fits counts."""

@@ -156,7 +156,7 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
         ("run_status shows what waits now.", "`kairos-mcp show run-1` shows what waits now."),
         ('planner_run continues="run-1" goes on from it.', "`kairos-mcp run -i --continue run-1` goes on from it."),
         ("mandate_save makes one. Saved: none.", "`kairos-mcp mandate save FILE` makes one. Saved: none."),
-        ('registry_search names=["a"] shows the schema.', "`kairos-mcp tools list` shows the schema."),
+        ('registry_search names=["a"] shows the schema.', "`kairos-mcp tools show NAME` shows the schema."),
         ("Ask a person; planner_runs is no tool.", "Ask a person; planner_runs is no tool."),
     ],
 )
