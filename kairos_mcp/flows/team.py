@@ -77,7 +77,7 @@ class TaskTry:
         """Say why the task is not done, in words; empty where it is."""
         if self.problem is not None:
             return f"the plan does not fit: {self.problem}"
-        if self.status in ("done", "working"):
+        if self.stop_reason is None or self.status == "done":
             return ""
         reason = STOP_REASONS[self.stop_reason].words
         return f"{reason} ({truncate(' '.join(self.notes), FOUND_CHARS)})" if self.notes else reason

@@ -305,7 +305,7 @@ CALLS: list[tuple[str, Sent, str | None, str]] = [  # what a call gets, the code
      None, "body.text: field required"),
     ("a problem", Sent(400, b'{"title": "Bad", "detail": "no text"}', {"content-type": "application/problem+json"}),
      None, "HTTP 400 Bad Request: Bad; no text"),
-    ("null", Sent(200, b"null", {"content-type": JSON}), None, "no message"),
+    ("null", Sent(200, b"null", {"content-type": JSON}), None, "not a message"),
     ("an error without an envelope", Sent(200, b'{"error": "quota"}', {"content-type": JSON}), None, "quota"),
     ("a page", Sent(200, b"<html><title>Log in</title></html>", {"content-type": "text/html"}), None, "Log in"),
     ("303", Sent(303, b"", {"location": "/other"}), None, "/other"),
@@ -352,7 +352,7 @@ FAILS: list[tuple[str, Send, str]] = [
     ("the answer in a 400", answering(400), "HTTP 400 Bad Request"),
     ("the answer in a 500", answering(500), "HTTP 500 Internal Server Error"),
     ("UTF-16", answering(encode=lambda body: body.decode().encode("utf-16")), "UTF-16"),
-    ("a mark of another kind before", answering(encode=lambda body: b")]}'" + body), "no message"),
+    ("a mark of another kind before", answering(encode=lambda body: b")]}'" + body), "not a message"),
     ("202 to all", always(202), "empty"),
     ("forgets its session at once", lambda asked: as_json(asked, mcp_session_id="s") if asked.method == "initialize"
      or not asked.answers else Sent(404), "HTTP 404"),
