@@ -1867,14 +1867,6 @@ PROGRAMS = (
         ENDED + "what_a_killed_server_s_program_wrote_is_undone_by_the_next_server[True]",
     ),
     Guard(
-        "WriteWatch._move_to_record",
-        replaced(
-            "if texts is None:\n    disable_repository(folder_fd, aside)\n    return ...",
-            "if texts is None:\n    return ...",
-        ),
-        REPOSITORIES + "a_new_repository_that_no_record_takes_is_put_aside_where_git_finds_none",
-    ),
-    Guard(
         "_SurveyWalk.visit_folder",
         never("is_repository({entry.name for entry in entries})"),
         REPOSITORIES + "a_folder_that_git_takes_for_a_repository_whatever_its_name_loses_what_starts_programs",
