@@ -101,10 +101,10 @@ class Notifier(Operations):
                 await self._store.submit(partial(events.release_listeners, owner=mine))
 
     async def _send_for_ever(self) -> None:
-        change = self._next_change()
+        change: asyncio.Task[None] | None = None  # none while nobody listens: then nothing of the store is watched
         try:
             while True:
-                listens = False
+                listens = change is not None  # if the store is busy, as before
                 try:
                     listens = await self._look()
                 except (KairosError, OSError):
@@ -114,13 +114,16 @@ class Notifier(Operations):
                 if not listens:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._due.wait(), IDLE_S)
-                elif not self._due.is_set():
+                elif change is not None and not self._due.is_set():
                     await self._until_due(change)
                 self._due.clear()
-                change.cancel()
-                change = self._next_change()  # before the look: what is committed during it brings the next one
+                if change is not None:
+                    change.cancel()
+                # Before the next look: what is committed during it brings another one.
+                change = self._next_change() if listens else None
         finally:
-            change.cancel()
+            if change is not None:
+                change.cancel()
 
     async def _until_due(self, change: asyncio.Task[None]) -> None:
         """Wait for a change, and a moment for others that come with it; or for the next try at what has failed."""
