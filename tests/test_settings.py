@@ -124,7 +124,11 @@ def test_a_bad_variable_is_refused(tmp_path: Path, environ: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("text", "table"),
     [
-        *(("rounds = 3", "[limits]"), ("model_calls = 3", "[limits] or [day]"), ('argv = ["true"]', "[[gate]]")),
+        *(
+            ("rounds = 3", "[limits]"),
+            ("model_calls = 3", "[limits] or [day] or [[day_budget]]"),
+            ('argv = ["true"]', "[[gate]]"),
+        ),
         *(('[limits]\nargv = ["true"]', "[[gate]]"), ('cwd = "x"', "[servers.NAME]")),
     ],
 )

@@ -18,7 +18,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import CALLER
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.store import approvals, decisions, ownership, queries, rules, settlements
+from kairos_mcp.store import approvals, audit, decisions, ownership, queries, rules, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.foreign_files import ForeignFile, list_files, trust_file
@@ -279,7 +279,7 @@ class Answers(Dialogs):
 
     async def find_rule_made_with(self, run_id: str, key: str, caller: Caller) -> RuleRow | None:
         """Return the rule that was made with the approval under this key; None if it was not remembered."""
-        run = await self._context.find_run(run_id, caller)
+        run = await self._context.find_own_run(run_id, caller)
         return await self._store.read(lambda session: rules.find_made_with(session, run, key))
 
     async def remove_rule(self, rule: int, caller: Caller, *, everywhere: bool = False) -> ListedRule:
@@ -287,9 +287,13 @@ class Answers(Dialogs):
         BadArguments for one of another workspace than those at hand, unless `everywhere`."""
         self._context.check_may_decide("rule", caller)
         at, workspaces = self._clock(), None if everywhere else self._context.listed_workspaces
-        return self._make_listed(
-            await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, workspaces, at))
-        )
+
+        def remove(session: Session) -> RuleRow:
+            removed = rules.remove_rule(session, rule, caller.principal, workspaces, at)
+            audit.record(session, "rule", "remove", f"rule {rule}: {removed.tool}", caller.actor, at)
+            return removed
+
+        return self._make_listed(await self._store.submit(remove))
 
     async def list_foreign_files(self) -> dict[str, list[ForeignFile]]:
         """List the files that runs wrote from texts of others, by workspace: of those at hand."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.answers import Answers
+from kairos_mcp.app.auditing import Auditing
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
@@ -44,6 +45,7 @@ from kairos_mcp.store import runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.ownership import ServedRuns
+from kairos_mcp.telemetry.tally import PROCESS_TALLY
 from kairos_mcp.views import health
 
 if TYPE_CHECKING:
@@ -69,8 +71,9 @@ class App:
         mode: DriveMode = DRIVES_ALL,
     ) -> None:
         self.settings = settings
-        serves = describe_served_runs(settings) if via in ("mcp", "work") and mode.drives else None
+        serves = describe_served_runs(settings, mode.slots) if via in ("mcp", "work") and mode.drives else None
         self._store = make_store(settings, via, serves, salvage=salvage)
+        self._store.outages.on_change = PROCESS_TALLY.note_outage
         clock = clock or self._store.now
         self._factory = make_factory(settings, self._store)
         teams = TeamViews(self._store, self._factory)
@@ -102,6 +105,7 @@ class App:
         self.records = Records(context, self.runs)
         self.overview = Overview(context, self.runs, self.records)
         self.finder = Finder(context, self.runs, self.overview)
+        self.auditing = Auditing(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
         self.events = Events(context)
@@ -174,6 +178,15 @@ class App:
         there is none."""
         await self._store.read(lambda session: session.row("select 1"))
         await asyncio.to_thread(self._store.check_writable)  # it may wait for a lock
+
+    @property
+    def may_act(self) -> bool:
+        """Whether no other server can have taken this one for dead."""
+        return self._store.may_act
+
+    def count_moving(self) -> int:
+        """Return how many runs move here."""
+        return len(self._pool.moving)
 
     async def metrics_page(self) -> bytes | None:
         """Return the metrics in the text format of Prometheus; None where telemetry is off."""

@@ -87,8 +87,9 @@ class ClientStates:
 
 
 def read_run(session: Session, run_id: str, caller: Caller) -> RunRow:
-    """Return a run to be read by this caller. Raises UnknownRun, also for a run of another principal."""
-    return queries.run_by_id(session, run_id, caller.principal)
+    """Return a run to be read by this caller. Raises UnknownRun, also for a run of another principal, unless the caller
+    looks at those of all."""
+    return queries.run_by_id(session, run_id, None if caller.sees_all else caller.principal)
 
 
 def stopped_server_error(run: RunRow, owner: OwnerState) -> Busy | None:
@@ -142,9 +143,13 @@ class AppContext:
         """Return a run to be read, which is allowed from anywhere. Raises UnknownRun."""
         return await self.store.read(lambda session: read_run(session, run_id, caller))
 
+    async def find_own_run(self, run_id: str, caller: Caller) -> RunRow:
+        """Return a run of the caller's own, to be changed, whatever else they may look at. Raises UnknownRun."""
+        return await self.find_run(run_id, replace(caller, sees_all=False))
+
     async def find_run_to_move(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run to be answered or driven. Raises UnknownRun, PathDenied."""
-        run = await self.find_run(run_id, caller)
+        run = await self.find_own_run(run_id, caller)
         self.check_served(run, caller)
         return run
 

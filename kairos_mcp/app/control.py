@@ -66,12 +66,12 @@ class Control(Operations):
 
     async def pause(self, run_id: str, caller: Caller, *, drive: bool = True) -> None:
         """Pause a run, wherever its folder is, once what is under way has ended. Raises UnknownRun, Stale."""
-        run = await self._context.find_run(run_id, caller)
+        run = await self._context.find_own_run(run_id, caller)
         await self._submit(run, "pause", caller, lambda _session: (PAUSED_BY_REQUEST, None), drive=drive)
 
     async def cancel(self, run_id: str, caller: Caller) -> None:
         """Cancel a run, wherever its folder is; one that was cancelled before stays so. Raises UnknownRun, Stale."""
-        run = await self._context.find_run(run_id, caller)
+        run = await self._context.find_own_run(run_id, caller)
         with queries.name_run_in_errors(run):
             if run.outcome is not None and decode(Outcome, run.outcome).status == "cancelled":
                 return
@@ -150,7 +150,7 @@ class Control(Operations):
         chosen, notes = (choose_paid_route if has_own_cap else choose_route)(requested, available)
         if has_own_cap or (cap is not None and chosen in PAID_ROUTES):
             self._refuse_unpriced(run, chosen)
-        if chosen in PAID_ROUTES and self._settings.day.nano_usd is not None:
+        if chosen in PAID_ROUTES and self._settings.limits_dollars_of_days:
             self._refuse_unpriced(run, chosen, "day.usd")
         return chosen, notes[0] if notes else None
 
@@ -185,7 +185,7 @@ class Control(Operations):
     async def retry_stalled(self, run_ids: Sequence[str], caller: Caller) -> None:
         """Go on with those of these runs that an error stopped here; the next report shows the result."""
         for run_id in run_ids:
-            self._pool.retry_run((await self._context.find_run(run_id, caller)).n)
+            self._pool.retry_run((await self._context.find_own_run(run_id, caller)).n)
 
     async def resume(self, run_id: str, caller: Caller, *, drive: bool = True) -> None:
         """Resume a run as a person may: one that was paused, or whose server has ended.
@@ -193,7 +193,7 @@ class Control(Operations):
         A run that waits for an answer, moves or has ended stays as it is. `drive=False`: the request is left to whoever
         goes on with it. Raises UnknownRun, Busy.
         """
-        run = await self._context.find_run(run_id, caller)
+        run = await self._context.find_own_run(run_id, caller)
         await self._context.check_server_runs(run)
         if run.outcome is None and await self._is_paused(run):
             await self.request(run_id, "resume", caller, drive=drive)
@@ -261,7 +261,7 @@ class Control(Operations):
         Only where `auto` chose for both: what was asked for holds. Raises UnknownRun, UnknownAgent, BadArguments,
         ConfigError.
         """
-        run = await self._context.find_run(run_id, caller)
+        run = await self._context.find_own_run(run_id, caller)
         with queries.name_run_in_errors(run):
             spec = (await self._factory.specs.load(run)).spec
         now = await choose_request_model(self._factory, run.workspace, request)
@@ -319,7 +319,7 @@ class Control(Operations):
         return await self._store.read(find)
 
 
-def describe_served_runs(settings: Settings) -> ServedRuns:
+def describe_served_runs(settings: Settings, slots: int | None = None) -> ServedRuns:
     """Describe what a server with these settings serves. Values are kept as digests: one may hold a secret."""
     needs = {name: route.setting for name, route in ROUTES.items() if route.setting is not None}
     return ServedRuns(
@@ -329,6 +329,7 @@ def describe_served_runs(settings: Settings) -> ServedRuns:
         _setting_digests(settings),
         None if settings.config_file is None else str(settings.config_file),
         settings.place,
+        slots,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.core.model import Model, RemoteModel
@@ -17,10 +19,13 @@ from kairos_mcp.models.route_models import MAKERS, ModelSources, PaidRemote
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.telemetry.names import PROVIDER_ERRORS
+from kairos_mcp.telemetry.tally import PROCESS_TALLY
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_tracing import RunTracing
 
+log = logging.getLogger(__name__)
 
 _DIALECTS = {name: route.dialect for name, route in ROUTES.items() if route.dialect is not None}
 
@@ -87,8 +92,7 @@ class RunModels:
         model = redact_model(model, self._redactor)
         if self._tracing is not None:
             model = self._tracing.trace_model(model, run)
-        if self.on_failure is not None:
-            model = report_failures(model, self.on_failure)
+        model = report_failures(model, self.on_failure or partial(_log_failure, run.id))
         return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
 
     def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:
@@ -113,6 +117,12 @@ class RunModels:
             key = None if reference is None or not is_configured else lambda: self._read_key(reference)
             self._providers[model] = Provider(Tariff.from_settings(self._settings, model), key=key)
         return self._providers[model]
+
+
+def _log_failure(run_id: str, path: str, failure: Failure) -> None:
+    """Log and count a failure of a provider, where no command shows it to a person."""
+    PROCESS_TALLY.add(PROVIDER_ERRORS, failure.code)
+    log.warning("the provider failed at %s of %s: %s (%s)", path, run_id, failure.message, failure.code)
 
 
 def _paid_model(tariff: Tariff) -> PaidModel:

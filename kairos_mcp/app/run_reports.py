@@ -123,7 +123,7 @@ class RunReports(Operations):
             decides=self._who_decides(stands, caller),
             caller=caller,
             page=self._context.page_link(stands.run.id, caller) if waits_for_person else None,
-            may_move=caller.is_person or self._factory.has_folder(stands.run),
+            may_move=not caller.sees_all and (caller.is_person or self._factory.has_folder(stands.run)),
             is_read_only=self._settings.read_only,
             commands=self._context.command_line if caller.is_local else None,
         )

@@ -6,15 +6,18 @@ Nothing of it exists while the setting telemetry is off.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import to_json
 
+from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.model import ModelInput, RemoteModel
@@ -23,14 +26,15 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import ownership, queries, span_rows
+from kairos_mcp.store import gauges, queries, span_rows
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.rows import Session, decode
-from kairos_mcp.store.span_rows import OpenRuns
+from kairos_mcp.store.rows import Session, decode, read_together
 from kairos_mcp.telemetry import names, start_telemetry
-from kairos_mcp.telemetry.recorder import Measurement, Recorder, SpanRecord
+from kairos_mcp.telemetry.recorder import Measurement, Recorder, SpanRecord, Values
+from kairos_mcp.telemetry.tally import PROCESS_TALLY
 from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, RunTrace, attempt_key, current_trace
+from kairos_mcp.views.gauge_values import GAUGES_OF_ROWS, NOTHING_STORED, gauge_values
 from kairos_mcp.views.run_spans import Cursor, RunSpans, read_run_spans
 
 if TYPE_CHECKING:
@@ -54,12 +58,11 @@ class FollowedRun:
     takeover: SpanRecord | None = None
 
 
-class Counts(NamedTuple):
-    """What the gauges show, by label, and when it was read (`time.monotonic`)."""
+class ReadGauges(NamedTuple):
+    """What the gauges show, and when it was read (`time.monotonic`)."""
 
     read_s: float
-    open_runs: Mapping[str, int]
-    waiting_approvals: Mapping[str, int]
+    values: Mapping[str, Values]
 
 
 class RunTracing:
@@ -78,9 +81,12 @@ class RunTracing:
         self._committed: set[str] = set()  # runs of which something is to be read
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._counts = Counts(-FRESH_S, OpenRuns(0, 0, 0, 0)._asdict(), {"": 0})
-        self._recorder.observe(names.OPEN_RUNS, lambda: self._read_counts().open_runs)
-        self._recorder.observe(names.APPROVALS_WAITING, lambda: self._read_counts().waiting_approvals)
+        self._gauges = ReadGauges(-FRESH_S, gauge_values(NOTHING_STORED, 0, []))
+        self._reading = threading.Lock()
+        for gauge in GAUGES_OF_ROWS:
+            self._recorder.observe(gauge, partial(self._read_gauge, gauge))
+        self._recorder.observe(names.STORE_AWAY, PROCESS_TALLY.read_outage)
+        self._time_zone = settings.time_zone
 
     # -- which runs --------------------------------------------------------------------------------------------
 
@@ -212,19 +218,28 @@ class RunTracing:
         if found.has_ended and self._followed.get(run_id) is followed:
             del self._followed[run_id]
 
-    def _read_counts(self) -> Counts:
-        """Return what the gauges show; asked in a thread. No figures while the store can't be read."""
-        if time.monotonic() - self._counts.read_s >= FRESH_S and self._store.exists:
-            owners, own, at = self._store.owners, self._store.owner_number, self._store.now()
-            try:
-                with self._store.read_session() as session:
-                    runs = span_rows.count_open_runs(session, ownership.dead_owners(session, owners, own))
-                    approvals = span_rows.count_waiting_approvals(session, at)
-            except KairosError:
-                self._counts = Counts(time.monotonic(), {}, {})
-            else:
-                self._counts = Counts(time.monotonic(), runs._asdict(), {"": approvals})
-        return self._counts
+    def _read_gauge(self, metric: names.Metric) -> Values:
+        """Return what a gauge shows; asked in a thread. No figures while the store can't be read."""
+        with self._reading:
+            if time.monotonic() - self._gauges.read_s >= FRESH_S and self._store.exists:
+                try:
+                    values = self._read_gauges()
+                except KairosError:
+                    values = {}
+                self._gauges = ReadGauges(time.monotonic(), values)
+            return self._gauges.values.get(metric.name, {})
+
+    def _read_gauges(self) -> Mapping[str, Values]:
+        owners, own, at = self._store.owners, self._store.owner_number, self._store.now()
+        day = day_at(at, self._time_zone).name
+        with self._store.read_session() as session:
+            stands, approvals, used = read_together(
+                session,
+                lambda session: gauges.read_gauges(session, owners, own, at),
+                lambda session: span_rows.count_waiting_approvals(session, at),
+                lambda session: gauges.list_day_use(session, day),
+            )
+        return gauge_values(stands, approvals, used)
 
 
 def _current_attempt(session: Session, run_id: str, path: str) -> str:

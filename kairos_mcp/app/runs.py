@@ -107,10 +107,9 @@ class Runs(RunReports):
         """Return the ids of the newest runs of this server's workspaces, or `everywhere`, newest first."""
         if not self._store.exists:
             return []
-        workspaces = None if everywhere else self._context.listed_workspaces
-        return await self._store.read(
-            lambda session: queries.newest_run_ids(session, caller.principal, workspaces, limit)
-        )
+        workspaces = None if everywhere or caller.sees_all else self._context.listed_workspaces
+        whose = None if caller.sees_all else caller.principal
+        return await self._store.read(lambda session: queries.newest_run_ids(session, whose, workspaces, limit))
 
     async def list_page(
         self, cursor: str | None, caller: Caller, size: int = PAGE_RUNS

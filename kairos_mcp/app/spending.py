@@ -111,7 +111,7 @@ class Spending(Operations):
         return await self._store.read(read)
 
     def _unused_day(self, charged_day: DayToCharge, caller: Caller) -> JsonObject:
-        account = Account(0, self._settings.day, NOTHING, NOTHING)
+        account = Account(0, self._settings.day_of(caller.principal), NOTHING, NOTHING)
         fields = {"scope": "day", **self._period(charged_day, caller)}
         return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
 
@@ -121,7 +121,7 @@ class Spending(Operations):
         if used is None:
             return self._unused_day(charged_day, caller)
         fields = {"scope": "day", **self._period(charged_day, caller)}
-        account = Account(used.id, self._settings.day, used.held, used.spent)
+        account = Account(used.id, self._settings.day_of(caller.principal), used.held, used.spent)
         uncounted, mandate_days, shares, lost = read_together(
             session,
             unpriced_models_by_account,

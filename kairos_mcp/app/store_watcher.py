@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import random
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -11,16 +14,19 @@ from typing import NamedTuple
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import DriveMode, RunPool
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
-from kairos_mcp.store import decisions, ownership, queries, runs
+from kairos_mcp.core.text import count_of
+from kairos_mcp.store import decisions, gauges, ownership, queries, runs
 from kairos_mcp.store.database import News, Store
-from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_together
 from kairos_mcp.store.runs import FIRST_FENCE
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0
+NAMED_RUNS = 5  # in a line of the log
 PAGE_RUNS = 256  # orphaned runs in one read
 
 
@@ -73,16 +79,17 @@ class StoreWatcher:
             self._task.cancel()
 
     async def _watch_store(self) -> None:
-        is_away, outages = False, OutageLog(__name__)
+        is_away, outages = False, self._store.outages
         while True:
             busy = self._pool.moving or self._pool.change_signal.urgent_listeners
             await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
+            began = time.monotonic()  # a store that was reached before is waited for, before it counts as away
             try:
                 await self._check_store()
             except (KairosError, OSError) as error:
                 is_away = True  # the store is busy or gone; the next request that needs it reports that
                 if isinstance(error, StoreUnavailable):
-                    outages.note(error)
+                    outages.note(error, began)
                 continue
             outages.end()
             if is_away:
@@ -187,11 +194,35 @@ class StoreWatcher:
             if self._mode.slots is not None:
                 random.shuffle(page)  # several workers look at the same runs just now
                 page.sort(key=lambda run: run.fence == FIRST_FENCE)  # those that were begun and given up come first
-            free, chosen = self._free_slots, list[RunRow]()
+            free, chosen = await self._share(len(page)), list[RunRow]()
             for run in page:
                 if len(chosen) < free and await self._factory.can_perform(run):
                     chosen.append(run)
-            await asyncio.gather(*(self.take_over(run, owners) for run in chosen))
+            is_shared = len(chosen) == free < len(page)
+            taken = await asyncio.gather(*(self.take_over(run, owners) for run in chosen))
+            self._log_takeovers([run for run, is_taken in zip(chosen, taken, strict=True) if is_taken])
+            if is_shared:
+                return  # the others have their shares; what is left then is found at the next look
+
+    async def _share(self, waiting: int) -> int:
+        """Return how many of so many waiting runs this server takes at one look: all that it has slots for, or among
+        several workers a part by free slots, so that the first to look does not take all."""
+        free = self._free_slots
+        if self._mode.slots is None or waiting <= 1:
+            return free
+        everywhere = await self._store.read(lambda session: gauges.count_free_slots(session, self._store.owners))
+        return min(free, max(1, math.ceil(waiting * free / max(free, everywhere))))
+
+    @staticmethod
+    def _log_takeovers(taken: Sequence[RunRow]) -> None:
+        """Say which runs of which dead server go on here; not of runs that nobody had."""
+        by_owner: dict[int, list[str]] = {}
+        for run in taken:
+            if run.owner:
+                by_owner.setdefault(run.owner, []).append(run.id)
+        for owner, ids in by_owner.items():
+            named = ", ".join(ids[:NAMED_RUNS]) + (", …" if len(ids) > NAMED_RUNS else "")
+            log.warning("took over %s of server %d, which has ended: %s", count_of(len(ids), "run"), owner, named)
 
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""

@@ -19,6 +19,9 @@ USED_UP_REASONS = {
 }
 """Why a run is paused, by the scope of the account that is used up."""
 
+PROVIDER_AWAY = "The model's provider is out of reach"
+"""How the reason of a pause begins that ends by itself, once the provider may answer again."""
+
 
 def clock_behind_reason(principal: str) -> str:
     """Return why a run is paused where the clock is so far behind that no day can be charged."""

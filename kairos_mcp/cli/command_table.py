@@ -56,6 +56,7 @@ COMMANDS: Commands = {
     "trust": Entry("flow", "trust"),
     "replay": Entry("export", "replay"),
     "export": Entry("export", "export"),
+    "audit": Entry("audit", "audit"),
     "agents": Entry("agents", "agents"),
     "budget": Entry("budget", "budget"),
     "status": Entry("server", "status"),
@@ -65,6 +66,7 @@ COMMANDS: Commands = {
 }
 TOKEN: Commands = {
     "add": Entry("tokens", "add"),
+    "rotate": Entry("tokens", "rotate"),
     "list": Entry("tokens", "list_tokens"),
     "revoke": Entry("tokens", "revoke"),
 }
@@ -100,7 +102,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Look": ("runs", "show", "ui", "budget", "status"),
     "Decide and answer": ("inbox", "approve", "deny", "rules", "trust", "answer", "settle"),
     "Steer a run": ("pause", "resume", "cancel", "extend", "reroute"),
-    "Keep and verify": ("flow", "replay", "export"),
+    "Keep and verify": ("flow", "replay", "export", "audit"),
     "Serve": ("serve", "work", "token", "store"),
 }
 """The commands as the help lists them."""
@@ -146,6 +148,10 @@ EXAMPLES: Mapping[str, Examples] = {
         ("budget last", "of the newest run"),
         ("budget --days", "earlier days"),
         ("budget --everyone --since 7d", "each principal's week"),
+    ),
+    "audit": (
+        ("audit --since 30d", "the last month"),
+        ("audit --follow", "as it happens, for a collector of logs"),
     ),
     "doctor": (("doctor", "what doesn't work, and the cure"), ("doctor --all", "also what works, and every setting")),
     "init": (("init", "then uncomment what you need"),),

@@ -18,16 +18,16 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, with_current_folder
 from kairos_mcp.cli.terminal import Signs, emit, signs_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
-from kairos_mcp.core.limits import limits_to_json
+from kairos_mcp.core.limits import limits_to_json, set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import strip_passwords
-from kairos_mcp.core.text import count_of
+from kairos_mcp.core.text import count_of, format_age
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.masked_servers import mask_address, mask_server
 from kairos_mcp.settings.settings import SETTINGS, Settings
-from kairos_mcp.settings.table_values import FlowSetting, GateRule, ServerSetting
+from kairos_mcp.settings.table_values import DayBudget, FlowSetting, GateRule, ServerSetting
 
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList
@@ -139,6 +139,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
         )
         yield Finding("store", "ok", f"{health['store']}: {size}")
     yield from _check_outdated_servers(settings)
+    yield from _check_queue(health, settings)
     yield from _check_room(health, settings)
     yield from _check_tools(settings)
 
@@ -182,6 +183,16 @@ def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:
         yield Finding("servers", "note", f"{text} {', '.join(names)}", cure)
 
 
+def _check_queue(health: JsonObject, settings: Settings) -> Iterator[Finding]:
+    """Say if runs wait for a server and none lives that drives runs: they stand still, and nobody hears of it."""
+    queued = health.get("open_runs", {}).get("queued", 0)
+    if queued and not health["driving"]["servers"] + health["driving"]["workers"]:
+        waited = format_age(health["oldest_wait_s"].get("server", 0))
+        text = f"{count_of(queued, 'run')} could go on, the oldest for {waited}, and no server or worker lives"
+        cure = "`kairos-mcp work` goes on with them, `runs --status queued` lists them."
+        yield Finding("workers", "note" if settings.store is None else "bad", text, cure)
+
+
 def _check_room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
     """Say what pruning would free, if that is worth a command."""
     old = health.get("prunable")
@@ -218,6 +229,8 @@ def _shown_value(value: Any) -> Any:
             return strip_passwords(str(value))
         case FlowSetting():
             return {each.name: _shown_value(getattr(value, each.name)) for each in fields(value)}
+        case DayBudget():
+            return {"principals": list(value.principals), **set_limits_to_json(value.caps)}
         case GateRule():
             return {name: _shown_value(part) for name, part in asdict(value).items() if part not in (None, ())}
         case ServerSetting():

@@ -99,6 +99,7 @@ RouteOption = Annotated[
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Include every workspace.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Also list passed checks and default settings.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Start no servers and send no requests.")]
+Check = Annotated[bool, typer.Option("--check", help="Only read the settings, and say whether they are right.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]

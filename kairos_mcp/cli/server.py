@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.options import AllFlags, AsJson
+from kairos_mcp.cli.options import AllFlags, AsJson, Check
 from kairos_mcp.cli.serve import serve_http, serve_stdio
 from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.settings import read_settings
-from kairos_mcp.cli.terminal import emit
+from kairos_mcp.cli.settings import read_settings, settings_for_server
+from kairos_mcp.cli.terminal import emit, print_line
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
@@ -56,9 +56,14 @@ def serve(
             help="Over HTTP on this machine: serve clients without a token as you; they can't decide anything.",
         ),
     ] = False,
+    check: Check = False,
 ) -> int:
     """Serve MCP: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
     flags = replace(flags, tools=tools, read_only=read_only)
+    if check:
+        settings_for_server(flags)
+        print_line("The settings are right; `kairos-mcp doctor` also tries what they name.")
+        return COMPLETED
     if transport == "stdio":
         if not drive:
             raise typer.BadParameter(
@@ -129,7 +134,7 @@ def _health_lines(health: JsonObject, indent: str = "") -> Iterator[str]:
 
 def _describe_server(server: JsonObject) -> str:
     """A living server: its number, by which `--release` takes its runs away, its process, and what it has."""
-    what = "command" if server["via"] == "command" else "server"
+    what = {"command": "command", "work": "worker"}.get(server["via"], "server")
     stopped = ", stopped" if server["stopped"] else ""
     place = "" if server["place"] is None else f", place {server['place']}"
     return (

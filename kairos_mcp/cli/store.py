@@ -19,12 +19,29 @@ if TYPE_CHECKING:
     from kairos_mcp.store.postgres.database import PostgresStore
 
 
-def migrate(*, as_json: AsJson = False, flags: StateFlags) -> int:
-    """Make the tables of the database that `store` names, or bring them to this version."""
-    before, after = _open_database(flags).migrate()
+def migrate(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the statements that it would run, and change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+    flags: StateFlags,
+) -> int:
+    """Make the tables of the database that `store` names, or bring them and their functions to this version."""
+    database = _open_database(flags)
+    before, planned = database.plan_migration()
+    if dry_run:
+        head = f"The database has {f'version {before}' if before else 'no tables'}; it would take"
+        lines = [f"{head} {count_of(len(planned), 'statement')}.", *(f"{' '.join(each.split())};" for each in planned)]
+        emit({"before": before, "dry_run": True, "statements": planned}, lines, as_json=as_json)
+        return COMPLETED
+    before, after = database.migrate()
     text = f"The database has version {after}"
-    came = " already" if before == after else f"; it had {before or 'no tables'}"
-    emit({"before": before, "version": after}, [f"{text}{came}."], as_json=as_json)
+    if before == after:
+        came = f"; {count_of(len(planned), 'part')} of it renewed" if planned else " already"
+    else:
+        came = f"; it had {before or 'no tables'}"
+    emit({"before": before, "version": after, "statements": len(planned)}, [f"{text}{came}."], as_json=as_json)
     return COMPLETED
 
 

@@ -1,20 +1,24 @@
-"""`token add, list, revoke`: bearer tokens for clients over HTTP."""
+"""`token add, rotate, list, revoke`: bearer tokens for clients over HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kairos_mcp.cli.audit import note_token
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AsJson, StateFlags
 from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit, print_line, print_note
+from kairos_mcp.cli.times import parse_age
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.server.sender import ALL_SCOPES, SCOPES
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -23,29 +27,81 @@ if TYPE_CHECKING:
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
 
 
-def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
+Expires = Annotated[
+    str | None, typer.Option("--expires", metavar="AGE", help="It gives access so long, as 90d; without it, for ever.")
+]
+
+
+def add(
+    name: TokenName,
+    *,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What it allows; repeatable. Default: run, approve, admin. observe: look at all runs."),
+    ] = None,
+    expires: Expires = None,
+    as_json: AsJson = False,
+    flags: StateFlags,
+) -> int:
     """Make a token and show it, once."""
     from kairos_mcp.server.tokens import make_owner_token, make_tokens
 
     settings = read_settings(flags)
     tokens = make_tokens(settings)
-    token = make_owner_token(tokens, settings.home) if name == LOCAL else tokens.add(name)
+    if name == LOCAL and (scope or expires):
+        raise BadArguments("Your own token has all scopes and no end.", "`kairos-mcp token revoke local` ends it.")
+    for each in scope or ():
+        if each not in ALL_SCOPES:
+            raise BadArguments(f"--scope can't be {each[:40]!r}.", f"Choices: {', '.join(ALL_SCOPES)}.")
+    lasts = None if expires is None else parse_age("--expires", expires)
+    if name == LOCAL:
+        token = make_owner_token(tokens, settings.home)
+    else:
+        token = tokens.add(name, scopes=tuple(dict.fromkeys(scope or SCOPES)), lasts_days=lasts)
     if token is None:
         raise BadArguments(
             "Your token exists already.", "`kairos-mcp install HOST --http` uses it; `token revoke local` revokes it."
         )
-    emit({"name": name, "token": token}, [token], as_json=as_json)
-    if not as_json:  # on stderr, so that a pipe gets the token alone
-        print_note("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
+    note_token(settings, "add", name)
+    _show(name, token, as_json=as_json)
     return COMPLETED
 
 
+def rotate(
+    name: TokenName,
+    *,
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="AGE", help="So long the old one still gives access, as 12h or 7d.")
+    ] = "1d",
+    expires: Expires = None,
+    as_json: AsJson = False,
+    flags: StateFlags,
+) -> int:
+    """Make a second token of this name beside the first, which ends after --keep: clients change without a gap."""
+    from kairos_mcp.server.tokens import make_tokens
+
+    if name == LOCAL:
+        raise BadArguments("Your own token is in the state folder.", "`token revoke local`, then `token add local`.")
+    lasts = None if expires is None else parse_age("--expires", expires)
+    settings = read_settings(flags)
+    token = make_tokens(settings).rotate(name, keep_days=parse_age("--keep", keep), lasts_days=lasts)
+    note_token(settings, "rotate", name)
+    _show(name, token, as_json=as_json)
+    return COMPLETED
+
+
+def _show(name: str, token: str, *, as_json: bool) -> None:
+    emit({"name": name, "token": token}, [token], as_json=as_json)
+    if not as_json:  # on stderr, so that a pipe gets the token alone
+        print_note("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
+
+
 def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
-    """List the tokens that give access."""
+    """List the tokens: until when each gives access, what it allows, when it was last used."""
     from kairos_mcp.server.tokens import make_tokens
 
     tokens = make_tokens(read_settings(flags)).list_tokens()
-    value = {"tokens": [{"name": token.name, "made_at": token.made_at} for token in tokens]}
+    value = {"tokens": [asdict(token) for token in tokens]}
     emit(value, _list_lines(flags, tokens), as_json=as_json)
     return COMPLETED
 
@@ -57,6 +113,7 @@ def revoke(name: TokenName, *, flags: StateFlags) -> int:
     settings = read_settings(flags)
     tokens = make_tokens(settings)
     tokens.revoke(name)
+    note_token(settings, "revoke", name)
     if name == LOCAL:
         remove_owner_token(settings.home)
     later = "stay yours" if name == LOCAL else "belong to the next token of that name"
@@ -69,6 +126,15 @@ def revoke(name: TokenName, *, flags: StateFlags) -> int:
 def _list_lines(flags: Flags, tokens: list[AccessToken]) -> Iterator[str]:
     if not tokens:
         yield command_line_for(flags).complete_all("No tokens; `kairos-mcp token add NAME` makes one.")
+        return
+    rows: list[tuple[str, ...]] = [("name", "made", "ends", "last used", "scopes")]
     for token in tokens:
-        made = datetime.fromtimestamp(token.made_at / 1000, UTC)
-        yield f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC"
+        times = (_format_time(at, none) for at, none in ((token.made_at, ""), (token.expires_at, "never")))
+        rows.append((token.name, *times, _format_time(token.used_at, "never"), " ".join(token.scopes)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _format_time(at: int | None, none: str) -> str:
+    return none if at is None else f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"

@@ -39,7 +39,8 @@ class Caller:
     """A principal, and the client through which they call.
 
     `samples`: the client offers its own model. `elicits`: it can show a dialog. `decides`: they may decide what the
-    gate asks, by a dialog or an argument. `session`: the client's session.
+    gate asks, by a dialog or an argument. `session`: the client's session. `sees_all`: this look is one at the runs of
+    all principals, by somebody who only looks; nothing may be changed by such a caller.
     """
 
     principal: str = LOCAL
@@ -49,6 +50,7 @@ class Caller:
     elicits: bool = False
     decides: bool = True
     session: str = ""
+    sees_all: bool = False
 
     @property
     def actor(self) -> Actor:

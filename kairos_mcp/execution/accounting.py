@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import field, replace
 
 from kairos_mcp.budget.notes import USED_UP_REASONS, clock_behind_reason
@@ -283,11 +284,11 @@ def elapsed_ms(began: float, reservation: Reservation) -> int:
 class DailyAccounts:
     """A cache of the newest day's accounts, for each principal and mandate.
 
-    `caps`: what a principal may use on a day.
+    `caps_of`: what a principal may use on a day.
     """
 
-    def __init__(self, store: Store, caps: Limits, time_zone: str) -> None:
-        self._caps, self._time_zone = caps, time_zone
+    def __init__(self, store: Store, caps_of: Callable[[str], Limits], time_zone: str) -> None:
+        self._caps_of, self._time_zone = caps_of, time_zone
         self._store = store
         self._known: dict[tuple[str, str, str | None], tuple[Day, AccountsToCharge]] = {}
         self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -313,7 +314,7 @@ class DailyAccounts:
             return await self._find_and_check(*key, at)
 
     async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> AccountsToCharge:
-        time_zone, caps = self._time_zone, self._caps
+        time_zone, caps = self._time_zone, self._caps_of(principal)
 
         def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
             charged = day_to_charge(session, principal, at, time_zone)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, SharedAccountIds
+from kairos_mcp.budget.notes import PROVIDER_AWAY
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.decision_results import approval_remark
 from kairos_mcp.core.limits import NOTHING, Units
@@ -241,4 +242,4 @@ def outage_pause(steps: Iterable[PendingStep], at: int) -> Paused | None:
     reason = next(step.ended_attempt.reason for step in backing_off if step.ended_attempt is not None)
     message = next((f": {step.failure.message}" for step in backing_off if step.failure is not None), ".")
     resume_at = min(at if step.retry_at is None else step.retry_at for step in backing_off)
-    return Paused(f"The model's provider is out of reach ({reason}){message}", resume_at)
+    return Paused(f"{PROVIDER_AWAY} ({reason}){message}", resume_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 
 import mcp_types as wire
@@ -24,15 +25,33 @@ from kairos_mcp.server.http_places import Peers, Places, refuse_place
 from kairos_mcp.server.sender import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
+from kairos_mcp.telemetry.names import TOKENS_REFUSED
+from kairos_mcp.telemetry.tally import PROCESS_TALLY
 
 log = logging.getLogger(__name__)
+
+
+class TokenExpired(Exception):
+    """The token gave access until a moment that is over."""
 
 
 class KeysUnavailable(Exception):
     """The authorization server's keys can't be had, so that nothing is known of a token."""
 
 
+REFUSAL_WORDS = {
+    "missing": "it has no token",
+    "invalid": "its token is wrong, revoked, or none of this server",
+    "expired": "its token has expired",
+    "scope": "its token has not the scope run",
+    "rate": "its principal makes too many requests",
+}
+SILENT_S = 60.0
+MAX_PEERS = 1_024
+
 ADMIN_TOOLS = frozenset({"registry_register"})
+LOOKING = "run_status"
+OBSERVING_TOOLS = frozenset({LOOKING, "run_trace", "budget_status", "mandate_list", "registry_search"})
 UNDECIDING: Collection[Scope] = ("run", "admin")
 
 
@@ -59,21 +78,25 @@ class AccessRule:
 
     async def admit(self, authorization: str) -> Admission | None:
         """Return as whom a request with this Authorization header is admitted; None if it is refused. Raises
-        KeysUnavailable, the store's errors."""
+        TokenExpired, KeysUnavailable, the store's errors."""
         scheme, _, text = authorization.partition(" ")
         token = text.strip() if scheme.lower() == "bearer" else ""
         if self._no_auth and not authorization:
             return Admission(LOCAL, UNDECIDING)
         try:
-            name = await self._tokens.look_up(token)
+            held = await self._tokens.look_up(token)
         except KairosError as error:
             self._outages.note(error)
             raise
         self._outages.end()
         if not token:
             return None
-        if name is not None:
-            return Admission(name, SCOPES, AccessToken(token="", client_id=name, scopes=list(SCOPES)))
+        if held is not None:
+            if held.has_expired(self._tokens.now()):
+                raise TokenExpired
+            return Admission(
+                held.name, held.scopes, AccessToken(token="", client_id=held.name, scopes=list(held.scopes))
+            )
         found = None if self._oauth is None else await self._oauth.verify_token(token)
         if found is None:
             return None
@@ -139,6 +162,29 @@ class RateLimiter:
         return 0.0
 
 
+class Refusals:
+    """Counts the requests that are not admitted, and logs them: for each reason and peer a line, and a minute later how
+    many more there were, so that nobody can fill the log."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._silent: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()  # until when, and how many came
+
+    def note(self, reason: str, peer: str) -> None:
+        """Note a refusal for one of the reasons in `names.REFUSALS`."""
+        PROCESS_TALLY.add(TOKENS_REFUSED, reason)
+        until, more = self._silent.get((reason, peer), (0.0, 0))
+        if (now := self._clock()) < until:
+            self._silent[reason, peer] = until, more + 1
+            return
+        self._silent[reason, peer] = now + SILENT_S, 0
+        self._silent.move_to_end((reason, peer))
+        while len(self._silent) > MAX_PEERS:
+            self._silent.popitem(last=False)
+        since = f" ({more} more since the last line)" if more else ""
+        log.warning("refused a request of %s: %s%s", peer, REFUSAL_WORDS[reason], since)
+
+
 class Authentication:
     """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions.
 
@@ -164,10 +210,12 @@ class Authentication:
         self._peers = peers
         self._challenge = challenge
         self._answer_unavailable = answer_unavailable
+        self._refusals = Refusals()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        with self._places.hold(f"peer {self._peers.find_peer(scope)}") as has_place:
-            admission = await self._admit(header(scope, b"authorization")) if has_place else refuse_place
+        peer = self._peers.find_peer(scope)
+        with self._places.hold(f"peer {peer}") as has_place:
+            admission = await self._admit(header(scope, b"authorization"), peer) if has_place else refuse_place
             if not isinstance(admission, Admission):
                 await admission(scope, receive, send)
                 return
@@ -183,19 +231,25 @@ class Authentication:
         scope["user"] = AuthenticatedUser(admission.token)
         return self._with_user
 
-    async def _admit(self, authorization: str) -> Admission | ASGIApp:
+    async def _admit(self, authorization: str, peer: str) -> Admission | ASGIApp:
         try:
             admission = await self._access.admit(authorization)
+        except TokenExpired:
+            self._refusals.note("expired", peer)
+            return self._challenge.refuse_token(has_token=True)
         except KeysUnavailable:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
         except KairosError:
             return self._answer_unavailable
         if admission is None:
+            self._refusals.note("invalid" if authorization else "missing", peer)
             return self._challenge.refuse_token(has_token=bool(authorization))
         if wait_s := self._rates.wait_s(admission.principal):
+            self._refusals.note("rate", peer)
             return refuse(429, "Too many requests; slow down.", headers={"retry-after": str(math.ceil(wait_s))})
-        if "run" not in admission.scopes:
+        if not {"run", "observe"} & set(admission.scopes):
+            self._refusals.note("scope", peer)
             return self._challenge.refuse_scope("run", admission.scopes)
         return admission
 
@@ -212,7 +266,8 @@ async def answer_unavailable(scope: AsgiScope, receive: Receive, send: Send) -> 
 
 
 class AdminTools:
-    """Middleware: lets only who has the scope admin call the tools of an administrator."""
+    """Middleware: lets only who has the scope admin call the tools of an administrator, and who may look alone
+    (`observe` without `run`) only those that look."""
 
     def __init__(self, app: ASGIApp, challenge: Challenge) -> None:
         self._app = app
@@ -222,5 +277,8 @@ class AdminTools:
         if scope.get(TOOL) in ADMIN_TOOLS and not has_scope("admin"):
             held = scope["user"].scopes
             await self._challenge.refuse_scope("admin", held)(scope, receive, send)
+            return
+        if not has_scope("run") and (scope.get(TOOL) or LOOKING) not in OBSERVING_TOOLS:
+            await self._challenge.refuse_scope("run", scope["user"].scopes)(scope, receive, send)
             return
         await self._app(scope, receive, send)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as wire
 
 from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
+from kairos_mcp.server.sender import has_scope
 from kairos_mcp.server.tasks import create_task
 from kairos_mcp.server.truncation import fit_result
 from kairos_mcp.store.queries import RunRow
@@ -115,24 +118,35 @@ async def mandate_list(call: ServerCall, arguments: ooda.MandateList) -> wire.Ca
     )
 
 
+def _viewer(call: ServerCall) -> Caller:
+    """Return who looks: with the scope `observe` at the runs of all principals, and then without any right to decide
+    or answer."""
+    if not has_scope("observe"):
+        return call.caller
+    return replace(call.caller, sees_all=True, decides=False, elicits=False, samples=False)
+
+
 async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallToolResult:
+    viewer = _viewer(call)
     run_ids = arguments.named_runs or await call.app.runs.newest_ids(
-        call.caller, results.NEWEST, everywhere=bool(arguments.all)
+        viewer, results.NEWEST, everywhere=bool(arguments.all)
     )
     if arguments.wait and run_ids:
         until_s = time.monotonic() + arguments.wait
-        wait = partial(call.app.runs.wait, run_ids, caller=call.caller, on_heartbeat=call.on_heartbeat)
+        wait = partial(call.app.runs.wait, run_ids, caller=viewer, on_heartbeat=call.on_heartbeat)
         since = {run_ids[0]: arguments.since} if isinstance(arguments.since, int) else dict(arguments.since or {})
         await wait(until=arguments.until or "attention", wait_s=arguments.wait, since=since)
         if arguments.until == "news":  # after a decision it mostly goes on at once, and that is what is waited for
             await wait(until="attention", wait_s=min(NEWS_S, max(0.0, until_s - time.monotonic())), again=True)
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.named_runs)
     if brief:
-        reports = await call.app.runs.list_reports(run_ids, call.caller)
+        reports = await call.app.runs.list_reports(run_ids, viewer)
     else:
-        reports = [await call.app.runs.report(run_id, call.caller, read=arguments.read) for run_id in run_ids]
-    await call.app.control.retry_stalled(run_ids, call.caller)
-    elsewhere = 0 if arguments.named_runs or arguments.all else await call.app.runs.count_elsewhere(call.caller)
+        reports = [await call.app.runs.report(run_id, viewer, read=arguments.read) for run_id in run_ids]
+    if not viewer.sees_all:
+        await call.app.control.retry_stalled(run_ids, call.caller)
+    shows_all = arguments.named_runs or arguments.all or viewer.sees_all
+    elsewhere = 0 if shows_all else await call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
@@ -158,12 +172,12 @@ async def run_control(call: ServerCall, arguments: RunControl) -> wire.CallToolR
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
     if (query := arguments.steps_query) is not None:
-        frame = await call.app.records.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_heartbeat)
+        frame = await call.app.records.frame(arguments.run_id, query, _viewer(call), on_heartbeat=call.on_heartbeat)
         # the steps are cut to their page already, the run as any result is
         run = fit_result({**frame["run"], "calls": []})
         del run["calls"]
         return results.plain_result({**frame, "run": run})
-    return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), call.caller))
+    return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), _viewer(call)))
 
 
 async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> wire.CallToolResult:
@@ -178,4 +192,7 @@ async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) 
 
 
 async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.CallToolResult:
-    return results.plain_result(await call.app.records.read_spending(arguments.scope, call.caller))
+    viewer = _viewer(call)
+    if viewer.sees_all and arguments.scope in (None, "day"):
+        return results.plain_result(await call.app.records.read_spending_by_day(None, None, None))
+    return results.plain_result(await call.app.records.read_spending(arguments.scope, viewer))

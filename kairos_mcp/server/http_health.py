@@ -95,7 +95,7 @@ class MetricsPage:
     async def _answer(self, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
-        if not has_scope("admin"):
+        if not (has_scope("admin") or has_scope("observe")):
             return self._challenge.refuse_scope("admin", scope["user"].scopes)
         app = await self._get_app()
         return Response(

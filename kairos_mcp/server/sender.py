@@ -11,10 +11,12 @@ from kairos_mcp.core.decision_rights import LOCAL
 ANONYMOUS = ""
 """What the HTTP server starts with: a message whose sender was lost owns nothing."""
 
-Scope = Literal["run", "approve", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""What an OAuth token may allow: to use the tools, to decide in dialogs (and by arguments, where the settings trust the
-host), to propose tools and servers. Whoever comes by another way has all of them."""
+Scope = Literal["run", "approve", "admin", "observe"]
+ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""What a token may allow: to use the tools, to decide in dialogs (and by arguments, where the settings trust the host),
+to propose tools and servers, to look at the runs of all principals without deciding anything about them."""
+SCOPES: tuple[Scope, ...] = ("run", "approve", "admin")
+"""The scopes of a token of which none were chosen, and of whoever comes by another way."""
 
 _scopes: ContextVar[Collection[str]] = ContextVar("kairos_scopes", default=SCOPES)
 _principal: ContextVar[str] = ContextVar("kairos_principal", default=LOCAL)

@@ -1,5 +1,8 @@
 """Bearer tokens for clients over HTTP. A token is shown once, when it is made; only its hash is stored.
 
+Beside the hash stand its scopes, when it ends and when it was last used. A name may have two tokens, while its clients
+change from the one to the other.
+
 In a state folder each is a file of its own (`tokens/NAME`, mode 0600), not a row: a request from outside reaches the
 store only once it is admitted, a copy of the state file carries no credential, and adding and revoking are one step of
 the file system each, seen by every running server at the next request. Where a database is the store they are rows of
@@ -11,26 +14,34 @@ read (`http_token`): `install --http` writes it into the entries of hosts.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
 import os
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.app.app import make_store
+from kairos_mcp.core.calendar import DAY_MS, format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL
-from kairos_mcp.core.errors import BadArguments, StoreUnavailable
+from kairos_mcp.core.errors import BadArguments, KairosError, StoreUnavailable
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.server.sender import SCOPES
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rows import Row, Session
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash
-HASH_CHARS = 64
+FILE_CHARS = 1_000  # of a token's file
+USE_MS = 60_000  # as often its last use is noted
+_PLACES = (1, 2)
 OWNER_FILE = "http_token"
 OWNER_CHARS = 200  # no token is as long
 
@@ -39,121 +50,236 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """Its name is the principal. `made_at` in milliseconds since 1970."""
+    """Its name is the principal. Times in milliseconds since 1970. `expires_at`: None for never. `used_at`: to the
+    minute; None for never."""
 
     name: str
     made_at: int
+    expires_at: int | None = None
+    scopes: tuple[str, ...] = SCOPES
+    used_at: int | None = None
+
+    def has_expired(self, at: int) -> bool:
+        """Whether it no longer gives access at this moment."""
+        return self.expires_at is not None and self.expires_at <= at
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token as it is stored: what it is, and the hash of its secret. `place`: of its file; 0 in a database."""
+
+    token: AccessToken
+    hashed: str
+    place: int = 0
 
 
 class Tokens(ABC):
     """The tokens of one store, each a name with the hash of its secret."""
 
-    def add(self, name: str) -> str:
+    def add(self, name: str, *, scopes: Collection[str] = SCOPES, lasts_days: float | None = None) -> str:
         """Make a token and return its text, which is stored nowhere. Raises BadArguments, StoreUnavailable."""
         if not _NAME.fullmatch(name) or name == LOCAL:
             raise BadArguments(
                 f"{name[:80]!r} can't name a token.",
                 f"Use up to 40 lower-case letters, digits and -; {LOCAL!r} is you at this machine.",
             )
-        token = self.try_to_add(name)
+        token = self.try_to_add(name, scopes=scopes, lasts_days=lasts_days)
         if token is None:
             raise BadArguments(
                 f"There is a token {name!r} already.",
-                f"Take another name, or `kairos-mcp token revoke {name}`.",
+                f"Take another name, `kairos-mcp token rotate {name}`, or `kairos-mcp token revoke {name}`.",
             )
         return token
 
-    def try_to_add(self, name: str) -> str | None:
-        """Make a token and return its text; None where there is one of that name. Raises StoreUnavailable."""
+    def try_to_add(self, name: str, *, scopes: Collection[str] = SCOPES, lasts_days: float | None = None) -> str | None:
+        """Make a token and return its text; None where one of that name gives access. Raises StoreUnavailable."""
+        at = self.now()
+        self._delete_expired(name, at)
+        return self._make(name, scopes, _after(at, lasts_days), at, most=1)
+
+    def rotate(self, name: str, *, keep_days: float, lasts_days: float | None = None) -> str:
+        """Make a second token of this name with the scopes of the first, which still gives access for `keep_days`;
+        return its text. Raises BadArguments, StoreUnavailable."""
+        at = self.now()
+        self._delete_expired(name, at)
+        held = self._find(name)
+        if not held:
+            raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token add NAME` makes one.")
+        if len(held) > 1:
+            ends = [each.token.expires_at for each in held if each.token.expires_at is not None]
+            until = f" until {format_timestamp(min(ends))}" if ends else ""
+            raise BadArguments(
+                f"There are two tokens {name!r} already{until}.",
+                f"Wait for the end of the older one, or `kairos-mcp token revoke {name}` ends both.",
+            )
+        (old,) = held
+        made = self._make(name, old.token.scopes, _after(at, lasts_days), at, most=2)
+        if made is None:  # somebody else was first
+            raise BadArguments(f"There are two tokens {name!r} already.", "`kairos-mcp token list` shows them.")
+        ends_at = min(at + int(keep_days * DAY_MS), old.token.expires_at or 2**62)
+        self._limit(old, ends_at)
+        return made
+
+    def _make(self, name: str, scopes: Collection[str], expires_at: int | None, at: int, *, most: int) -> str | None:
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        return f"{PREFIX}.{name}.{secret}" if self._insert(name, _hash(secret)) else None
+        new = AccessToken(name, at, expires_at, tuple(scopes))
+        return f"{PREFIX}.{name}.{secret}" if self._insert(new, _hash(secret), most) else None
 
     @abstractmethod
     def list_tokens(self) -> list[AccessToken]:
-        """The tokens that are valid now, by name."""
+        """The tokens that were not revoked, by name, the older first; also those that have expired."""
 
     def revoke(self, name: str) -> None:
-        """Make a token invalid, from the next request on. Raises BadArguments if there is none of that name."""
+        """Make the tokens of a name invalid, from the next request on. Raises BadArguments if there is none."""
         if not self._delete(name):
             raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
 
-    def find_principal(self, text: str) -> str | None:
-        """The principal of a token; None for one that is revoked, wrong or was never made, which look the same."""
+    def find_token(self, text: str) -> AccessToken | None:
+        """Return what a token is, also one that has expired; None for one that is revoked, wrong or was never made,
+        which look the same."""
         name, secret = _split(text)
-        return name if name and _is_secret(secret, self._find_hash(name)) else None
+        return _match(self._find(name), secret) if name else None
 
-    @abstractmethod
+    def find_principal(self, text: str) -> str | None:
+        """The principal of a token that gives access; None for any other."""
+        found = self.find_token(text)
+        return None if found is None or found.has_expired(self.now()) else found.name
+
     def any(self) -> bool:
-        """Whether there is a token; also if that can't be read, so that nobody gets in without one."""
+        """Whether a token gives access; also if that can't be read, so that nobody gets in without one."""
+        try:
+            return any(not each.has_expired(self.now()) for each in self.list_tokens())
+        except (StoreUnavailable, OSError):
+            return True
 
-    async def look_up(self, text: str) -> str | None:
-        """As `find_principal`. Raises the store's errors."""
-        return self.find_principal(text)
+    async def look_up(self, text: str) -> AccessToken | None:
+        """As `find_token`, and note that it was used. Raises the store's errors."""
+        found = self.find_token(text)
+        if found is not None and self._is_use_new(found):
+            self._note_use(found)
+        return found
+
+    def now(self) -> int:
+        """Return the time by which tokens expire, in milliseconds since 1970."""
+        return int(time.time() * 1000)
+
+    def _is_use_new(self, token: AccessToken) -> bool:
+        return token.used_at is None or self.now() - token.used_at >= USE_MS
 
     async def close(self) -> None:  # noqa: B027 - files need nothing
         """Close what was opened."""
 
     @abstractmethod
-    def _insert(self, name: str, hashed: str) -> bool:
-        """Store a token durably; return False if the name is taken."""
+    def _insert(self, new: AccessToken, hashed: str, most: int) -> bool:
+        """Store a token durably; return False if `most` of that name are there already."""
 
     @abstractmethod
     def _delete(self, name: str) -> bool:
-        """Remove a token. Return False if there is none of that name."""
+        """Remove the tokens of a name. Return False if there is none."""
 
     @abstractmethod
-    def _find_hash(self, name: str) -> bytes | None:
-        """Return the hash that is stored of a token."""
+    def _delete_expired(self, name: str, at: int) -> None:
+        """Remove those of a name that have expired."""
+
+    @abstractmethod
+    def _limit(self, old: StoredToken, expires_at: int) -> None:
+        """Have a token end then."""
+
+    @abstractmethod
+    def _find(self, name: str) -> list[StoredToken]:
+        """Return the tokens of a name, the older first."""
+
+    @abstractmethod
+    def _note_use(self, token: AccessToken) -> None:
+        """Store that a token was used now."""
 
 
 class TokenStore(Tokens):
-    """The tokens of one state folder. Nothing is created before the first is added."""
+    """The tokens of one state folder. Nothing is created before the first is added.
+
+    The first of a name is in the file `NAME`, a second one in `NAME.2`: its hash, and after it, in a second line, what
+    else it is. When each was last used is the time of `NAME.used` and `NAME.2.used`.
+    """
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "tokens"
 
     def list_tokens(self) -> list[AccessToken]:
         """As in Tokens."""
-        found = []
-        for name in self._names():
-            try:
-                made_at = (self._folder / name).stat().st_mtime_ns // 1_000_000
-            except FileNotFoundError:  # revoked meanwhile
-                continue
-            found.append(AccessToken(name, made_at))
-        return found
+        return [each.token for name in self._names() for each in self._find(name)]
 
-    def any(self) -> bool:
-        """As in Tokens."""
-        try:
-            return bool(self._names())
-        except OSError:
-            return True
-
-    def _insert(self, name: str, hashed: str) -> bool:
-        return _write_new(self._folder / name, hashed)
+    def _insert(self, new: AccessToken, hashed: str, most: int) -> bool:
+        if most == 1 and self._find(new.name):
+            return False
+        fields = {"made_at": new.made_at, "expires_at": new.expires_at, "scopes": new.scopes}
+        text = f"{hashed}\n{json.dumps(fields)}\n"
+        return any(_write_new(self._file(new.name, place), text) for place in _PLACES[:most])
 
     def _delete(self, name: str) -> bool:
         if name not in self._names():
             return False
-        (self._folder / name).unlink(missing_ok=True)
+        for place in _PLACES:
+            self._remove(name, place)
         return True
 
-    def _find_hash(self, name: str) -> bytes | None:
+    def _delete_expired(self, name: str, at: int) -> None:
+        for each in self._find(name):
+            if each.token.has_expired(at):
+                self._remove(name, each.place)
+
+    def _remove(self, name: str, place: int) -> None:
+        file = self._file(name, place)
+        for each in (file, file.with_name(f"{file.name}.used")):
+            each.unlink(missing_ok=True)
+
+    def _limit(self, old: StoredToken, expires_at: int) -> None:
+        fields = {"made_at": old.token.made_at, "expires_at": expires_at, "scopes": old.token.scopes}
+        file = self._file(old.token.name, old.place)
+        beside = file.with_name(f"{file.name}.new")
+        beside.unlink(missing_ok=True)
+        _write_new(beside, f"{old.hashed}\n{json.dumps(fields)}\n")
+        beside.replace(file)
+
+    def _find(self, name: str) -> list[StoredToken]:
+        found = [each for place in _PLACES if (each := self._read(name, place)) is not None]
+        return sorted(found, key=lambda each: each.token.made_at)
+
+    def _read(self, name: str, place: int) -> StoredToken | None:
+        file = self._file(name, place)
         try:
-            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
+            with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW)) as opened:
+                hashed, _, rest = opened.read(FILE_CHARS).partition("\n")
+                made_at = os.fstat(opened.fileno()).st_mtime_ns // 1_000_000
+            fields = json.loads(rest) if rest.strip() else {}
+            expires_at, scopes = fields.get("expires_at"), tuple(fields.get("scopes", SCOPES))
+        except (OSError, ValueError, AttributeError, TypeError):
             return None
-        try:
-            return os.read(handle, HASH_CHARS)
-        finally:
-            os.close(handle)
+        with suppress(OSError):
+            used_at = file.with_name(f"{file.name}.used").stat().st_mtime_ns // 1_000_000
+            return StoredToken(
+                AccessToken(name, fields.get("made_at", made_at), expires_at, scopes, used_at), hashed, place
+            )
+        return StoredToken(AccessToken(name, fields.get("made_at", made_at), expires_at, scopes), hashed, place)
+
+    def _note_use(self, token: AccessToken) -> None:
+        for each in self._find(token.name):
+            if each.token.made_at == token.made_at:
+                with suppress(OSError):
+                    file = self._file(token.name, each.place)
+                    file.with_name(f"{file.name}.used").touch(0o600)
+
+    def _file(self, name: str, place: int) -> Path:
+        return self._folder / (name if place == 1 else f"{name}.{place}")
 
     def _names(self) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self._folder) if _NAME.fullmatch(name))
+            names = {name.removesuffix(".2") for name in os.listdir(self._folder)}
         except FileNotFoundError:
             return []
+        return sorted(filter(_NAME.fullmatch, names))
+
+
+_COLUMNS = "name, made_at, expires_at, scopes, used_at, hash"
 
 
 class TokenRows(Tokens):
@@ -161,41 +287,62 @@ class TokenRows(Tokens):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._noting: set[asyncio.Task[None]] = set()
+
+    def now(self) -> int:
+        """As in Tokens: by the database's clock."""
+        return self._store.now()
 
     def list_tokens(self) -> list[AccessToken]:
         """As in Tokens."""
         with self._store.read_session() as session:
-            return [AccessToken(*found) for found in session.rows("select name, made_at from token order by name")]
+            found = session.rows(f"select {_COLUMNS} from token order by name, made_at")
+        return [_from_row(row).token for row in found]
 
-    def any(self) -> bool:
-        """As in Tokens."""
-        try:
-            return bool(self.list_tokens())
-        except StoreUnavailable:
-            return True
-
-    async def look_up(self, text: str) -> str | None:
-        """As in Tokens."""
+    async def look_up(self, text: str) -> AccessToken | None:
+        """As in Tokens. That it was used is noted beside, so that no request waits for a write."""
         name, secret = _split(text)
-        stored = await self._store.read(lambda session: _find_row(session, name))
-        return name if _is_secret(secret, stored) else None
+        found = _match(await self._store.read(lambda session: _find_rows(session, name)), secret)
+        if found is not None and self._is_use_new(found) and not self._noting:
+            noting = asyncio.create_task(asyncio.to_thread(self._note_use, found))
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
+        return found
 
     async def close(self) -> None:
         """As in Tokens."""
+        await asyncio.gather(*self._noting, return_exceptions=True)
         await self._store.close()
 
-    def _insert(self, name: str, hashed: str) -> bool:
-        new = "insert into token(name, hash, made_at) values (?, ?, ?) on conflict do nothing"
+    def _insert(self, new: AccessToken, hashed: str, most: int) -> bool:
+        insert = (
+            "insert into token(name, hash, made_at, expires_at, scopes) select ?, ?, ?, ?, ?"
+            " where (select count(*) from token where name = ?) < ?"
+        )
+        bindings = (new.name, hashed, new.made_at, new.expires_at, " ".join(new.scopes), new.name, most)
         with self._store.write_session() as session:
-            return bool(session.change(new, (name, hashed, self._store.now())))
+            return bool(session.change(insert, bindings))
 
     def _delete(self, name: str) -> bool:
         with self._store.write_session() as session:
             return bool(session.change("delete from token where name = ?", (name,)))
 
-    def _find_hash(self, name: str) -> bytes | None:
+    def _delete_expired(self, name: str, at: int) -> None:
+        with self._store.write_session() as session:
+            session.change("delete from token where name = ? and expires_at <= ?", (name, at))
+
+    def _limit(self, old: StoredToken, expires_at: int) -> None:
+        with self._store.write_session() as session:
+            session.change("update token set expires_at = ? where hash = ?", (expires_at, old.hashed))
+
+    def _find(self, name: str) -> list[StoredToken]:
         with self._store.read_session() as session:
-            return _find_row(session, name)
+            return _find_rows(session, name)
+
+    def _note_use(self, token: AccessToken) -> None:
+        use = "update token set used_at = ? where name = ? and made_at = ?"
+        with suppress(KairosError), self._store.write_session() as session:
+            session.change(use, (self.now(), token.name, token.made_at))
 
 
 def make_owner_token(tokens: Tokens, home: Path) -> str | None:
@@ -263,13 +410,24 @@ def _split(text: str) -> tuple[str, str]:
     return (name, secret) if prefix == PREFIX and _NAME.fullmatch(name) else ("", "")
 
 
-def _is_secret(secret: str, stored: bytes | None) -> bool:
-    return stored is not None and hmac.compare_digest(stored, _hash(secret).encode())
+def _match(held: Iterable[StoredToken], secret: str) -> AccessToken | None:
+    """Return the token whose secret this is."""
+    hashed = _hash(secret).encode()
+    return next((each.token for each in held if hmac.compare_digest(each.hashed.encode(), hashed)), None)
 
 
-def _find_row(session: Session, name: str) -> bytes | None:
-    found = session.row("select hash from token where name = ?", (name,))
-    return None if found is None else str(found[0]).encode()
+def _after(at: int, days: float | None) -> int | None:
+    return None if days is None else at + int(days * DAY_MS)
+
+
+def _from_row(row: Row) -> StoredToken:
+    name, made_at, expires_at, scopes, used_at, hashed = row
+    return StoredToken(AccessToken(name, made_at, expires_at, tuple(scopes.split()), used_at), hashed)
+
+
+def _find_rows(session: Session, name: str) -> list[StoredToken]:
+    found = session.rows(f"select {_COLUMNS} from token where name = ? order by made_at", (name,))
+    return list(map(_from_row, found))
 
 
 def make_tokens(settings: Settings) -> Tokens:

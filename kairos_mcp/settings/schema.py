@@ -35,6 +35,7 @@ from kairos_mcp.settings.notify_table import NotifyTable
 from kairos_mcp.settings.settings import KEYS, SETTINGS, VARIABLES, Settings, variable_name
 from kairos_mcp.settings.table_values import (
     ClientSetting,
+    DayBudget,
     FlowSetting,
     GateRule,
     NotifySetting,
@@ -44,6 +45,7 @@ from kairos_mcp.settings.table_values import (
 from kairos_mcp.settings.tables import (
     ClientName,
     ClientTable,
+    DayBudgetTable,
     FlowTable,
     GateTable,
     HttpToolTable,
@@ -92,6 +94,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "single_host": partial(parse_host_rule, wildcard=False),
 }
 TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
+    "day_budget": ("[[day_budget]]", DayBudgetTable),
     "gate": ("[[gate]]", GateTable),
     "flow": ("[flow]", FlowTable),
     "http_tools": ("[[http_tools]]", HttpToolTable),
@@ -102,6 +105,7 @@ TABLES: Mapping[str, tuple[str, type[StrictTable]]] = {
 }
 """The settings that are tables: how each begins in the file, and its keys."""
 _TABLES: Mapping[Any, Any] = {
+    DayBudget: Annotated[DayBudgetTable, AfterValidator(DayBudgetTable.to_budget)],
     GateRule: Annotated[GateTable, AfterValidator(GateTable.to_rule)],
     FlowSetting: Annotated[FlowTable, AfterValidator(FlowTable.to_setting)],
     HttpDefinition: Annotated[HttpToolTable, AfterValidator(HttpToolTable.to_definition)],

@@ -20,6 +20,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.key import Key, key
 from kairos_mcp.settings.table_values import (
     ClientSetting,
+    DayBudget,
     FlowSetting,
     GateRule,
     NotifySetting,
@@ -379,6 +380,12 @@ class Settings:
         "What all runs of one principal may use together on a day. A run that meets such a limit is paused until the "
         "next day begins, and then goes on.",
     )
+    day_budget: tuple[DayBudget, ...] = key(
+        (),
+        "What principals may use on a day, each for themselves, in place of [day]: of several tables the first one "
+        "counts that names them. What a table does not limit, [day] does.",
+        in_variable=False,
+    )
     gate: tuple[GateRule, ...] = key(
         (),
         "Which calls may be made. Deny rules are tried first and always win; then the first rule that matches "
@@ -432,6 +439,18 @@ class Settings:
     """Of the settings file as it was read."""
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
     """Where each setting comes from, limits one by one (`limits.usd`)."""
+
+    def day_of(self, principal: str) -> Limits:
+        """Return what this principal may use on a day."""
+        own = next((each.caps for each in self.day_budget if each.holds_for(principal)), None)
+        if own is None:
+            return self.day
+        return Limits(*(usual if cap is None else cap for cap, usual in zip(own, self.day, strict=True)))
+
+    @property
+    def limits_dollars_of_days(self) -> bool:
+        """Whether anybody's day is limited in dollars."""
+        return any(caps.nano_usd is not None for caps in (self.day, *(each.caps for each in self.day_budget)))
 
     def read_prompt(self, name: str) -> str:
         """Return the text of `prompts/NAME.md`, the user's own if there is one, else ours. Raises ConfigError."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from kairos_mcp.core.effects import KEY_LIFE_S
@@ -12,6 +13,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.effects import Effect, Reach
+    from kairos_mcp.core.limits import Limits
     from kairos_mcp.core.paths import Risk, Scope
     from kairos_mcp.core.urls import HostRule
 
@@ -46,6 +48,19 @@ class GateRule:
     argv: tuple[str, ...] = ()
     category: str | None = None
     flow: FlowOfRule = "watched"
+
+
+@dataclass(frozen=True, slots=True)
+class DayBudget:
+    """What each of some principals may use on a day: globs over their names, and the caps; what has none, the day's
+    own limits say."""
+
+    principals: tuple[str, ...]
+    caps: Limits
+
+    def holds_for(self, principal: str) -> bool:
+        """Whether this principal is one of them."""
+        return any(fnmatchcase(principal, pattern) for pattern in self.principals)
 
 
 @dataclass(frozen=True, slots=True)

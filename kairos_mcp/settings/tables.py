@@ -9,7 +9,16 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
@@ -17,6 +26,7 @@ from kairos_mcp.core.command_patterns import check_pattern
 from kairos_mcp.core.effects import KEY_LIFE_S, Effect, Reach
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.input_checks import first_problem
+from kairos_mcp.core.limits import DAY_UNITS, UNLIMITED, limits_from_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.core.urls import parse_host_rule
@@ -24,6 +34,7 @@ from kairos_mcp.settings.http_definition import HttpDefinition, Method, Paramete
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
 from kairos_mcp.settings.table_values import (
     FOREIGN_FILES,
+    DayBudget,
     DeclaredEffect,
     FlowMode,
     FlowSetting,
@@ -153,6 +164,38 @@ class GateTable(StrictTable):
         paths, argv = tuple(self.paths or ()), tuple(self.argv or ())
         return GateRule(verdict=_VERDICTS.get(self.verdict, self.verdict), paths=paths, argv=argv, **given)
 
+
+_Names = Annotated[
+    list[Text],
+    Field(
+        min_length=1,
+        description="Whose: names of principals (of tokens, or oauth:ISSUER|SUBJECT), or globs over them. A group is "
+        "a list of its members; each of them may use so much.",
+        examples=[["anna", "team-*"]],
+    ),
+]
+_DAY_FIELDS: dict[str, Any] = {
+    unit.name: (
+        (int if unit.scale == 1 else float) | None,
+        Field(None, ge=0, allow_inf_nan=False, description=unit.explained, examples=[unit.example * 5]),
+    )
+    for unit in DAY_UNITS
+}
+
+
+class _DayBudgetTable(StrictTable):
+    """What a table `[[day_budget]]` says besides its limits."""
+
+    principals: _Names
+
+    def to_budget(self) -> DayBudget:
+        """Return the budget."""
+        given = self.model_dump(exclude={"principals"}, exclude_none=True)
+        return DayBudget(tuple(self.principals), UNLIMITED._replace(**limits_from_json(given)))
+
+
+DayBudgetTable: type[_DayBudgetTable] = create_model("DayBudgetTable", __base__=_DayBudgetTable, **_DAY_FIELDS)
+"""The keys of `[[day_budget]]`: a limit for each unit that counts on a day."""
 
 REMOTE_KEYS = ("url", "headers")  # of a server that is not started by a command
 

@@ -123,7 +123,7 @@ def choose_model(wanted: str, limits: Limits, model: str | None, settings: Setti
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
     if limits.nano_usd is not None or (settings.limits.nano_usd is not None and is_paid):
         refuse_unpriced(route, taken, settings)
-    if is_paid and settings.day.nano_usd is not None:
+    if is_paid and settings.limits_dollars_of_days:
         refuse_unpriced(route, taken, settings, "day.usd")
     if is_paid:
         notes = (*notes, *network_notes(settings.base_url, os.environ))

@@ -24,6 +24,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, rows
+from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.store.ownership import Owners, Ownership, ServedRuns
 from kairos_mcp.store.rows import Session, decode_answer, json_or_null
 
@@ -221,6 +222,7 @@ class Store(ABC):
         self.home = home
         self._served_runs = served_runs
         self._via = via
+        self.outages = OutageLog("kairos_mcp.store")
 
     @abstractmethod
     def describe(self) -> JsonObject:

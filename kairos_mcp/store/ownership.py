@@ -18,6 +18,7 @@ class ServedRuns:
     """What decides which runs a server can continue: its folders, the routes that it performs itself, its settings.
 
     `settings`: a digest of each setting's value, by name. `config`: the settings file. `place`: where its folders are.
+    `slots`: how many runs it drives at most of those that others left; None: all.
     """
 
     workspaces: tuple[str, ...]
@@ -26,6 +27,7 @@ class ServedRuns:
     settings: dict[str, str]
     config: str | None = None
     place: str | None = None
+    slots: int | None = None
 
     def has_folder(self, workspace: str | None, place: str | None) -> bool:
         """Whether the server can work in this folder at this place (None: any place). All servers can work in none."""

@@ -224,12 +224,14 @@ def run_by_number(session: Session, n: int) -> RunRow:
 IS_NO_TRIAL = f"via <> '{VIA_DOCTOR}'"  # in lists of runs, what `doctor` tries is left out
 
 
-def newest_run_ids(session: Session, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
+def newest_run_ids(session: Session, principal: str | None, workspaces: Sequence[str] | None, limit: int) -> list[str]:
     """Return the ids of a principal's newest runs in these workspaces ('' for none), but for trials of `doctor`; None:
-    in all."""
+    of all, in all."""
     among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
-    statement = f"select id from run where principal = ? and {IS_NO_TRIAL}{among} order by n desc limit ?"
-    return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ()), limit))]
+    whose = "" if principal is None else " and principal = ?"
+    statement = f"select id from run where {IS_NO_TRIAL}{whose}{among} order by n desc limit ?"
+    bindings = (*(() if principal is None else (principal,)), *(workspaces or ()), limit)
+    return [run_id for (run_id,) in session.rows(statement, bindings)]
 
 
 def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str]) -> int:

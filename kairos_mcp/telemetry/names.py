@@ -6,6 +6,7 @@ have no name for begins with `kairos.`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -15,6 +16,9 @@ SCOPE = "kairos-mcp"
 
 OTHER = "other"
 """What a label says in place of a value beyond the bound on how many it may have."""
+
+MAX_LABEL_VALUES = 100
+"""So many values a label may have; names of tools and models may come from a client."""
 
 MAX_NAME_CHARS = 128
 """As long as a value or a span's name may be that is no content."""
@@ -49,7 +53,8 @@ class SpanForm:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `buckets`: the bounds of a histogram's, as the conventions advise. A gauge is read from rows."""
+    """A metric. `buckets`: the bounds of a histogram's, as the conventions advise. A gauge is read from rows; so is a
+    counter of `COUNTED` from the tally of the process."""
 
     name: str
     instrument: Literal["histogram", "counter", "gauge"]
@@ -108,6 +113,20 @@ DECIDED_THROUGH = Attribute("kairos.approval.through", "how it was decided: comm
 PREVIOUS_OWNER = Attribute("kairos.owner.previous", "the number of the server that had the run and has ended")
 OWNER = Attribute("kairos.owner", "the number of the server that took it over")
 STATE = Attribute("kairos.run.state", "moving, waiting (for a client or a person), paused or queued (for a server)")
+PAUSE_REASON = Attribute(
+    "kairos.pause.reason",
+    "person, approval (nobody decided in time), day or mandate (what it may use is used up), clock or other",
+)
+WAIT_KIND = Attribute(
+    "kairos.wait.kind",
+    "what is waited for: approval, settlement, completion, tool_call, server (to drive it), resume (of a paused run)",
+)
+SERVER_KIND = Attribute("kairos.server.kind", "server (it has clients) or worker")
+PRINCIPAL = Attribute("kairos.principal", "whose runs they are; other: beyond the 100 that used most")
+BUDGET_UNIT = Attribute("kairos.budget.unit", "the unit of a limit, as in the settings: usd, total_tokens, ...")
+REFUSAL = Attribute(
+    "kairos.refusal", "why: missing (no token), invalid (unknown, revoked or wrong), expired, scope, or rate"
+)
 GOAL = Attribute("kairos.run.goal", "the goal of the run", is_content=True)
 SUMMARY = Attribute("kairos.run.summary", "the summary of the run, or the record of what was done", is_content=True)
 
@@ -214,9 +233,62 @@ OPEN_RUNS = Metric(
 APPROVALS_WAITING = Metric(
     "kairos.approvals.waiting", "gauge", "{approval}", "approvals that a person is asked for, of the whole state folder"
 )
+PAUSED_RUNS = Metric("kairos.runs.paused", "gauge", "{run}", "paused runs, by why", (PAUSE_REASON,))
+OLDEST_WAIT = Metric(
+    "kairos.wait.age", "gauge", "s", "how long the oldest of each kind has waited; 0 where none does", (WAIT_KIND,)
+)
+LIVING_SERVERS = Metric(
+    "kairos.servers.living", "gauge", "{server}", "living servers and workers that drive runs", (SERVER_KIND,)
+)
+FREE_SLOTS = Metric(
+    "kairos.slots.free", "gauge", "{run}", "how many more runs the living workers and servers with slots could drive"
+)
+BUDGET_SPENT = Metric(
+    "kairos.budget.spent",
+    "gauge",
+    "{unit}",
+    "what a principal has spent today, and has reserved; dollars, tokens, calls by the unit",
+    (PRINCIPAL, BUDGET_UNIT),
+)
+BUDGET_LEFT = Metric(
+    "kairos.budget.left",
+    "gauge",
+    "{unit}",
+    "what is left of a principal's day, where that unit has a limit",
+    (PRINCIPAL, BUDGET_UNIT),
+)
+STORE_AWAY = Metric(
+    "kairos.store.away", "gauge", "s", "how long this process has been without its store; 0 while it can be used"
+)
+STORE_OUTAGES = Metric(
+    "kairos.store.outages", "counter", "{outage}", "times that this process found its store unusable"
+)
+STORE_OUTAGE_SECONDS = Metric(
+    "kairos.store.outage.duration", "counter", "s", "how long these outages lasted in all, once they were over"
+)
+PROVIDER_ERRORS = Metric(
+    "kairos.provider.errors",
+    "counter",
+    "{error}",
+    "failed attempts at a provider's model, by the error's code",
+    (ERROR,),
+)
+TOKENS_REFUSED = Metric(
+    "kairos.tokens.refused", "counter", "{request}", "requests over HTTP that were not admitted", (REFUSAL,)
+)
+REFUSALS = ("missing", "invalid", "expired", "scope", "rate")
+COUNTED: Mapping[Metric, tuple[tuple[str, ...], ...]] = {
+    STORE_OUTAGES: ((),),
+    STORE_OUTAGE_SECONDS: ((),),
+    PROVIDER_ERRORS: (),
+    TOKENS_REFUSED: tuple((reason,) for reason in REFUSALS),
+}
+"""The counters that a process keeps in its tally, with the labels under which they begin at 0."""
+
 METRICS = (
     *(TOKEN_USAGE, OPERATION_DURATION, TOOL_DURATION, RUN_DURATION, RUNS_ENDED, COST_USED, APPROVAL_WAIT),
-    *(QUEUE_DURATION, TAKEOVERS, OPEN_RUNS, APPROVALS_WAITING),
+    *(QUEUE_DURATION, TAKEOVERS, OPEN_RUNS, APPROVALS_WAITING, PAUSED_RUNS, OLDEST_WAIT, LIVING_SERVERS, FREE_SLOTS),
+    *(BUDGET_SPENT, BUDGET_LEFT, STORE_AWAY, *COUNTED),
 )
 
 PROVIDERS = {

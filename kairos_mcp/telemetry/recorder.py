@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
@@ -13,23 +14,27 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.telemetry.names import (
+    COUNTED,
     ERROR,
+    MAX_LABEL_VALUES,
     MAX_NAME_CHARS,
     METRICS,
     OTHER,
-    STATE,
     Attribute,
     MadeUp,
     Metric,
     SpanForm,
 )
+from kairos_mcp.telemetry.tally import PROCESS_TALLY
 from kairos_mcp.telemetry.trace_context import RunTrace
 
 if TYPE_CHECKING:
     from kairos_mcp.telemetry.providers import Providers  # the SDK, which is an extra
 
+Values = Mapping[tuple[str, ...], float]
+"""The values of a metric, each by the texts of its labels."""
+
 Value = str | int | float | tuple[str, ...]
-MAX_LABEL_VALUES = 100  # of one attribute; names of tools and models may come from a client
 MAX_CONTENT_CHARS = 16_000  # of one attribute
 _PLACE = re.compile(r"{(.+?)}")  # of an attribute in a span's title
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
@@ -76,16 +81,18 @@ class Recorder:
                 bounds = list(metric.buckets)
                 histogram = providers.meter.create_histogram(*named, explicit_bucket_boundaries_advisory=bounds)
                 self._instruments[metric.name] = histogram
+            elif metric in COUNTED:
+                providers.meter.create_observable_counter(
+                    metric.name, [_observations(metric, partial(PROCESS_TALLY.read, metric))], *named[1:]
+                )
             elif metric.instrument == "counter":
                 self._instruments[metric.name] = providers.meter.create_counter(*named)
 
-    def observe(self, metric: Metric, read: Callable[[], Mapping[str, int]]) -> None:
-        """Have a gauge read by this function, whenever metrics are: values by state, or one under ''."""
-
-        def observations(_: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(value, {STATE.name: state} if state else {}) for state, value in read().items()]
-
-        self.providers.meter.create_observable_gauge(metric.name, [observations], metric.unit, metric.meaning)
+    def observe(self, metric: Metric, read: Callable[[], Values]) -> None:
+        """Have a gauge read by this function, whenever metrics are."""
+        self.providers.meter.create_observable_gauge(
+            metric.name, [_observations(metric, read)], metric.unit, metric.meaning
+        )
 
     def send(self, trace: RunTrace, spans: Sequence[SpanRecord]) -> None:
         """Send spans of a run."""
@@ -139,6 +146,18 @@ class Recorder:
 
     def _mask(self, value: Value) -> Value:
         return self._redactor.redact_text(value).text[:MAX_CONTENT_CHARS] if isinstance(value, str) else value
+
+
+def _observations(metric: Metric, read: Callable[[], Values]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    """Return what an instrument is read by: each value with the metric's labels."""
+
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(value, {label.name: text for label, text in zip(metric.labels, texts, strict=True)})
+            for texts, value in read().items()
+        ]
+
+    return observe
 
 
 def _fill_title(title: str, attributes: Mapping[str, Value]) -> str:

@@ -1,4 +1,4 @@
-"""Report on the store: its path, size and versions, its damage, the servers that use it, and its runs by status."""
+"""Report on the store: its path, size and versions, its damage, the servers that use it, its runs, and what waits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import asdict
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.store import integrity, ownership, retention
+from kairos_mcp.store import gauges, integrity, ownership, retention
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.ownership import Owners
-from kairos_mcp.store.rows import Session, json_or_null
+from kairos_mcp.store.rows import Session, json_or_null, read_together
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
 
@@ -26,7 +25,7 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
         return found
     found |= {"bytes": await store.measure()} | await store.read_figures()
     if not thorough:
-        found |= await store.read(lambda session: _servers_and_runs(session, store.owners))
+        found |= await store.read(lambda session: _servers_and_runs(session, store, at))
         return found | {"integrity": await store.check_quickly()}
     damage = store.find_damage(Outcome)
     found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
@@ -36,15 +35,24 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     def read_rest(session: Session) -> JsonObject:
         runs, size = retention.measure_prunable(session, at - OLD_DAYS * DAY_MS)
         prunable = {"runs": runs, "bytes": size, "ended_days_ago": OLD_DAYS}
-        return _servers_and_runs(session, store.owners) | {"prunable": prunable}
+        return _servers_and_runs(session, store, at) | {"prunable": prunable}
 
     return found | await store.read(read_rest)
 
 
-def _servers_and_runs(session: Session, owners: Owners) -> JsonObject:
+def _servers_and_runs(session: Session, store: Store, at: int) -> JsonObject:
+    servers, stands = read_together(
+        session,
+        lambda session: ownership.list_living(session, store.owners),
+        lambda session: gauges.read_gauges(session, store.owners, store.owner_number, at),
+    )
     return {
-        "servers": [asdict(each) for each in ownership.list_living(session, owners)],
+        "servers": [asdict(each) for each in servers],
         "runs": _runs(session),
+        "open_runs": stands.open_runs._asdict(),
+        "paused": {reason: count for reason, count in stands.paused.items() if count},
+        "oldest_wait_s": {kind: waited // 1000 for kind, waited in stands.waits_ms.items() if waited},
+        "driving": stands.living._asdict(),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trustme
+import yaml
 from support.command_words import parse_words
 from support.deployment import DEPLOY, NAME, compose, manifest, require_haproxy
 
@@ -25,6 +26,8 @@ def pods() -> Iterator[dict[str, Any]]:
     for each in OBJECTS:
         if each["kind"] in ("Deployment", "Job"):
             yield each["spec"]["template"]["spec"]
+        elif each["kind"] == "CronJob":
+            yield each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 
 
 def object_of(kind: str, name: str) -> dict[str, Any]:
@@ -55,8 +58,11 @@ def test_a_worker_is_given_longer_than_it_takes_to_end() -> None:
 
 def test_every_variable_is_a_setting_with_a_value_that_it_takes() -> None:
     for environ in (OURS["web"]["environment"], object_of("ConfigMap", "kairos")["data"]):
-        assert set(environ) <= set(VARIABLES)
-        assert read_environment({name: value for name, value in environ.items() if name != "KAIROS_WORKSPACE"})
+        ours = {name: value for name, value in environ.items() if not name.startswith("OTEL_")}
+        assert set(ours) <= set(VARIABLES)
+        read = read_environment({name: value for name, value in ours.items() if name != "KAIROS_WORKSPACE"})
+        assert read["telemetry"] is True
+        assert {name for name in environ if name not in ours} == {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"}
     assert OURS["web"]["environment"] == OURS["work"]["environment"] == OURS["migrate"]["environment"]
 
 
@@ -119,3 +125,50 @@ def test_docker_compose_takes_its_file(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == set(COMPOSE["services"])
+
+
+def test_nothing_that_we_run_is_without_bounds() -> None:
+    for name in ("web", "work"):
+        assert OURS[name]["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}
+        assert "memory" in containers(name)["resources"]["limits"]
+
+
+def test_a_drained_node_leaves_servers_and_workers_and_their_pods_are_reached_by_few() -> None:
+    for name in ("web", "work"):
+        labels = object_of("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        budget, policy = (object_of(kind, name)["spec"] for kind in ("PodDisruptionBudget", "NetworkPolicy"))
+        assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
+        assert budget["maxUnavailable"] < object_of("Deployment", name)["spec"]["replicas"]
+        assert policy["policyTypes"] == ["Ingress"]
+    assert "ingress" not in object_of("NetworkPolicy", "work")["spec"]
+    (rule,) = object_of("NetworkPolicy", "web")["spec"]["ingress"]
+    assert rule["ports"] == [{"port": containers("web")["ports"][0]["containerPort"]}]
+    assert rule["from"][0]["podSelector"]["matchLabels"] == {"app": "proxy"}
+
+
+def test_a_workers_probe_looks_at_the_file_that_it_touches() -> None:
+    heartbeat = str(parse_words([str(word) for word in OURS["work"]["command"]])["heartbeat"])
+    probes = [" ".join(containers("work")[name]["exec"]["command"]) for name in ("readinessProbe", "livenessProbe")]
+    assert all(heartbeat in probe for probe in (*probes, OURS["work"]["healthcheck"]["test"][-1]))
+
+
+def test_backups_are_made_with_the_script_that_is_here() -> None:
+    service, job = COMPOSE["services"]["backup"], object_of("CronJob", "backup")["spec"]["jobTemplate"]["spec"]
+    (made,) = job["template"]["spec"]["containers"]
+    assert "/backup.sh" in service["entrypoint"][-1]
+    assert "./backup.sh:/backup.sh:ro" in service["volumes"]
+    assert made["command"] == ["sh", "/scripts/backup.sh"]
+    named = set(service["environment"]) | {each["name"] for each in made["env"]}
+    text = (DEPLOY / "backup.sh").read_text(encoding="utf-8")
+    assert all(name in text for name in named)
+
+
+def test_prometheus_reads_the_servers_and_the_rules_that_are_here() -> None:
+    folder, service = DEPLOY / "prometheus", COMPOSE["services"]["prometheus"]
+    settings = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))
+    mounted = dict(volume.split(":")[:2][::-1] for volume in service["volumes"])
+    for file in settings["rule_files"]:
+        assert (DEPLOY / mounted[file]).is_file()
+    (job,) = settings["scrape_configs"]
+    assert (job["job_name"], job["dns_sd_configs"][0]["names"]) == ("kairos", ["web"])
+    assert Path(job["authorization"]["credentials_file"]).name in service["secrets"]

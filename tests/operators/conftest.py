@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from support.app import Place
 from support.operators import Command
+
+if TYPE_CHECKING:
+    from support.telemetry import Telemetry
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    from support.telemetry import Telemetry
+
+    return Telemetry()
 
 
 @pytest.fixture

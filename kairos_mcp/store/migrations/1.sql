@@ -377,6 +377,20 @@ create table listener(
     expires_at integer                            -- null: never
 );
 
+-- What was done by whom, where no other row tells it: with tokens, with rules that were removed.
+create table audit(
+    id integer primary key,
+    at integer not null,
+    what text not null,                           -- token, rule
+    act text not null,                            -- add, rotate, revoke, remove
+    about text not null,
+    principal text not null,
+    via text not null,
+    client text not null,
+    note text
+);
+create index audit_at on audit(at);
+
 -- What waits outside.
 create trigger step_waits after insert on step when new.held is null begin
     insert into waiting values (new.run, new.id);

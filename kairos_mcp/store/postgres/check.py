@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
-from kairos_mcp.store.postgres.schema import OWN_TABLES, list_statements
+from kairos_mcp.store.postgres.schema import COLUMNS, OWN_TABLES, list_renewals, list_statements
 from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import list_tables
@@ -23,6 +23,7 @@ _LOOK = """
 _PROCESS = "select pg_backend_pid()"
 CHANNEL = "kairos_check"
 _MADE = re.compile(r'create (table|index|unique index|trigger|function) "?(\w+)', re.IGNORECASE)
+_RENEWED = re.compile(r"(function|table) (\w+)")
 _FOUND = """
     select 'table', relname from pg_class
         where relkind in ('r', 'p') and relnamespace = current_schema()::regnamespace
@@ -33,7 +34,6 @@ _FOUND = """
         where tgenabled <> 'D' and relnamespace = current_schema()::regnamespace
     union select 'function', proname from pg_proc where pronamespace = current_schema()::regnamespace
 """
-_COLUMNS = "select table_name, column_name from information_schema.columns where table_schema = current_schema()"
 
 
 class ServerCheck(NamedTuple):
@@ -72,8 +72,12 @@ def find_missing(session: Session) -> list[str]:
     """List what this version makes and the database lacks, a sentence each; what others made there does no harm."""
     statements = [statement.strip() for statement in (*list_statements(), *OWN_TABLES)]
     made = {(part[1].lower(), part[2]): None for each in statements if (part := _MADE.match(each))}
-    found, columns = set(session.rows(_FOUND)), set(session.rows(_COLUMNS))
+    found, columns = set(session.rows(_FOUND)), set(session.rows(COLUMNS))
     missing = [f"{kind} {name} is missing" for kind, name in made if (kind, name) not in found]
+    for renewal in list_renewals(session):
+        kind, name = _RENEWED.findall(renewal)[0]
+        if not any(name in text for text in missing):
+            missing.append(f"{kind} {name} is not as this version makes it: `kairos-mcp store migrate` renews it")
     return missing + [
         f"column {column} of table {table.name} is missing"
         for table in list_tables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -116,9 +117,14 @@ def _copy_secrets(folder: Path, target: PostgresSession) -> int:
     """Copy the hashes of the tokens, so that they stay valid, and the sealing key; return how many tokens there are."""
     tokens = 0
     for file in sorted(folder.glob("tokens/*")):
-        made_at = file.stat().st_mtime_ns // 1_000_000
-        new = "insert into token(name, hash, made_at) values (?, ?, ?)"
-        tokens += target.change(new, (file.name, file.read_text(), made_at))
+        if file.suffix not in ("", ".2"):
+            continue
+        hashed, _, rest = file.read_text(encoding="utf-8").partition("\n")
+        fields = json.loads(rest) if rest.strip() else {}
+        made_at = fields.get("made_at", file.stat().st_mtime_ns // 1_000_000)
+        new = "insert into token(name, hash, made_at, expires_at, scopes) values (?, ?, ?, ?, ?)"
+        scopes = " ".join(fields.get("scopes", ("run", "approve", "admin")))
+        tokens += target.change(new, (file.stem, hashed, made_at, fields.get("expires_at"), scopes))
     if (key := folder / KEY_FILE).exists():
         target.rows("insert into secret(name, value) values (?, ?)", (SEALING_KEY, key.read_bytes()))
     return tokens

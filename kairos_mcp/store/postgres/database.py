@@ -155,7 +155,7 @@ class PostgresStore(Store):
         return SessionLocks()
 
     def _make_ownership(self) -> SessionLock:
-        return SessionLock(self._connect, self._served_runs, self._hear)
+        return SessionLock(self._connect, self._served_runs, self._hear, outages=self.outages)
 
     async def register_owner(self, at: int) -> int:
         """As in Store; in a thread, since the first call makes a connection."""
@@ -262,6 +262,16 @@ class PostgresStore(Store):
         try:
             with translate_errors():
                 return schema.migrate(session)
+        finally:
+            session.close()
+
+    def plan_migration(self) -> tuple[int, list[str]]:
+        """Return the version that the tables have, and the statements that `migrate` would run. Raises the store's
+        errors."""
+        session = PostgresSession(self._connect())
+        try:
+            with translate_errors():
+                return schema.read_version(session), schema.plan_migration(session)
         finally:
             session.close()
 

@@ -23,6 +23,7 @@ from threading import Event, Thread
 import psycopg
 
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.locks import CHANNEL, SERVERS_LOCK
@@ -76,9 +77,11 @@ class SessionLock(Ownership):
         served_runs: ServedRuns | None,
         hear: Callable[[int | None, Collection[int] | None], None],
         lease_s: float = LEASE_S,
+        outages: OutageLog | None = None,
     ) -> None:
         super().__init__(served_runs)
         self._connect, self._hear, self._lease_s = connect, hear, lease_s
+        self._outages = OutageLog(__name__) if outages is None else outages
         self._key = secrets.randbelow(2**31)
         self.lock = f"{socket.gethostname()}-{os.getpid()}-{self._key}"
         self.ahead_ms = 0.0  # of the monotonic clock of this machine is the database's
@@ -123,11 +126,14 @@ class SessionLock(Ownership):
             try:
                 if self._connection.closed:
                     self._open()
+                    self._outages.end()
                     self._hear(None, None)
                 self._hear_until(time.monotonic() + self._lease_s / BEATS)
                 self._renew()
-            except (psycopg.Error, KairosError, OSError):
+            except (psycopg.Error, KairosError, OSError) as error:
                 self._held_until = 0.0  # the lock has gone with the connection, so others may take the runs
+                if not self._is_closing.is_set():
+                    self._outages.note(error)
                 self._connection.close()
                 self._is_closing.wait(RECONNECT_S)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.postgres.locks import MIGRATION_LOCK, WRITERS_LOCK
-from kairos_mcp.store.postgres.nul_characters import READABLE_JSON
+from kairos_mcp.store.postgres.nul_characters import READABLE_JSON, restore_nul
 from kairos_mcp.store.rows import Session
 
 if TYPE_CHECKING:  # the statements are of use without a driver
@@ -94,8 +94,9 @@ OWN_TABLES = (
     # Of each living server: its session lock, and until when it counts as alive without a sign.
     "create table lease(lock text primary key, key bigint not null, lease_ms bigint not null,"
     " seen_at timestamptz not null)",
-    # Bearer tokens for HTTP: the name is the principal, of the token itself only a hash is kept.
-    "create table token(name text primary key, hash text not null, made_at bigint not null)",
+    # Bearer tokens for HTTP: the name is the principal, and has two at most; of a token only a hash is kept.
+    "create table token(name text not null, hash text not null, made_at bigint not null, expires_at bigint,"
+    " scopes text not null, used_at bigint, primary key(name, hash))",
     "create table secret(name text primary key, value bytea not null)",
 )
 """What is kept in files, or by SQLite itself, where a folder is the store."""
@@ -188,17 +189,64 @@ def migrate(session: PostgresSession) -> tuple[int, int]:
         session.rows("select pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
         session.rows("select pg_advisory_xact_lock(?)", (WRITERS_LOCK,))
         before, newest = read_version(session), len(schema.MIGRATIONS)
-        if before > newest:
-            check_version(session)
-        elif before == 0:
-            for statement in (*list_statements(), *OWN_TABLES):
-                session.rows(statement)
+        for statement in plan_migration(session):
+            session.rows(statement)
+        if before == 0:
             session.rows("insert into version values (?)", (newest,))
         elif before < newest:
-            for statement in _list_added(before):
-                session.rows(statement)
             session.rows("update version set number = ?", (newest,))
     return before, newest
+
+
+def plan_migration(session: PostgresSession) -> list[str]:
+    """Return the statements with which `migrate` would bring the database to this version; none if it has all of it.
+    Functions, and the tables that a state folder has as files, have no number of their own: they are compared.
+
+    Raises StoreTooNew.
+    """
+    before = read_version(session)
+    if before == 0:
+        return [*list_statements(), *OWN_TABLES]
+    if before > len(schema.MIGRATIONS):
+        check_version(session)
+    return [*_list_added(before), *list_renewals(session)]
+
+
+COLUMNS = "select table_name, column_name from information_schema.columns where table_schema = current_schema()"
+_FUNCTION = re.compile(r"\s*create function (\w+)\(.*?\$\$(.*)\$\$", re.DOTALL)
+_OWN_TABLE = re.compile(r"create table (\w+)\((.*)\)", re.DOTALL)
+_COLUMN = re.compile(r"(?:[^,()]|\([^()]*\))+")
+
+
+def list_renewals(session: Session) -> list[str]:
+    """Return the statements that make what the database lacks of this version's functions, or has otherwise, and of
+    the columns of its own tables."""
+    found = session.rows("select proname, prosrc from pg_proc where pronamespace = current_schema()::regnamespace")
+    bodies: dict[str, set[str]] = {}
+    for name, body in found:
+        bodies.setdefault(name, set()).add(_squeeze(body))
+    renewals = [
+        statement.replace("create function", "create or replace function", 1)
+        for statement in list_statements()
+        if (made := _FUNCTION.match(statement)) and _squeeze(restore_nul(made[2])) not in bodies.get(made[1], ())
+    ]
+    columns = set(session.rows(COLUMNS))
+    tables = {table for table, _ in columns}
+    for statement in OWN_TABLES:
+        made = _OWN_TABLE.match(statement)
+        assert made is not None, statement
+        if made[1] not in tables:
+            renewals.append(statement)
+            continue
+        for definition in map(str.strip, _COLUMN.findall(made[2])):
+            column = definition.split()[0]
+            if not column.startswith("primary") and (made[1], column) not in columns:
+                renewals.append(f"alter table {made[1]} add column {definition.replace(' not null', '')}")
+    return renewals
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _list_added(version: int) -> list[str]:
