@@ -131,9 +131,9 @@ def remove_old(session: Session, before: int) -> int:
 
 
 class ListenerRow(NamedTuple):
-    """Whom events are sent to. `name`: what it is known by; `secret`: sealed. `state`: JSON of the sender's own.
-    `owner`: the server that sends. `tries`: that failed since the last one that did not; `next_at`: when to try again;
-    `expires_at`: None: never. Times in milliseconds since 1970."""
+    """Whom events are sent to. `name`: what it is known by; `secret`: JSON of the secrets that sign, the newest first.
+    `state`: JSON of the sender's own. `owner`: the server that sends. `tries`: that failed since the last one that did
+    not; `next_at`: when to try again; `expires_at`: None: never. Times in milliseconds since 1970."""
 
     id: int
     name: str

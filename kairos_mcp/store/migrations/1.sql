@@ -367,7 +367,7 @@ create table listener(
     name text not null unique,
     principal text not null,
     body text not null,
-    secret text,                                  -- with which it is signed, sealed
+    secret text,                                  -- JSON: with which it is signed, the newest first
     tx integer not null,                          -- the last event that was sent, or passed over
     event integer not null,
     state text not null default '{}',             -- what is held back, and when which run was notified of
