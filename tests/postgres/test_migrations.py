@@ -97,7 +97,7 @@ def test_servers_of_the_version_before_go_on_beside_what_was_added(
 
 LACKING = {
     "table approval": "drop table approval",
-    "column kind of table step": "alter table step drop column kind",
+    "column digest of table step": "alter table step drop column digest",
     "index step_run": "drop index step_run",
     "unique index step_path": "drop index step_path; create index step_path on step(run, path)",
     "trigger step_insert_seq": "alter table step disable trigger step_insert_seq",
