@@ -93,7 +93,7 @@ GONE = {
     "a table": ("drop table approval", "table approval is missing"),
     "the table of owners": ("drop table owner", "table owner is missing"),
     "an index that makes a second answer impossible": ("drop index step_path", "index step_path is missing"),
-    "a column": ("alter table step drop column kind", "table step is"),
+    "a column": ("alter table step drop column digest", "table step is"),
 }
 
 
