@@ -195,7 +195,8 @@ class PrivateWords:
     def __init__(self) -> None:
         self._rows: set[Row] = set()
         self._windows: set[str] = set()
-        self._telling: defaultdict[str, set[str]] = defaultdict(set)  # by their first three letters
+        self._telling: defaultdict[str, set[str]] = defaultdict(set)  # by their first letters, WINDOW at most
+        self._lengths: defaultdict[str, set[int]] = defaultdict(set)  # of these beginnings, by the first three letters
 
     def add(self, row: Row) -> None:
         if row not in self._rows:
@@ -203,13 +204,18 @@ class PrivateWords:
             text = row.squashed_text
             self._windows.update(text[at : at + WINDOW] for at in range(0, len(text) - WINDOW + 1, STRIDE))
             for bare in forms.telling_tokens(row.text).values():
-                self._telling[bare[:3]].add(bare)
+                self._telling[bare[:WINDOW]].add(bare)
+                self._lengths[bare[:3]].add(len(bare[:WINDOW]))
 
     def find(self, text: str, spend: Callable[[int], None]) -> Iterator[str]:
         """Yield what of them a squashed text holds. `spend` is told what is compared, in characters."""
-        heads = {text[at : at + 3] for at in range(len(text) - 2)} & self._telling.keys()
-        spend(len(text) * sum(len(self._telling[head]) for head in heads))
-        yield from (bare for head in heads for bare in self._telling[head] if bare in text)
+        spend(len(text) * WINDOW)
+        for at in range(len(text) - 2):
+            for length in self._lengths.get(text[at : at + 3], ()):
+                for bare in self._telling.get(text[at : at + length], ()):
+                    spend(len(bare))
+                    if text.startswith(bare, at):
+                        yield bare
         yield from {text[at : at + WINDOW] for at in range(len(text) - WINDOW + 1)} & self._windows
 
 

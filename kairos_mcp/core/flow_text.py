@@ -227,16 +227,13 @@ def disguises(values: Sequence[str]) -> Iterator[str]:
     seen = [" ".join(values)]
     seen.append(unquote_plus(unquote_plus(seen[0])))
     seen.append(re.sub(r"[.\-_/&=+]", "", seen[1]))
-    for text in tuple(seen):
-        for token in (
-            *re.findall(r"[A-Za-z0-9+_-]{6,}", text.replace("/", " ")),
-            *re.findall(r"[A-Za-z0-9+/]{16,}", text),
-        ):
-            for decode in (_decode_base64, _decode_base32, binascii.unhexlify):
-                try:
-                    seen.append(decode(token).decode())
-                except ValueError:
-                    continue
+    coded = (r"[A-Za-z0-9+_-]{6,}", r"[A-Za-z0-9+/]{16,}")
+    for token in dict.fromkeys(token for text in seen for form in coded for token in re.findall(form, text)):
+        for decode in (_decode_base64, _decode_base32, binascii.unhexlify):
+            try:
+                seen.append(decode(token).decode())
+            except ValueError:
+                continue
     yield from dict.fromkeys([*seen, *(text[::-1] for text in seen), *(codecs.encode(text, "rot13") for text in seen)])
 
 

@@ -185,9 +185,20 @@ def test_more_than_is_looked_through_is_asked_about(monkeypatch: pytest.MonkeyPa
     many = " ".join(f"news{n}.test" for n in range(1_000))
     (found,) = judge(send("mail", "send", to="ann@corp.test", body=many), rows)
     assert found.words == "what could not be looked through"
-    private = Row("r", "read_file", "", " ".join(f"Ab{n}" for n in range(1_000, 2_000)), is_trusted=True)
-    (found,) = judge(get("http://news.test/?q=ab1x+ab1y"), (*rows, private))
+    private = Row("r", "read_file", "", " ".join(f"Abcdefghij{n}" for n in range(1_000, 2_000)), is_trusted=True)
+    (found,) = judge(get("http://news.test/?q=abcdefghijx+abcdefghijy"), (*rows, private))
     assert found.words == "what could not be looked through"
+
+
+def test_a_long_text_costs_by_its_own_length_however_much_private_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = random.Random(1)
+    names = " ".join(f"N{numbers.randrange(10**6)}" for _ in range(20_000))
+    rows = (goal("Send ann@corp.test the news."), Row("r", "read_file", "", names, is_trusted=True))
+    monkeypatch.setattr("kairos_mcp.core.flow.MAX_COMPARED", 10_000_000)
+    text = " ".join(f"{numbers.randrange(10**6)}q" for _ in range(5_000))
+    assert judge(send("mail", "send", to="ann@corp.test", body=text), rows) == ()
+    (found,) = judge(send("mail", "send", to="ann@corp.test", body=f"{text} {names.split()[7]}"), rows)
+    assert (found.rule, found.row) == ("leaves", "r")
 
 
 def test_a_call_inside_looks_at_no_row() -> None:
