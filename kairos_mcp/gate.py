@@ -34,7 +34,17 @@ from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSpec
-from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, plain_path, raise_risk, table_risk
+from kairos_mcp.core.paths import (
+    PATH_CHARS,
+    Risk,
+    Scope,
+    Scopes,
+    fold_path,
+    plain_path,
+    plain_path_or_none,
+    raise_risk,
+    table_risk,
+)
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.table_values import FlowOfRule, GateRule, GateVerdict
@@ -137,6 +147,9 @@ class Gate:
         for rule in self._rules:
             if rule.setting.verdict == "deny" and rule.matches(facts):
                 return GateRuling("deny", rule.description)
+        for path in _list_asked_paths(call):
+            if (ruling := self.judge(_read_call(path, call.agent, call.mandate))).decision == "deny":
+                return ruling
         for rule in self._rules:
             if rule.matches(facts):
                 ruling = GateRuling(rule.setting.verdict, rule.description, flow=rule.setting.flow)
@@ -247,7 +260,7 @@ class Gate:
         """
         tool = call.tool
         if is_command(tool):
-            return self.unreadable_file_test(call.agent, call.mandate)
+            return self._covered_file_test(call)
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # we can't keep a foreign tool from showing what it finds: it is judged by its folder
         is_unreadable = self._unreadable_by(call) if _reads_at_paths(tool) else None
@@ -262,6 +275,21 @@ class Gate:
             return decision == "deny" or (is_allowed and decision == "ask")
 
         return is_hidden
+
+    def _covered_file_test(self, call: GatedCall) -> Callable[[str], bool]:
+        """Return the test for the files that a program must not read; a call opens those that it asks to read, which a
+        person is asked about, and none that read_file is denied."""
+        is_unreadable, asked = self.unreadable_file_test(call.agent, call.mandate), _list_asked_paths(call)
+        if not asked:
+            return is_unreadable
+
+        def is_covered(path: str) -> bool:
+            if not is_unreadable(path):
+                return False
+            is_asked = any(path == each or path.startswith(f"{each}/") for each in asked)
+            return not is_asked or self.judge(_read_call(path, call.agent, call.mandate)).decision == "deny"
+
+        return is_covered
 
     def unreadable_file_test(self, agent: str | None = None, mandate: str | None = None) -> Callable[[str], bool]:
         """Return the test for the files that programs and searches must not show: those that `may_read_unasked` denies.
@@ -372,8 +400,6 @@ class Gate:
             return False
         if facts.has_hidden_text or touched.has_instructions:
             return False
-        if facts.opens_more:
-            return False
         return not any(
             rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts) for rule in self._rules
         )
@@ -456,6 +482,13 @@ def _command_of(call: GatedCall) -> Command | None:
     program, *arguments = argv
     names = call.program or ProgramNames(all=(program, program.rpartition("/")[2]))
     return Command(names, tuple(arguments))
+
+
+def _list_asked_paths(call: GatedCall) -> list[str]:
+    """Return the paths of the workspace that a command asks to read, though programs don't see them."""
+    reads = call.arguments.get("reads") if is_command(call.tool) else None
+    texts = [each for each in reads if isinstance(each, str)] if isinstance(reads, list) else []
+    return [path for text in texts if not text.startswith("~") and (path := plain_path_or_none(text)) is not None]
 
 
 def _reads_at_paths(tool: ToolSpec) -> bool:

@@ -277,7 +277,8 @@ def _shape_of(call: GatedCall, preview: Preview, approval: ApprovalContext) -> C
         if not (program and approval.has_sandbox):
             return None
         arguments, cwd = call.arguments["argv"][1:], plain_path(call.arguments.get("cwd") or ".")
-        return replace(shape, command=CalledCommand(program, tuple(arguments), cwd))
+        reads = tuple(call.arguments.get("reads") or ())
+        return replace(shape, command=CalledCommand(program, tuple(arguments), cwd, reads))
     if spec.source == "builtin" and spec.effect == "checked":
         paths = {*preview.base_hashes, *(call.touched.inside if call.touched is not None else ())}
         return replace(shape, path=paths.pop()) if len(paths) == 1 else None

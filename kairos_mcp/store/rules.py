@@ -27,11 +27,13 @@ RuleScope = Literal["run", "project"]
 
 @dataclass(frozen=True, slots=True)
 class CalledCommand:
-    """A command as it was called: the names of its program, its arguments, its folder."""
+    """A command as it was called: the names of its program, its arguments, its folder, and what it asks to read that
+    programs don't see otherwise."""
 
     program: tuple[str, ...]
     arguments: tuple[str, ...]
     cwd: str
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ class CallShape:
 
 @dataclass(frozen=True, slots=True)
 class CoveredCalls:
-    """Which calls of a tool a rule is about: see `CallShape`; `argv` is a pattern."""
+    """Which calls of a tool a rule is about: see `CallShape`; `argv` is a pattern, `reads` what they may read."""
 
     argv: tuple[str, ...] = ()
     cwd: str = "."
+    reads: tuple[str, ...] = ()
     path: str | None = None
     arguments: str | None = None
 
@@ -70,7 +73,8 @@ class CoveredCalls:
         """Return whether a call of this shape is one of them."""
         if shape.command is not None:
             command = shape.command
-            return self.cwd == command.cwd and fits_pattern(self.argv, command.program, command.arguments)
+            is_alike = self.cwd == command.cwd and {*command.reads} <= {*self.reads}
+            return is_alike and fits_pattern(self.argv, command.program, command.arguments)
         if shape.path is not None:
             return self.path == shape.path
         return self.arguments is not None and self.arguments == shape.arguments
@@ -79,7 +83,8 @@ class CoveredCalls:
         """Name the calls, as a person is shown them."""
         if self.argv:
             where = "" if self.cwd == "." else f" in {self.cwd}"
-            return f"{tool}: {format_pattern(self.argv)}{where}"
+            reading = f", which may read {', '.join(self.reads)}" if self.reads else ""
+            return f"{tool}: {format_pattern(self.argv)}{where}{reading}"
         if self.path is not None:
             return f"{tool}: {self.path}"
         return f"{tool}: exactly {self.arguments}"
@@ -100,7 +105,7 @@ class RuleRequest:
                 raise BadArguments("A pattern is for commands alone.", "Leave it out.")
             return CoveredCalls(path=shape.path, arguments=shape.arguments)
         argv = self.argv or shape.pattern
-        covered = CoveredCalls(argv, shape.command.cwd)
+        covered = CoveredCalls(argv, shape.command.cwd, shape.command.reads)
         problem = check_pattern(argv) or (None if covered.fits(shape) else "it does not match this command")
         if problem is not None:
             hint = f"This command itself is {format_pattern(shape.pattern)!r}; a last ... stands for any arguments."

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,33 @@ async def test_a_command_approved_for_the_project_runs_unasked_in_the_next_run(p
         assert call["rule"] == "rule 1"
         assert "rule" not in (await app.runs.report(run_id, ME)).calls[0]
         await assert_all_lawful(app)
+
+
+@pytest.mark.sandbox
+async def test_a_folder_that_a_person_lets_a_command_read_is_part_of_what_they_allow(place):
+    """It is shown, and read without a restart; remembered with the command, it opens this folder and no other."""
+    one, other = place.root / "one", place.root / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / "notes").write_text(f"notes of {folder.name}\n")
+
+    def reads(folder: Path, *folders: Path) -> Settings:
+        line = runs_program("cat", str(folder / "notes"), reads=[str(each) for each in folders])
+        return place.settings(line, says("done"))
+
+    async with App.open(reads(one, one), via="mcp") as app:
+        run_id = await start_change_run(app)
+        (item,) = (await app.runs.report(run_id, ME)).waiting
+        assert f"ASKS TO READ, for this call {one}\n" in item["preview"]
+        assert await approve_with_rule(app, run_id, RuleRequest("project", ("cat", "..."))) == "completed"
+        (call,) = (await app.runs.report(run_id, ME)).calls
+        assert "notes of one" in call["preview"]
+        (listed,) = await app.answers.list_rules(PERSON)
+        assert listed.rule.description == f"run_command: cat ..., which may read {one}"
+    assert await status_of_new_run(reads(one, one)) == "completed"
+    assert await status_of_new_run(reads(other)) == "completed"  # and finds no such file
+    assert await status_of_new_run(reads(other, other)) == "input_required"
+    assert await status_of_new_run(reads(one, one, other)) == "input_required"
 
 
 @pytest.mark.sandbox

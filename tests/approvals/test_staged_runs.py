@@ -222,6 +222,19 @@ async def test_an_edit_of_an_env_file_is_asked_before_it_says_anything_of_it(pla
         assert "digest" in item
 
 
+async def test_a_program_is_let_read_an_env_file_in_the_stage_once_a_person_says_so(place):
+    (place.workspace / ".env").write_text("GREETING=hello there\n")
+    plain, asks = (calls("run_command", argv=["cat", ".env"], **more) for more in ({}, {"reads": [".env"]}))
+    async with App.open(staged(place, plain, asks, says("done")), via="mcp") as app:
+        run_id = await start_run(app, tools=ALL)
+        (item,) = (await rests(app, run_id)).waiting
+        assert (item["key"], "ASKS TO READ, for this call .env" in item["preview"]) == ("round-2/call-1/approval", True)
+        report = await decide(app, run_id, "approve", key=item["key"])
+        assert report.status == "completed"
+        assert ["hello" in answers(place)[f"round-{n}/call-1"]["content"] for n in (1, 2)] == [False, True]
+        await assert_all_lawful(app)
+
+
 async def test_what_the_model_submits_itself_is_not_asked_about_again(place):
     lines = (EDIT, calls("submit_changes", summary="first"), says("done"))
     async with App.open(staged(place, *lines), via="mcp") as app:

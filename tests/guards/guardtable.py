@@ -1937,10 +1937,33 @@ PROGRAMS = (
     Guard(
         "Gate._ask_if_needed",
         never("facts.opens_more"),
-        VIEW + "no_rule_allows_a_call_that_asks_to_read_more_and_no_answer_is_remembered",
+        VIEW + "no_configured_rule_allows_a_call_that_asks_to_read_more",
     ),
     Guard(
-        "find_asked_folder", never("is_wide(real, environ)"), VIEW + "no_call_asks_for_a_whole_home_or_system_folder"
+        "CoveredCalls.fits",
+        without("{*command.reads} <= {*self.reads}"),
+        REMEMBERED + "a_folder_that_a_person_lets_a_command_read_is_part_of_what_they_allow",
+    ),
+    Guard(
+        "_shape_of",
+        replaced("CalledCommand(..., reads)", "CalledCommand(...)"),
+        REMEMBERED + "a_folder_that_a_person_lets_a_command_read_is_part_of_what_they_allow",
+    ),
+    Guard("find_asked_path", never("is_wide(real, environ)"), VIEW + "no_call_asks_for_a_whole_home_or_system_folder"),
+    Guard(
+        "find_asked_path",
+        never("any(...is_relative_to(workspace)...)"),
+        VIEW + "no_call_asks_by_a_link_that_a_program_could_have_made",
+    ),
+    Guard(
+        "Gate._apply_rules",
+        never("(ruling := ...).decision == 'deny'"),
+        VIEW + "what_read_file_is_denied_no_call_asks_for",
+    ),
+    Guard(
+        "Gate._covered_file_test",
+        replaced("not is_asked or ...", "not is_asked"),
+        VIEW + "what_read_file_is_denied_no_call_asks_for",
     ),
     Guard(
         "_find_entries",

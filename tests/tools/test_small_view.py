@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -89,11 +90,12 @@ def test_another_workspace_beside_this_one_is_not_there(workspace: Path) -> None
     assert CommandRunner(workspace, reads=()).run("ls", str(workspace.parent / "other")).is_error
 
 
-def run_covered(runner: CommandRunner, *argv: str, gate: Gate | None = None) -> ToolResult:
+def run_covered(runner: CommandRunner, *argv: str, gate: Gate | None = None, reads: tuple[str, ...] = ()) -> ToolResult:
     """Run as a run does: with the gate's word on files that may not be read unasked."""
-    hidden = (gate or Gate([])).hidden_path_test(GatedCall(COMMAND_SPEC, {"argv": list(argv)}))
+    arguments = {"argv": list(argv), "reads": list(reads)}
+    hidden = (gate or Gate([])).hidden_path_test(GatedCall(COMMAND_SPEC, arguments))
     ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "p", is_hidden=hidden)
-    return call_tool(runner.tool, {"argv": list(argv)}, ctx)
+    return call_tool(runner.tool, arguments, ctx)
 
 
 SECRETS = (".env", "sub/.env.local", ".github/.env", "node_modules/x/.env", ".ENV")
@@ -158,17 +160,58 @@ def test_what_a_call_asks_to_read_is_shown_to_a_person_and_read_for_this_call_al
     assert "ASKS" not in preview(here, "true")
 
 
+def test_a_call_may_ask_for_a_covered_file_and_is_shown_this_one_alone(workspace: Path) -> None:
+    fill_secrets(workspace)
+    runner = CommandRunner(workspace, reads=())
+    asked = runner.preview("cat", ".env", reads=["./.env"])
+    assert isinstance(asked, Preview)
+    assert "\nASKS TO READ, for this call .env" in asked.text
+    assert body(run_covered(runner, "cat", ".env", reads=(".env",))) == "KEY=.env"
+    assert "KEY" not in run_covered(runner, "cat", "sub/.env.local", reads=(".env",)).content
+    assert "KEY" in run_covered(runner, "cat", "sub/.env.local", reads=("sub",)).content
+    assert "KEY" not in run_covered(runner, "cat", ".env").content
+
+
+def test_what_read_file_is_denied_no_call_asks_for(workspace: Path) -> None:
+    fill_secrets(workspace)
+    gate = Gate([GateRule("read_file", "deny", paths=("sub/.env*",))])
+    runner = CommandRunner(workspace, reads=())
+    named = gate.judge(GatedCall(COMMAND_SPEC, {"argv": ["true"], "reads": ["sub/.env.local"]}))
+    other = gate.judge(GatedCall(COMMAND_SPEC, {"argv": ["true"], "reads": ["sub"]}))
+    assert (named.decision, other.decision) == ("deny", "ask")
+    assert "KEY" not in run_covered(runner, "cat", "sub/.env.local", gate=gate, reads=("sub",)).content
+
+
+@pytest.mark.parametrize("text", ["link", "{workspace}/link", "{workspace}", "~/way/link", "link/.."])
+def test_no_call_asks_by_a_link_that_a_program_could_have_made(workspace: Path, home: Path, text: str) -> None:
+    """A person would be shown its name, and not where it leads."""
+    (home / "own").mkdir()
+    (home / "way").symlink_to(workspace)
+    (workspace / "link").symlink_to(home / "own")
+    refused = runner_in(workspace, home).preview("true", reads=[text.format(workspace=workspace)])
+    assert isinstance(refused, ToolResult)
+    assert refused.code in ("path_denied", "bad_arguments")
+
+
+def test_where_a_link_of_the_user_leads_is_shown(workspace: Path, home: Path) -> None:
+    (home / "own").mkdir()
+    (home / "tools").symlink_to(home / "own")
+    asked = runner_in(workspace, home).preview("true", reads=["~/tools"])
+    assert isinstance(asked, Preview)
+    assert f"\nASKS TO READ, for this call ~/tools (which is {home / 'own'})" in asked.text
+
+
 @pytest.mark.parametrize("folder", ["~/", "/", "/etc", "/root/..", "relative", "~/none"])
 def test_no_call_asks_for_a_whole_home_or_system_folder(workspace: Path, home: Path, folder: str) -> None:
     refused = runner_in(workspace, home).run("true", reads=[folder])
     assert refused.code in ("path_denied", "bad_arguments", "not_found")
 
 
-def test_no_rule_allows_a_call_that_asks_to_read_more_and_no_answer_is_remembered() -> None:
+def test_no_configured_rule_allows_a_call_that_asks_to_read_more() -> None:
     gate = Gate([GateRule("run_command", "allow", effect="irreversible")])
     plain = gate.judge(GatedCall(COMMAND_SPEC, {"argv": ["true"]}))
     more = gate.judge(GatedCall(COMMAND_SPEC, {"argv": ["true"], "reads": ["~/conda"]}))
-    assert (plain.decision, more.decision, more.may_remember) == ("allow", "ask", False)
+    assert (plain.decision, more.decision, more.may_remember) == ("allow", "ask", True)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +235,8 @@ def test_a_program_that_is_missed_inside_is_named_with_the_line_that_opens_it(
     assert (
         "conda" in failed.content.partition("command_reads")[2] or "bin" in failed.content.partition("command_reads")[2]
     )
+    asked = json.loads(failed.content.rpartition("reads = ")[2].partition("]")[0] + "]")
+    assert {"~/conda", "~/bin"} & {*asked}
 
 
 def test_a_library_that_is_missed_inside_is_named_with_the_line_that_opens_it(workspace: Path, home: Path) -> None:

@@ -16,7 +16,7 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.program_files import follow_links, list_interpreters
 from kairos_mcp.tools.commands.sandbox import Sandbox
-from kairos_mcp.tools.commands.toolchains import reading_line, shown_path
+from kairos_mcp.tools.commands.toolchains import reading_folder, reading_line, shown_path
 
 MAX_OUTPUT_CHARS = 16_384  # of its end, where failures are reported
 MAX_NAMES = 40
@@ -36,10 +36,12 @@ _PROGRAM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MissedFile:
-    """A program or library that is there outside, `where`, and not inside; `line` of the settings file opens it."""
+    """A program or library that is there outside, `where`, and not inside; `line` of the settings file opens it, and a
+    call may ask to read `folder`."""
 
     name: str
     where: str
+    folder: str
     line: str
 
     def describe(self) -> str:
@@ -60,7 +62,7 @@ def find_missed_file(
         if hidden is not None:
             line = reading_line(hidden, configured, environ)
             where = shorten_path(shown_path(hidden, environ))
-            return MissedFile(name, where, line)
+            return MissedFile(name, where, shown_path(reading_folder(hidden, environ), environ), line)
     return None
 
 

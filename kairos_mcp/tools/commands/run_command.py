@@ -7,6 +7,7 @@ can't be known in advance, so the tool's effect is irreversible.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -43,7 +44,7 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
 from kairos_mcp.tools.commands.toolchains import (
-    find_asked_folder,
+    find_asked_path,
     find_caches,
     find_toolchains,
     shown_path,
@@ -90,7 +91,7 @@ COMMAND_SPEC = BUILTIN["run_command"].spec(
                 "type": "array",
                 "items": {"type": "string"},
                 "maxItems": MAX_READS,
-                "description": "Folders outside the workspace that it needs to read, e.g. ~/miniconda3; asks a person",
+                "description": "What else it needs to read, e.g. ~/miniconda3, or a file like .env; asks a person",
             },
         },
         "required": ["argv"],
@@ -187,22 +188,34 @@ class CommandRunner:
         with open_folder(self._workspace, ".") as root:
             sandbox = self._sandbox_for(root, arguments)
             program = self._resolve(arguments, sandbox)
+            reads = self._describe_reads(sandbox, arguments.get("reads", ()))
             self._check_usable()  # so that nobody is asked to approve what can't be run
         if program.base_hashes.keys() & ctx.drafts.keys():
             raise StaleFile("A call before this one changes the program.", "It is judged once that was made.")
         protection = "WITHOUT A SANDBOX, as Kairos itself" if self._bare else "in a sandbox, without network"
-        return Preview(f"{program.describe()}, {protection}{self._describe_reads(sandbox)}", program.base_hashes)
+        return Preview(f"{program.describe()}, {protection}{reads}", program.base_hashes)
 
-    def _describe_reads(self, sandbox: Sandbox) -> str:
+    def _describe_reads(self, sandbox: Sandbox, asked: Sequence[str]) -> str:
+        """Say what a call asks to read, with what links in it lead to, and what every program may."""
         if self._bare:
             return ""
-        asked = [path for path in sandbox.reads if path not in self._sandbox.reads]
-        usual = [*self._sandbox.reads, *(cache.path for cache in self._sandbox.caches)]
-        lines = (("ASKS TO READ, for this call", asked), ("reads also", usual))
-        return "".join(f"\n{word} {self._show_paths(paths)}" for word, paths in lines if self._show_paths(paths))
+        usual = [
+            path for path in (*self._sandbox.reads, *(cache.path for cache in self._sandbox.caches)) if path.exists()
+        ]
+        shown = {
+            "ASKS TO READ, for this call": [self._show_asked(text, sandbox) for text in asked],
+            "reads also": [shown_path(path, self._environ) for path in usual],
+        }
+        return "".join(f"\n{word} {', '.join(dict.fromkeys(paths))}" for word, paths in shown.items() if paths)
 
-    def _show_paths(self, paths: Sequence[Path]) -> str:
-        return ", ".join(dict.fromkeys(shown_path(path, self._environ) for path in paths if path.exists()))
+    def _show_asked(self, text: str, sandbox: Sandbox) -> str:
+        assert sandbox.workspace is not None
+        path = find_asked_path(text, self._environ, sandbox.workspace)
+        if path.is_relative_to(sandbox.workspace):
+            return printable_name(path.relative_to(sandbox.workspace).as_posix())
+        real = Path(os.path.realpath(path))
+        leads = "" if real == path else f" (which is {printable_name(str(real))})"
+        return f"{printable_name(shown_path(path, self._environ))}{leads}"
 
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         remaining_s = ctx.deadline - time.monotonic()
@@ -232,7 +245,10 @@ class CommandRunner:
             return result
         output = f"{ended.stdout.text()}\n{ended.stderr.text()}"
         missed = find_missed_file(output, sandbox, self._environ, self._configured_reads)
-        return result if missed is None else replace(result, content=f"{result.content}\n[{missed.describe()}]")
+        if missed is None:
+            return result
+        asked = f"or call again with reads = {json.dumps([missed.folder], ensure_ascii=False)}, which asks a person"
+        return replace(result, content=f"{result.content}\n[{missed.describe()}; {asked}]")
 
     def clean_up(self, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         """Undo what the program of a call that a crash interrupted wrote at protected paths.
@@ -285,9 +301,10 @@ class CommandRunner:
         Raises NotFound, PathDenied for what no call may ask for.
         """
         assert self._sandbox.workspace is not None, "run_command is made for a workspace"
-        asked = tuple(find_asked_folder(text, self._environ) for text in arguments.get("reads", ()))
         workspace = check_workspace_path(self._sandbox.workspace, root)
-        return replace(self._sandbox, workspace=workspace, reads=(*self._sandbox.reads, *asked))
+        asked = (find_asked_path(text, self._environ, workspace) for text in arguments.get("reads", ()))
+        outside = tuple(path for path in asked if not path.is_relative_to(workspace))  # the gate opens what is within
+        return replace(self._sandbox, workspace=workspace, reads=(*self._sandbox.reads, *outside))
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         return self._resolve_in(self._workspace, arguments, sandbox)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments, NotFound, PathDenied
-from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.paths import plain_path_or_none, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.toml_text import toml_text
 
@@ -102,12 +102,27 @@ def shown_path(path: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path)
 
 
-def find_asked_folder(text: str, environ: Mapping[str, str]) -> Path:
-    """Return the folder or file that a call asks to let its program read. Raises BadArguments, PathDenied, NotFound."""
-    path = home_folder(environ) / text[2:] if text.startswith("~/") else Path(text)
-    if not path.is_absolute() or "\0" in text:
-        raise BadArguments(f"reads names {shorten_path(text)!r}.", "It takes absolute paths, or ones below ~.")
+def find_asked_path(text: str, environ: Mapping[str, str], workspace: Path) -> Path:
+    """Return the folder or file that a call asks to let its program read; one of the workspace is named relative to it.
+
+    None is reached by a link in the workspace: a program could have made that, and no person sees where it leads.
+    Raises BadArguments, PathDenied, NotFound.
+    """
+    inner = None if text.startswith("~") else plain_path_or_none(text)
+    if inner is not None:
+        path = workspace / inner
+    elif text.startswith(("/", "~/")) and "\0" not in text:
+        path = home_folder(environ) / text[2:] if text.startswith("~/") else Path(text)
+    else:
+        raise BadArguments(
+            f"reads names {shorten_path(text)!r}.", "It takes absolute paths, ones below ~, and ones in the workspace."
+        )
     real = Path(os.path.realpath(path))
+    if any(Path(os.path.realpath(each)).is_relative_to(workspace) for each in (path, *path.parents)):
+        if inner is None:
+            raise PathDenied(f"{shorten_path(text)} leads through the workspace.", "Name it relative to the workspace.")
+        if real != path:
+            raise PathDenied(f"{shorten_path(text)} is behind a link.", "Name what the link leads to.")
     if is_wide(real, environ):
         raise PathDenied(
             f"{shorten_path(text)} holds more than a program needs.", "Name the folder that it needs in it."
