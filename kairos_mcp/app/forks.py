@@ -6,12 +6,14 @@ are as they are now. A run of cycles may be forked while its mandate is as it wa
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ReplayDiffers, Stale
 from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.worker import replay_mismatch
@@ -54,10 +56,13 @@ async def build_fork(
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         mandate = await context.store.read(lambda session: _read_mandate(session, loaded.spec.mandate_text))
+        results = [each for each, answer in point.answers.items() if isinstance(answer, ToolResult)]
+        whose = await asyncio.to_thread(context.factory.make_flow_view(run, loaded).label_results, results)
     if kind.has_cycles and mandate is not None:
         await _check_mandate(context, run, mandate)
     point = replace(point, words=request.goal)
-    source = ForkSource(loaded, point, offered, mandate, workspace, caller.samples)
+    taken_over = dict(zip(results, whose, strict=True))
+    source = ForkSource(loaded, point, offered, mandate, workspace, caller.samples, taken_over)
     built = build_fork_spec(request, source, context.settings)
     begins = f"It goes on at {point.path} of {run.id}, with that run's answers before it."
     words = (f"Said there in addition: {truncate(request.goal, SHOWN_WORDS)}",) if request.goal else ()

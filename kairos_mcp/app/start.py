@@ -282,8 +282,10 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
             rounds = describe_rounds(record)
             cure = f"`from` goes on from a round: {rounds}." if rounds else "Start without `continues`."
             raise BadArguments("That run is not a planner run, so it has no single conversation.", cure)
+        view, calls = context.factory.make_flow_view(run, loaded), [each.tool_call_id for each in cut.conversation]
+        whose = await asyncio.to_thread(view.label_results, calls)
     summaries = await context.store.read(lambda session: _read_summaries(session, request, caller))
-    return ContinuedRun(run.id, cut.conversation, summaries, loaded.spec.goal, cut.user, cut.notes)
+    return ContinuedRun(run.id, cut.conversation, summaries, loaded.spec.goal, cut.user, cut.notes, tuple(whose))
 
 
 def _cut_run(context: AppContext, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:

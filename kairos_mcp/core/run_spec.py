@@ -117,12 +117,24 @@ class FrozenTeam:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Whose a text is that a run takes over from another: as the row of that run which holds it (see `flow.Row`)."""
+
+    source: str
+    is_trusted: bool = False
+    is_private: bool = True
+    is_printed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FrozenFork:
-    """A `ForkPoint` as it is stored: `answers` are pairs of a path and an encoded answer."""
+    """A `ForkPoint` as it is stored: `answers` are pairs of a path and an encoded answer. `whose`: the results among
+    them, by path."""
 
     path: str
     answers: tuple[tuple[str, str], ...]
     words: str = ""
+    whose: dict[str, TakenOver] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +211,7 @@ class Spec:
     # what the conversation begins with
     system_text: str | None = None
     history_text: str | None = None
+    whose_text: str | None = None  # of a history that is taken over, message by message
     user_text: str | None = None
     schema_text: str | None = None
     prompts_text: str | None = None
@@ -206,7 +219,7 @@ class Spec:
     context_tokens: int = 100_000
     max_tokens: int = 4096
     has_goal: bool | None = None  # the user prompt is in the history already
-    opens_with: Literal["context", "files"] | None = None  # what the user prompt holds beside the goal
+    opens_with: Literal["context", "earlier", "files"] | None = None  # what the user prompt holds beside the goal
     asks_back: bool | None = None  # a first answer without any look at a file is asked back once
 
     # the model, and whose run it is

@@ -44,6 +44,7 @@ from kairos_mcp.core.messages import (
 from kairos_mcp.core.paths import plain_path, plain_path_or_none
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.run_spec import TakenOver
 from kairos_mcp.core.steps import call_path, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule
@@ -235,6 +236,25 @@ class FlowView:
             JudgedCall(path, call.name, self.judge(path, spec, call.arguments, ()))
             for path, call, spec in calls
             if spec is not None and call.unreadable is None and make_call(spec, call.arguments).is_judged
+        ]
+
+    def label_results(self, paths: Iterable[str | None]) -> list[TakenOver]:
+        """Say whose the results of these calls are, for a run that takes them over. None: the words of a model or of a
+        prompt, which nobody is to trust, and which are private and of others as far as anything in view is."""
+        try:
+            with self._lock:
+                self._read()
+        except (KairosError, ValueError, RecursionError):
+            return [TakenOver("the run before") for _ in paths]
+        rows = [*(self._opening or ()), *(seen.row for seen in self._seen if not seen.row.is_said)]
+        known = {row.path: row for row in rows}
+        is_private = any(row.is_private and not row.is_said for row in rows)
+        words = TakenOver("the run before", False, is_private, not any(row.is_of_others for row in rows))
+        return [
+            TakenOver(row.source, row.is_trusted, row.is_private, row.is_printed)
+            if (row := known.get(path or "")) is not None
+            else words
+            for path in paths
         ]
 
     def find_sources(self, path: str, written: Written) -> Mapping[str, str]:

@@ -6,7 +6,8 @@ Whatever says what a run may do is of this moment: limits, the model's price, th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments
@@ -16,7 +17,7 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
-from kairos_mcp.core.run_spec import FrozenFork, PlannerRequest, Spec, UnattendedAllowance
+from kairos_mcp.core.run_spec import FrozenFork, PlannerRequest, Spec, TakenOver, UnattendedAllowance
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
     BuiltSpec,
@@ -42,7 +43,8 @@ _OF_THAT_RUN = ("system", "context", "agent", "tools", "caller_tools", "output_s
 @dataclass(frozen=True, slots=True)
 class ForkSource:
     """What a fork is built of beside the request: the run that it is of, where it begins, and the tools that may be
-    called by then. `mandate`: of phases and cycles. `samples`: the caller's client offers its own model."""
+    called by then. `mandate`: of phases and cycles. `samples`: the caller's client offers its own model. `whose`: the
+    results before that step."""
 
     loaded: LoadedSpec
     point: ForkPoint
@@ -50,6 +52,7 @@ class ForkSource:
     mandate: Mandate | None
     workspace: str | None
     samples: bool = False
+    whose: Mapping[str, TakenOver] = field(default_factory=dict)
 
 
 def check_fork_request(request: PlannerRequest) -> None:
@@ -75,7 +78,7 @@ def build_fork_spec(request: PlannerRequest, source: ForkSource, settings: Setti
     is_short = takes_short_prompts(settings, choice.route, choice.model) and mandate is None
     dialect, dialect_notes = dialect_for(settings, choice.route, is_short=is_short)
     answers = tuple((path, encode_answer(answer)) for path, answer in source.point.answers.items())
-    forks = (*source.loaded.forks, FrozenFork(source.point.path, answers, source.point.words))
+    forks = (*source.loaded.forks, FrozenFork(source.point.path, answers, source.point.words, dict(source.whose)))
     scopes = build_scopes(Path(source.workspace), settings) if mandate is not None and source.workspace else None
     built = replace(
         spec,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.builtin_tools import SEARCH_FILES
@@ -14,7 +14,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES, ROUTES
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import PlannerRequest, Spec, TakenOver
 from kairos_mcp.flows import planner
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, normalize_history, render_user_prompt
 from kairos_mcp.settings.settings import Settings
@@ -56,7 +56,8 @@ NO_GOAL_LINES = GoalLines()
 @dataclass(frozen=True, slots=True)
 class ContinuedRun:
     """The run that a new one continues: its conversation without the system prompt, the newest summaries, and notes on
-    what changed since. `goal` is its own, and `user` the user prompt in the conversation that was made of it."""
+    what changed since. `goal` is its own, and `user` the user prompt in the conversation that was made of it. `whose`:
+    the messages of the conversation."""
 
     run_id: str
     conversation: tuple[Message, ...]
@@ -64,6 +65,7 @@ class ContinuedRun:
     goal: str
     user: str
     notes: tuple[str, ...] = ()
+    whose: tuple[TakenOver, ...] = ()
 
 
 def build_planner_spec(
@@ -118,6 +120,11 @@ def build_planner_spec(
         user = _write_user_prompt(request, settings, earlier, files, lines)
     else:
         user = _write_user_prompt(request, settings, earlier, NO_FILE_NAMES, NO_GOAL_LINES)
+    beside_goal: dict[Literal["context", "earlier", "files"], object] = {
+        "context": request.context,
+        "earlier": earlier,
+        "files": files.text or goal_lines.text,
+    }
     dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         PLANNER.name,
@@ -127,6 +134,7 @@ def build_planner_spec(
         hidden_tools_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         system_text=builder.keep(system),
         history_text=builder.keep(encode(history)) if history else None,
+        whose_text=builder.keep(encode(past.whose)) if past is not None and past.whose else None,
         user_text=builder.keep(user),
         schema_text=builder.keep(encode(request.output_schema)) if request.output_schema is not None else None,
         prompts_text=builder.keep(encode(prompts)),
@@ -142,7 +150,7 @@ def build_planner_spec(
         search_scope=(globs or ()) if offer.finds_late_tools else None,
         asks_back=(is_short and kept is None and any(map(offer.shown.find, FILE_TOOLS))) or None,
         has_goal=(kept is not None) or None,
-        opens_with="context" if request.context or earlier else "files" if files.text or goal_lines.text else None,
+        opens_with=next((name for name, is_there in beside_goal.items() if is_there), None),
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
         grants_rounds=grants_rounds or None,

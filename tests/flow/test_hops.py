@@ -6,14 +6,26 @@ import sys
 from typing import Any
 
 import pytest
-from support.app import ME, Place, answer_run, meet_servers, open_checked_app, reads, rests, says
+from support.app import (
+    ME,
+    PERSON,
+    Place,
+    answer_run,
+    assert_all_lawful,
+    meet_servers,
+    open_checked_app,
+    reads,
+    rests,
+    says,
+    start_run,
+)
 from support.cycles import MANDATE, judgement_line, noop, orientation_line
 from support.network import Peer, leads_to, text
 from support.team_lines import at, plan_of, task
 
 from flow.test_leaving import FETCH, INJECTED, calls, server, start
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest, TakenOver, TeamRequest
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.table_values import GateRule
 
@@ -62,6 +74,54 @@ async def test_a_run_that_goes_on_from_another_takes_nothing_along_of_what_that_
         (waiting,) = (await start(app, "Otherwise.", continues=run_id, from_round="round-3")).waiting
         assert waiting["key"] == "round-1/call-1/approval"
     assert [each.target for each in web.heard] == ["/howto"]
+
+
+async def test_what_a_run_goes_on_with_is_whose_it_was_in_the_run_before(place: Place, web: Peer) -> None:
+    """One that read own files alone is asked about their words alone; so is one after it."""
+    async with open_checked_app(settings(place, web, reads("customers.md"))) as app:
+        run_id = (await start(app, "Look at the customers.")).run_id
+    open_words = fetch(web, "/q?release+date")
+    async with open_checked_app(settings(place, web, open_words, {**fetch(web, SECRET), "content": "and"})) as app:
+        (waiting,) = (await start(app, "Go on.", continues=run_id)).waiting
+        assert waiting["key"] == "round-2/call-1/approval", waiting["preview"]
+        assert waiting["preview"].startswith('! takes along "acme" of customers.md (earlier/call-1)')
+        await app.answers.decide(waiting_run(place), waiting["key"], "deny", None, PERSON)
+        assert (await rests(app, waiting_run(place))).status == "completed"
+        await assert_all_lawful(app)
+    heard = [each.target for each in web.heard]
+    assert heard == ["/q?release+date"]
+    async with open_checked_app(settings(place, web, fetch(web, SECRET))) as app:
+        (waiting,) = (await start(app, "Again.", continues=waiting_run(place))).waiting
+        assert waiting["preview"].startswith('! takes along "acme" of customers.md (earlier/call-1)')
+
+
+def waiting_run(place: Place) -> str:
+    ((run_id,),) = place.rows("select id from run order by n desc limit 1")
+    return str(run_id)
+
+
+async def test_a_fork_of_a_team_takes_over_whose_its_results_were(place: Place, web: Peer) -> None:
+    lines = (
+        at("task-1/try-1/round-1", reads("customers.md")),
+        at("task-1/try-1/round-2", fetch(web, "/howto")),
+        at("task-1/try-1/round-3", says("Done.")),
+    )
+    folder = place.home / "config" / "agents"
+    folder.mkdir(parents=True)
+    text = "---\nname: reader\ndescription: Reads.\ntools: [read_file, web__fetch]\n---\nYou read.\n"
+    (folder / "reader.md").write_text(text)
+    async with open_checked_app(settings(place, web, *lines)) as app:
+        plan = plan_of(task("a", "reader"), task("b", "reader"))
+        request = TeamRequest(f"Sum up {web.url('/howto')}", plan, limits=Limits(rounds=30))
+        first = await rests(app, (await (await meet_servers(app)).runs.start(request, ME)).run_id)
+        forked = await rests(app, await start_run(app, "", continues=first.run_id, from_round="synthesis"))
+        run = await app.runs._context.find_run(forked.run_id, ME)
+        (point,) = (await app._factory.specs.load(run)).forks
+    result = "task-1/try-1/round-{}/call-1".format
+    assert point.whose == {
+        result(1): TakenOver("customers.md", True, True),
+        result(2): TakenOver(f"the page {web.url('/howto')}", False, False),
+    }
 
 
 async def test_what_a_compaction_took_out_of_the_conversation_stays_in_view(place: Place, web: Peer) -> None:

@@ -1940,6 +1940,16 @@ PROGRAMS = (
         VIEW + "no_configured_rule_allows_a_call_that_asks_to_read_more",
     ),
     Guard(
+        "FlowView.label_results",
+        replaced("not any(row.is_of_others for row in rows)", "True"),
+        "flow/test_opening_rows.py::test_words_of_a_model_are_of_others_and_private_as_far_as_anything_in_view_of_it_was",
+    ),
+    Guard(
+        "FlowView.label_results",
+        replaced("row.is_private, row.is_printed", "False, row.is_printed"),
+        "flow/test_hops.py::test_what_a_run_goes_on_with_is_whose_it_was_in_the_run_before",
+    ),
+    Guard(
         "CoveredCalls.fits",
         without("{*command.reads} <= {*self.reads}"),
         REMEMBERED + "a_folder_that_a_person_lets_a_command_read_is_part_of_what_they_allow",
