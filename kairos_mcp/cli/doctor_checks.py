@@ -16,7 +16,9 @@ from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.folders import current_folder, run_skill_folders
+from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.settings import Settings, unknown_variables
+from kairos_mcp.settings.table_values import ServerSetting
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -260,7 +262,11 @@ def check_server_commands(settings: Settings) -> Iterator[Finding]:
 
 
 def check_flow(settings: Settings) -> Iterator[Finding]:
-    """Say of each server that may be read unasked what becomes of private words in the arguments of such calls."""
+    """Say what flows through the tools of each server and through each HTTP tool; of a server that may be read unasked,
+    what becomes of private words in the arguments of such calls."""
+    labelled: tuple[ServerSetting | HttpDefinition, ...] = (*settings.servers, *settings.http_tools)
+    for each in labelled:
+        yield Finding("labels", "ok", f"{each.name}: {_describe_labels(each)}")
     what = {"ask": "a person is asked", "deny": "such calls are not made", "off": "NOBODY IS ASKED"}[settings.flow.mode]
     for server in settings.servers:
         if not any(effect == "read" for _, effect in server.effects):
@@ -273,6 +279,18 @@ def check_flow(settings: Settings) -> Iterator[Finding]:
         elif "outside" in reaches:
             text = f"{server.name} reads outside: private words could leave by its arguments; {what}"
             yield Finding("flow", "note" if settings.flow.mode == "off" else "ok", text)
+
+
+def _describe_labels(stated_by: ServerSetting | HttpDefinition) -> str:
+    """Say what flows through tools as the settings state it, and what counts where they don't."""
+    words = []
+    for name, otherwise in (("reaches", "outside"), ("trusted", False), ("private", True)):
+        stated = getattr(stated_by, name)
+        by_glob = dict(stated) if isinstance(stated, tuple) else {"*": stated}
+        by_glob.setdefault("*", f"{otherwise} (not stated)")
+        shown = [f"{value}" if glob == "*" else f"{glob} {value}" for glob, value in by_glob.items()]
+        words.append(f"{name} {', '.join(shown)}".lower())
+    return "; ".join(words)
 
 
 def _check_http_tools(settings: Settings) -> Iterator[Finding]:

@@ -79,6 +79,31 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
     assert kairos.rows("select outcome is not null from run order by n") == [(1,), (0,), (1,)]
 
 
+@pytest.mark.sandbox
+def test_some_files_of_a_stage_are_chosen_by_number_or_path(kairos: Shell) -> None:
+    script_environ(kairos, *map(writes, ("one.txt", "three.txt", "two.txt")), says("Done."))
+    words = ("run", "Write.", "--tools", "write_file", "--stage", "--json")
+    run_id = kairos(*words, **script_of(kairos)).json["run_id"]
+    which = "separated by spaces? "
+    with terminal(kairos, "inbox") as person:
+        assert "some files [f]" in person.shows(QUESTION)
+        person.types("f")
+        person.shows(which)
+        person.types("4")
+        assert "4 is none of them." in person.shows(which)
+        person.types("")  # that takes the choice back
+        person.shows(QUESTION)
+        person.types("f")
+        shown = person.shows(which)
+        assert all(f"{n}  {name}" in shown for n, name in enumerate(("one.txt", "three.txt", "two.txt"), 1))
+        person.types("1, two.txt")
+        assert person.ends() == 0
+    there = [name for name in ("one.txt", "two.txt", "three.txt") if (kairos.folder / name).exists()]
+    assert there == ["one.txt", "two.txt"]
+    assert kairos.rows("select verdict, files from approval") == [("approve", '["one.txt","two.txt"]')]
+    assert kairos("show", run_id, "--json").json["status"] == "completed"
+
+
 def test_a_paused_run_is_listed_and_not_asked_about(kairos: Shell) -> None:
     (run_id,) = waiting_runs(kairos, "one.txt")
     kairos("deny", run_id, "--digest", kairos("inbox", "--json").json["waiting"][0]["digest"], "--no-drive")

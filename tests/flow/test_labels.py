@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.app import Place
 
+from kairos_mcp.cli.doctor_checks import check_flow
 from kairos_mcp.core.effects import Reach
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import ToolResult, ToolSpec, discovered_tools
@@ -73,6 +75,16 @@ def test_labels_of_a_server_are_stated_by_globs_or_for_all(tmp_path: Path) -> No
     policy = FlowPolicy.from_settings(flow.mode, flow.wish, flow.hosts, flow.foreign)
     assert policy.mode == "deny"
     assert [policy.trusts_host(host) for host in ("files.pypi.org", "pypi.org", "evil.test")] == [True, False, False]
+
+
+def test_doctor_names_the_labels_of_each_server_and_http_tool(place: Place) -> None:
+    stated = ServerSetting("x", reaches=(("get_*", "service"),), private=(("*", False),))
+    pet = parse_http_tool({"name": "pet", "description": "A pet.", "url": "https://pets.example/all"})
+    found = check_flow(place.settings(servers=(stated,), http_tools=(pet,)))
+    assert [(each.state, each.text) for each in found if each.matter == "labels"] == [
+        ("ok", "x: reaches get_* service, outside (not stated); trusted false (not stated); private false"),
+        ("ok", "pet: reaches service; trusted false; private true"),
+    ]
 
 
 def test_an_http_tool_reaches_its_own_host_unless_the_settings_say_more() -> None:

@@ -93,6 +93,20 @@ def test_what_can_t_be_undone_is_approved_by_its_name(place: Place) -> None:
         assert verdicts(place)[0][0] == "approve"
 
 
+@pytest.mark.sandbox
+def test_of_a_stage_the_files_that_are_named_are_applied_and_no_others(place: Place, desk: Visitor) -> None:
+    run_id = asyncio.run(ask_to_write(place, writes("other.txt", "other\n"), says("done"), stage=True))
+    item = desk.waiting(run_id)
+    assert item["files"] == ["new.txt", "other.txt"]
+    shown = {"run": run_id, "key": item["key"], "digest": item["digest"]}
+    for files in ([], ["none.txt"]):
+        assert desk.acts("approve", **shown, files=files).status_code == 400
+    desk.does("approve", **shown, files=["other.txt"])
+    wait_until(lambda: ended(place, run_id))
+    assert sorted(path.name for path in place.workspace.glob("*.txt") if path.name in item["files"]) == ["other.txt"]
+    assert place.rows("select verdict, through, files from approval") == [("approve", "page", '["other.txt"]')]
+
+
 def test_a_run_is_downloaded_as_the_command_exports_it(place: Place, tmp_path: Path) -> None:
     run_id = asyncio.run(ask_to_write(place, goal="make <it>"))
     with served_page(place.home) as desk:
