@@ -52,7 +52,7 @@ DATES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("stated", DATES, ids=str)
+@pytest.mark.parametrize("stated", DATES, ids=[f"form-{n}" for n in range(len(DATES))])
 def test_a_date_is_read_in_any_form(stated: Any) -> None:
     wait = read_wait(stated)
     assert wait == pytest.approx(IN_AN_HOUR.timestamp() - time.time(), abs=2)
