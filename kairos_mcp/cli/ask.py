@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.escape import MARK
-from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
+from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, question_lines, workspace_name
 from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, columns_of, diff_lines, fold, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
@@ -63,10 +63,10 @@ class TypedDecision:
 
 def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:
     """What a run asks permission for: the change first, then what it is for, and what the decision is bound to."""
-    yield f"{item['name']} ({item['effect']}) asks for permission:"
-    yield from diff_lines(item["preview"])
+    yield from question_lines(item["name"], item["effect"], item["preview"])
     yield Prose(purpose_line(report, workspace_name(report.workspace)))
-    yield Prose(f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}")
+    called = f"{item['name']} ({item['effect']})"
+    yield Prose(f"run {report.run_id} · {item['key']} · {called} · digest {item['digest'][:DIGEST_CHARS]}")
 
 
 def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:

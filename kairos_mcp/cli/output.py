@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.cli.terminal import Line, Prose, Reply, Signs, columns_of, diff_lines, one_line, signs_of
+from kairos_mcp.cli.terminal import DiffLine, Line, Prose, Reply, Signs, columns_of, one_line, signs_of
 from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.limits import UNITS, Unit
 from kairos_mcp.core.messages import JsonObject
@@ -19,6 +19,7 @@ from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.views.command_text import CommandLine, name_commands, terminal_command_line
+from kairos_mcp.views.question import part_question
 from kairos_mcp.views.team_tree import tree_lines
 from kairos_mcp.views.words import cost_words, status_words
 
@@ -182,6 +183,13 @@ def purpose_line(report: RunReport, where: str) -> str:
     return f"goal: {one_line(report.goal, 80)} · {age_since(report.created_at)} old · {where}"
 
 
+def question_lines(tool: str, effect: str, preview: str) -> Iterator[str | DiffLine]:
+    """What a person is asked about a call, laid out as in a client's dialog, with room for all of it."""
+    asked = part_question(f"{tool} ({effect})", tool, preview)
+    yield asked.heading
+    yield from map(DiffLine, asked.list_all())
+
+
 def usage_line(report: RunReport) -> str:
     usage = report.usage
     used = {**usage, "rounds": report.rounds, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
@@ -273,7 +281,7 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
             has_times=True,
         )
         yield from _task_lines(item)
-        yield from diff_lines(item["preview"])
+        yield from question_lines(item["name"], item["effect"], item["preview"])
         yield f"digest {item['digest'][:DIGEST_CHARS]}"
         yield ""
         yield from _either_command(item["command"], "approve", "deny")

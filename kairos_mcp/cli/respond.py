@@ -33,10 +33,10 @@ from kairos_mcp.cli.options import (
     Run,
     StateFlags,
 )
-from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
+from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, question_lines, shell_command, workspace_name
 from kairos_mcp.cli.rules import removal_arguments
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
-from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, diff_lines, emit, print_line, print_note
+from kairos_mcp.cli.terminal import DiffLine, Prose, QuestionLine, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
@@ -46,7 +46,7 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.store.rules import RuleRequest, RuleScope
+    from kairos_mcp.store.rules import CallShape, RuleRequest, RuleScope
     from kairos_mcp.views.run_report import RunReport
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ def _decide(
                 )
             ]
         for approval in reversed(decided) if not as_json else ():
-            for line in () if was_shown else diff_lines(approval.person_preview):
+            for line in () if was_shown else question_lines(approval.tool, approval.effect, approval.person_preview):
                 print_line(line)
             print_line(f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}")
         made = None if rule is None else await app.answers.find_rule_made_with(run_id, pins[0].key, caller)
@@ -346,17 +346,18 @@ def _ask_for_rule(
     if pattern is not None:
         return RuleRequest(scope, parse_pattern(pattern))
 
-    async def find_pattern(app: App) -> tuple[str, ...]:
-        shape = (await app.answers.find_approval(target.run_id, key, target.caller)).shape
-        return () if shape is None else shape.pattern
+    async def find_shape(app: App) -> CallShape | None:
+        return (await app.answers.find_approval(target.run_id, key, target.caller)).shape
 
-    argv = with_app(target.settings, find_pattern)
-    if not argv:
+    shape = with_app(target.settings, find_shape)
+    if shape is None or shape.command is None:
         return RuleRequest(scope)
-    where, shown = "this run" if scope == "run" else "every run in this workspace", format_pattern(argv)
+    where = "this run" if scope == "run" else "every run in this workspace"
     if as_json or not is_person_there():
-        raise BadArguments("It is not clear which commands to allow.", f"Add --pattern {shlex.quote(shown)}.")
-    lines = iter((f"From now on, in {where}, this command runs unasked:", f"  {shown}"))
+        shown = shlex.quote(format_pattern(shape.pattern))
+        raise BadArguments("It is not clear which commands to allow.", f"Add --pattern {shown}.")
+    covered = RuleRequest(scope).cover(shape).describe(shape.tool)
+    lines = iter((f"From now on, in {where}, this command runs unasked:", f"  {covered}"))
     return RuleRequest(scope) if _confirm(lines, "Allow it (--pattern 'PROGRAM ...' allows more)") else None
 
 

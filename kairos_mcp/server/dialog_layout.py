@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from kairos_mcp.settings.table_values import ClientSetting
 from kairos_mcp.store.approvals import DialogView
-from kairos_mcp.tools.files.diff import NO_NEWLINE
+from kairos_mcp.views.question import FileDiff, ShownQuestion, count_changed
 
 ABOUT_CHARS = 48  # of a field's description that Claude Code shows; it quotes and cuts titles with several spaces
 
@@ -37,7 +37,6 @@ class Screen(NamedTuple):
 
 
 UNKNOWN = Screen()
-_REMARKS = ("! ", "[", "touches ", "in the stage stay: ", "drops what was changed in ")
 MEASURED = (  # the name, from this version on, before that one
     ("claude-code", (2, 1, 332), (2, 2), Screen("claude-code 2.1.332", 4, fields=12, opens_links=True)),
     ("copilot-cli", (1, 0, 102), (1, 1), Screen("copilot-cli 1.0.102", 8)),  # a link fails the whole call
@@ -59,8 +58,7 @@ def find_screen(client: str, stated: Sequence[ClientSetting] = ()) -> Screen:
 class Question(NamedTuple):
     """What a person is asked, before it is laid out."""
 
-    heading: str  # one line, of a call that is no edit of one file
-    text: str  # what they decide about
+    what: ShownQuestion  # they decide about
     about: str  # what it is for, in one line
     commands: Sequence[str]  # that show all of it and ask, the shortest last
     name: str  # of the form's field
@@ -78,28 +76,15 @@ class Layout(NamedTuple):
     shown: DialogView
 
 
-class FileDiff(NamedTuple):
-    """What changes in one file: its heading (`edit PATH`), and the changed lines with their signs."""
-
-    heading: str
-    lines: list[str]
-
-    def totals(self) -> str:
-        removed = sum(line.startswith("-") for line in self.lines)
-        return f"-{removed} +{len(self.lines) - removed}"
-
-
 def lay_out(question: Question, screen: Screen) -> Layout:
     """Lay a question out for a screen, so that what can be approved there was seen there."""
-    diffs, remarks = read_diffs(question.text) or ([], [])
-    heading, notes = question.heading, _wrap_lines(remarks, screen.width)
+    heading, diffs = question.what.heading, question.what.diffs
+    notes = _wrap_lines(question.what.remarks, screen.width)
     if diffs:
-        heading = diffs[0].heading if len(diffs) == 1 else f"{question.heading}: {len(diffs)} files"
-        heading += f"  {FileDiff('', [line for diff in diffs for line in diff.lines]).totals()}"
         body = [*notes, *_show_changes(diffs, screen.width)]
-        beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.lines)]
+        beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.changed)]
     else:
-        beginning = body = _wrap_lines(question.text.rstrip("\n").split("\n"), screen.width)
+        beginning = body = _wrap_lines(question.what.lines, screen.width)
     has_room = count_columns(heading) <= screen.width
     if has_room and 1 + len(body) <= screen.lines:
         shown = DialogView("whole", screen.name, len(body), len(body))
@@ -107,7 +92,7 @@ def lay_out(question: Question, screen: Screen) -> Layout:
     fields = _make_fields(diffs[0], screen) if has_room and len(diffs) == 1 and not notes else None
     if fields is not None:
         hint = f"{len(fields)} changed lines below: go down (↓) to the decision."
-        shown = DialogView("walk", screen.name, len(diffs[0].lines), len(diffs[0].lines))
+        shown = DialogView("walk", screen.name, len(diffs[0].changed), len(diffs[0].changed))
         return Layout(f"{heading}\n{hint}", fields | _form(question, question.choices, last=True), None, shown)
     return _lay_out_beginning(question, screen, heading, beginning)
 
@@ -143,7 +128,7 @@ def _form(question: Question, choices: Sequence[str], *, last: bool = False) -> 
 def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
     """Return a field for each changed line, which a person walks through; None where one has no room. What is ticked
     there does not count."""
-    lines = [show_line(line) for line in diff.lines]
+    lines = [show_line(line) for line in diff.changed]
     if not 0 < len(lines) <= screen.fields or max(map(count_columns, lines)) > ABOUT_CHARS:
         return None
     titles = (f"{n} of {len(lines)}" for n in range(1, len(lines) + 1))
@@ -153,49 +138,8 @@ def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
     }
 
 
-def read_diffs(text: str) -> tuple[list[FileDiff], list[str]] | None:
-    """Read what changes from the diffs that an edit's preview consists of, and the remarks between them.
-
-    Each hunk has as many lines as its head says, so that no text of a file is taken for anything else. None for a text
-    that is not made of diffs alone.
-    """
-    diffs, remarks = list[FileDiff](), list[str]()
-    lines = iter(text.rstrip("\n").replace(f"\n{NO_NEWLINE}", " (no line end)").split("\n"))
-    for line in lines:
-        if re.match(r"(edit|create) ", line):
-            if not (next(lines, "").startswith("--- ") and next(lines, "").startswith("+++ ")):
-                return None
-            diffs.append(FileDiff(line, []))
-        elif (hunk := re.fullmatch(r"@@ -\d+,(\d+) \+\d+,(\d+) @@", line)) and diffs:
-            changed = _read_hunk(lines, int(hunk[1]), int(hunk[2]))
-            if changed is None:
-                return None
-            diffs[-1].lines.extend(changed)
-        elif line.startswith(_REMARKS):
-            remarks.append(line)
-        elif line and not re.fullmatch(r"before (no file|[0-9a-f]+), after [0-9a-f]*", line):
-            return None
-    return (diffs, remarks) if diffs else None
-
-
-def _read_hunk(lines: Iterator[str], old: int, new: int) -> list[str] | None:
-    """Read a hunk of `old` and `new` lines. Return those that change, or None if lines are missing."""
-    changed = list[str]()
-    while old > 0 or new > 0:
-        line = next(lines, None)
-        match line[:1] if line else None:
-            case " ":
-                old, new = old - 1, new - 1
-            case "-" | "+" as sign:
-                old, new = (old - 1, new) if sign == "-" else (old, new - 1)
-                changed.append(line or "")
-            case _:
-                return None
-    return changed if old == new == 0 else None
-
-
 def _list_files(diffs: Sequence[FileDiff]) -> list[str]:
-    return [", ".join(f"{diff.heading} {diff.totals()}" for diff in diffs)] if len(diffs) > 1 else []
+    return [", ".join(f"{diff.heading} {count_changed(diff.changed)}" for diff in diffs)] if len(diffs) > 1 else []
 
 
 def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
@@ -204,7 +148,7 @@ def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
     for diff in diffs:
         if len(diffs) > 1:
             shown.append(f"{diff.heading}:")
-        for change in _pair_lines(diff.lines):
+        for change in _pair_lines(diff.changed):
             shown += _shorten_pair(*change, width) if len(change) == 2 else map(show_line, change)
     return _wrap_lines(shown, width)
 

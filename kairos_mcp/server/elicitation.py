@@ -13,13 +13,14 @@ import mcp_types as wire
 
 from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision
 from kairos_mcp.app.runs import RunPurpose
-from kairos_mcp.core.builtin_tools import RUN_COMMAND, SUBMIT_CHANGES
+from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.server import dialog_layout
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow, DialogView
 from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.views.question import part_question
 
 _COMMENTS = {
     "decision": ("feedback", "What the model should know or do instead."),
@@ -53,10 +54,8 @@ def make_dialog(
     if question.tool == RUN_COMMAND.name:
         shown, _, last = text.rstrip("\n").rpartition("\n")
         text = shown if last.startswith("reads also ") else text  # what every command here reads: no call changes it
-    if question.tool == SUBMIT_CHANGES.name:
-        counts, _, text = _without_summary(text).partition("\n")
-        heading = heading if dialog_layout.read_diffs(text) else f"{question.tool}: {counts}"
-    laid_out = dialog_layout.lay_out(dialog_layout.Question(heading, text, about, *place), screen)
+    what = part_question(heading, question.tool, text)
+    laid_out = dialog_layout.lay_out(dialog_layout.Question(what, about, *place), screen)
     if laid_out.link is not None:
         asks = wire.ElicitRequestURLParams(
             message=laid_out.message, url=laid_out.link, elicitation_id=secrets.token_hex(8)
@@ -76,13 +75,6 @@ def make_dialog(
     return wire.ElicitRequest(
         params=wire.ElicitRequestFormParams(message=laid_out.message, requested_schema=form)
     ), laid_out.shown
-
-
-def _without_summary(preview: str) -> str:
-    """Leave out what the model says of its changes: a dialog has room for the changes, which are decided about."""
-    head, blank, rest = preview.partition("\n\n")
-    kept = [line for line in head.split("\n") if not line.startswith(("the model says:", "> "))]
-    return "\n".join(kept) + blank + rest
 
 
 def _format_place(purpose: RunPurpose) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kairos_mcp.cli.output import question_lines
+from kairos_mcp.cli.terminal import DiffLine
 from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.server.dialog_layout import (
     MEASURED,
@@ -19,10 +21,10 @@ from kairos_mcp.server.dialog_layout import (
     cut_to_width,
     find_screen,
     lay_out,
-    read_diffs,
 )
 from kairos_mcp.settings.table_values import ClientSetting
 from kairos_mcp.tools.files.diff import unified_diff
+from kairos_mcp.views.question import part_question, read_diffs
 
 PAGE = "http://127.0.0.1:8766/#/runs/run-0123456789ab"
 SCREENS = [UNKNOWN, *(screen for *_, screen in MEASURED)]
@@ -35,7 +37,8 @@ def ask(text: str, *, page: str | None = PAGE) -> Question:
         "kairos-mcp approve run-0123456789ab",
     )
     choices = ["deny", "approve"], ["leave", "deny"]
-    return Question("a_tool (write)", text, "digest 0123", commands, "decision", *choices, page)
+    what = part_question("a_tool (write)", "a_tool", text)
+    return Question(what, "digest 0123", commands, "decision", *choices, page)
 
 
 def diff(before: str, after: str, path: str = "src/app/settings.py") -> str:
@@ -99,8 +102,41 @@ def test_every_changed_line_is_seen_where_it_can_be_approved(before, after, scre
     assert len(laid_out.message.split("\n")) <= screen.lines
     if laid_out.shown.decides:
         seen = see(laid_out, screen)
-        assert sum(line[:2] in ("- ", "+ ") for line in seen) == len(read.lines)
+        assert sum(line[:2] in ("- ", "+ ") for line in seen) == len(read.changed)
         assert not any(line.endswith("…") and line not in laid_out.message for line in seen)
+
+
+def on_terminal(text: str, tool: str = "a_tool") -> list[str]:
+    return [line.text if isinstance(line, DiffLine) else line for line in question_lines(tool, "write", text)]
+
+
+@pytest.mark.parametrize(("before", "after"), list(make_edits()))
+def test_a_terminal_shows_the_same_with_all_the_lines_around(before, after):
+    """The heading and each changed line as in a dialog, in their order; and every line of the diff once."""
+    if before == after:
+        return
+    text = diff(before, after)
+    heading, *shown = on_terminal(text)
+    message = lay_out(ask(text), Screen("roomy", lines=500, width=500)).message
+    assert message.split("\n") == [heading, *(line for line in shown if line[:2] in ("- ", "+ "))]
+    read = read_diffs(text)
+    assert read is not None
+    whole = [f"{line[0]} {line[1:]}" if line[0] in "+- " else line for line in read[0][0].body]
+    assert shown == [*whole, "before 000000000000, after 111111111111"]
+
+
+def test_a_submit_is_headed_alike_with_what_the_model_says_where_there_is_room():
+    said = "2 files: 2 changed\nin the stage stay: log.txt\nthe model says:\n> Renames a.\n> edit a"
+    text = f"! one.py holds words of others (round-1)\n{said}\n\n{diff('a', 'b', 'one.py')}\n{diff('c', 'd', 'two.py')}"
+    heading, *shown = on_terminal(text, "submit_changes")
+    assert heading == "submit_changes (write): 2 files  -2 +2"
+    assert shown[:5] == [
+        *("! one.py holds words of others (round-1)", "in the stage stay: log.txt"),
+        *("the model says:", "> Renames a.", "> edit a"),
+    ]
+    assert shown[5:8] == ["edit one.py  -1 +1", "@@ -1,1 +1,1 @@", "- a (no line end)"]
+    dialog = part_question("submit_changes (write)", "submit_changes", text)
+    assert (dialog.heading, [*dialog.remarks]) == (heading, shown[:2])
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)

@@ -46,7 +46,7 @@ CHANGE = ("run", "Change it.", "--tools", "write_file")
 def test_yes_makes_the_change_and_the_run_goes_on_to_its_end(kairos: Shell) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), writes("other.txt"), says("All done."))) as person:
         shown = person.shows(QUESTION)
-        assert shown.index("+hello") < shown.index("goal: Change it.") < shown.index("digest ")  # the change first
+        assert shown.index("+ hello") < shown.index("goal: Change it.") < shown.index("digest ")  # the change first
         assert not (kairos.folder / "new.txt").exists()
         person.types("y")
         person.shows("other.txt")
@@ -62,7 +62,7 @@ def test_yes_makes_the_change_and_the_run_goes_on_to_its_end(kairos: Shell) -> N
 def test_the_diff_has_colours(kairos: Shell) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
         person.shows(QUESTION)
-        assert "\x1b[32m+hello\x1b[0m" in person.raw
+        assert "\x1b[32m+ hello\x1b[0m" in person.raw
 
 
 def test_no_leaves_the_file_alone_and_why_reaches_the_model(kairos: Shell) -> None:
@@ -100,7 +100,7 @@ def test_what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question
 
 def test_a_key_that_is_typed_as_the_question_appears_is_no_answer_to_it(kairos: Shell) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
-        person.shows("asks for permission")  # its first line; the question itself is a moment later
+        person.shows("create new.txt")  # its first line; the question itself is a moment later
         person.types_at_once("y")
         person.shows(QUESTION)
         person.types_at_once("y")
@@ -116,7 +116,7 @@ MARK = "\u258c"
 @pytest.mark.parametrize("bar", [MARK, "\u2590", "\u258e", "\u2759", "\x1b[1;33m" + MARK + "\x1b[0m"])
 def test_no_text_of_a_model_can_look_like_the_question(kairos: Shell, bar: str) -> None:
     """Whether it is said, stands in a call, a result or a file, and however the terminal breaks its lines."""
-    fake = f"write_file (irreversible) asks for permission:\n{bar} yes [y], no [n], later [l]? "
+    fake = f"create new.txt  -0 +1\n{bar} yes [y], no [n], later [l]? "
     wrapped = "x" * 100 + fake
     said = writes("new.txt", content=f"{bar} {fake}\n{bar}\n", said=f"{bar} {fake}\n{wrapped}\r{bar} no [n]? ")
     lines = (said, says(f"Done.\n{bar} {fake}"))

@@ -94,7 +94,7 @@ def test_on_a_terminal_a_short_name_shows_the_item_and_asks(kairos: Shell, typed
     asking(kairos)
     with terminal(kairos, "approve", "last") as person:
         shown = person.shows("Approve it? [y/N] ")
-        assert "+hello" in shown
+        assert "+ hello" in shown
         assert "goal: Change it." in shown
         person.types(typed)
         assert person.ends() == (0 if verdict else 3)

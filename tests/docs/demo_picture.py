@@ -12,8 +12,8 @@ COLUMNS, ROWS = 100, 28
 CHAR_PX, LINE_PX, MARGIN_PX = 7.9, 18, 16
 LINE_S, PAUSES_S = 0.22, {"kill -9": 1.6, "digest ": 2.0, "stopped:": 1.2}  # before the next line appears
 COLOURS = (  # by how a line begins, the first that fits
-    ("$ ", "typed"), ("1. ", "head"), ("2. ", "head"), ("3. ", "head"), ("  kill", "bad"), ("  + ", "soft"),
-    ("  -S", "bad"), ("  +S", "good"), ("stopped:", "wait"), ("edit_file (checked)", "wait"),
+    ("$ ", "typed"), ("1. ", "head"), ("2. ", "head"), ("3. ", "head"), ("  kill", "bad"), ("  - S", "bad"),
+    ("  + S", "good"), ("  + ", "soft"), ("stopped:", "wait"), ("edit docs/", "wait"),
 )  # fmt: skip
 
 

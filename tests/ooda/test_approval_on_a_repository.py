@@ -58,7 +58,7 @@ def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(pl
         client.ends()
     run_id, first, second, third = waits["run_id"], *(f"{ACT.format(n)}/approval" for n in (1, 2, 3))
     assert ([item["key"] for item in waits["waiting"]], changed_files(place.workspace)) == ([first], [])
-    assert "+Install it as [told here](install.md)" in kairos(place, "show", run_id).stdout
+    assert "+ Install it as [told here](install.md)" in kairos(place, "show", run_id).stdout
     assert kairos(place, "approve", run_id, first).returncode == 3  # and the next one waits
     assert (changed_files(place.workspace), lines_changed(place.workspace, "docs/guide.md")) == (
         ["docs/guide.md"],

@@ -87,7 +87,7 @@ def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
     file = save_mandate(place, kairos)
     assert kairos("mandate", "save", str(file)).startswith("unchanged: links")
     assert "created" in kairos("mandate", "list")
-    assert "+See [one](one.md)" in kairos("mandate", "run", "links", code=3)
+    assert "+ See [one](one.md)" in kairos("mandate", "run", "links", code=3)
     ((run_id,),) = place.rows("select id from run")
     for number in (1, 2, 3):
         kairos("approve", run_id, f"cycle-{number}/act/call-1/approval", code=3 if number < 3 else 4)
