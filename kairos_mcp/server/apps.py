@@ -43,9 +43,11 @@ MODULES = (
 _STYLE = "#app{padding:14px 16px}.group{content-visibility:visible}.run h1{font-size:17px}"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "[^"]+";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|let|function|async function|class) )", re.MULTILINE)
-_JS_COMMENT = re.compile(r"^ *//[^\n]*\n|^/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
-_JS_INDENT = re.compile(r"^ +", re.MULTILINE)  # of lines: in a template too it is but white space
+_JS_COMMENT = re.compile(r"^ *//[^\n]*\n|(?<=[;,{(>]) // [^\n\"'`]*$|^/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
+_JS_SPACE = re.compile(r"^\s+", re.MULTILINE)  # before lines: in a template too it is but white space
+_JS_BREAK = re.compile(r"(?<=[;{(\[])\n|\n(?=[})\]<])")  # where two lines are one to both
 _CSS_SPACE = re.compile(r"(?:/\*.*?\*/|\s)+", re.DOTALL)
+_CSS_NEEDLESS = re.compile(r"(?:;(?= ?}))? ?([{};,]) ?|(?<=:) ")  # no selector of ours begins with a colon
 _EXPORTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 
 
@@ -69,12 +71,13 @@ def with_app(listing: wire.ListToolsResult) -> wire.ListToolsResult:
 @cache
 def make_document() -> str:
     """Return the document: styles and scripts within it, no address in it."""
+    style = _CSS_NEEDLESS.sub(r"\1", _CSS_SPACE.sub(" ", _read("run.css")))
     scripts = [_as_library(_read(LIBRARY)), *(_as_part(_read(name)) for name in MODULES)]
     script = '(() => {\n"use strict";\n' + "\n".join(scripts) + "\n})();"
     assert "</script" not in script.lower()
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        f"<title>Kairos run</title><style>{_CSS_SPACE.sub(' ', _read('run.css'))}{_STYLE}</style></head>"
+        f"<title>Kairos run</title><style>{style}{_STYLE}</style></head>"
         f'<body><div id="app"></div><script>{script}</script></body></html>'
     )
 
@@ -85,7 +88,7 @@ def _read(name: str) -> str:
 
 def _as_part(module: str) -> str:
     """Return a module as a part of one script: the others stand before it, so it imports and exports nothing."""
-    return _JS_INDENT.sub("", _JS_COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", module))))
+    return _JS_BREAK.sub("", _JS_SPACE.sub("", _JS_COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", module)))))
 
 
 def _as_library(module: str) -> str:

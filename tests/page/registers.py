@@ -1,4 +1,4 @@
-"""Make `registers.js` and `controls.js` of the page: routes, units, phases and operations, as a browser needs them."""
+"""Make `registers.js`, which page and app need, and `controls.js`, which the page needs: what our registers declare."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kairos_mcp.core.routes import AUTO, ROUTES, RouteName
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.page.files import FOLDER
 
-_ROUTES_HEAD = "// Routes, units and phases, as their registers declare them. Made by tests/page/registers.py."
-_CONTROLS_HEAD = "// Operations, as app/operations/control.py declares them. Made by tests/page/registers.py."
+_REGISTERS_HEAD = "// Units, as core/limits.py declares them. Made by tests/page/registers.py."
+_CONTROLS_HEAD = "// Operations, routes and phases, as their registers declare them. Made by tests/page/registers.py."
 _INPUTS = {Limits: "limits", RouteName: "route"}  # others are typed
 
 
@@ -25,24 +25,26 @@ def make_files() -> dict[Path, str]:
 
 
 def _make_registers() -> str:
-    """Return the module of routes by name (those of `auto` first), units (as in the status line) and phases."""
-    routes = {AUTO: {"about": "whatever is configured"}}
-    routes |= {route.name: {"about": route.about, "answeredBy": route.answered_by} for route in ROUTES.values()}
+    """Return the module of units, as in the status line."""
     units = [
-        {"name": unit.name, "label": unit.label or unit.noun, "words": unit.words, "isMain": unit.on_page}
+        {"name": unit.name, "label": unit.label or unit.noun, "words": unit.words}
+        | ({"isMain": True} if unit.on_page else {})
         for unit in sorted(UNITS.values(), key=lambda unit: unit.order)
     ]
-    listed = [
-        _as_const("ROUTES", "{}", [f"{json.dumps(name)}: {json.dumps(route)}" for name, route in routes.items()]),
-        _as_const("UNITS", "[]", [json.dumps(unit) for unit in units]),
-        f"export const PHASES = {json.dumps([*PHASES])};\n",
-    ]
-    return "\n".join([_ROUTES_HEAD, "", *listed])
+    return "\n".join([_REGISTERS_HEAD, "", _as_const("UNITS", "[]", [json.dumps(unit) for unit in units])])
 
 
 def _make_controls() -> str:
-    """Return the module of the buttons of a run that are made of its operations, dangerous ones last."""
-    return "\n".join([_CONTROLS_HEAD, "", _as_const("CONTROLS", "[]", list(map(json.dumps, _list_controls())))])
+    """Return the module of the buttons of a run that are made of its operations, dangerous ones last, of routes by name
+    (those of `auto` first), and of phases."""
+    routes = {AUTO: {"about": "whatever is configured"}}
+    routes |= {route.name: {"about": route.about, "answeredBy": route.answered_by} for route in ROUTES.values()}
+    listed = [
+        _as_const("CONTROLS", "[]", list(map(json.dumps, _list_controls()))),
+        _as_const("ROUTES", "{}", [f"{json.dumps(name)}: {json.dumps(route)}" for name, route in routes.items()]),
+        f"export const PHASES = {json.dumps([*PHASES])};\n",
+    ]
+    return "\n".join([_CONTROLS_HEAD, "", *listed])
 
 
 def _list_controls() -> Iterator[JsonObject]:

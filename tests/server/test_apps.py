@@ -80,6 +80,7 @@ def test_the_document_is_whole_and_names_no_address(tmp_path: Path) -> None:
     assert "</script" not in script.lower()
     assert re.findall(r"^\s*(?:import|export)\b.*", script, re.MULTILINE) == []
     assert "url(" not in document
+    assert " // " not in script  # a comment would take the next line in, where both are joined
     if (node := shutil.which("node")) is not None:
         (tmp_path / "app.js").write_text(script)
         subprocess.run([node, "--check", tmp_path / "app.js"], check=True)

@@ -2,9 +2,9 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, get } from "./connection.js";
-import { CONTROLS } from "./controls.js";
+import { CONTROLS, PHASES, ROUTES } from "./controls.js";
 import { formatPath, formatUnit, revealHidden } from "./format.js";
-import { PHASES, ROUTES, UNITS } from "./registers.js";
+import { UNITS } from "./registers.js";
 import { hasEnded, isDecidedByPerson } from "./status.js";
 import { DecisionForm, Failure, useRequest } from "./waiting.js";
 

@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { Dialog, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { folderName, formatAgo, formatMoment, formatMoney, isInScope, joinFacts, revealHidden } from "./format.js";
-import { PHASES } from "./registers.js";
+import { PHASES } from "./controls.js";
 import { STATUS } from "./status.js";
 import { Meter } from "./view.js";
 import { Failure } from "./waiting.js";

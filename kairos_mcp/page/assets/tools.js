@@ -32,12 +32,20 @@ const ruleWords = ({ argv, path, run_id: run, counts }) =>
     counts === false && "no longer in force: what it is about has changed",
   );
 
+const labelsOf = ({ reaches, trusted, private: isPrivate }) =>
+  joinFacts(
+    `reaches ${reaches ?? "outside (not stated)"}`,
+    trusted ? "trusted" : "not trusted",
+    isPrivate ? "private" : "not private",
+  );
+
 function ToolDetails({ name }) {
   const { value, failure } = useFetched("api/tool", { name });
   if (!value) return html`<${Failure} failure=${failure} />`;
   const text = value.tool && JSON.stringify(value.tool.input_schema, null, 2);
   return html`<div class="details">${value.tool?.description && html`<p class="description">
     ${revealHidden(value.tool.description)}</p>`}
+    ${value.tool && html`<p class="quiet">${labelsOf(value.tool)}</p>`}
     ${(value.remarks || []).map((remark) => html`<p class="remark">${revealHidden(remark)}</p>`)}
     ${text && html`<h4>Arguments</h4><pre tabindex="0">${revealHidden(text)}
       </pre>`}${value.diff && html`<h4>Definition</h4><${Preview} text=${value.diff} />`}</div>`;

@@ -15,13 +15,15 @@ const EXPIRY = "Nobody has approved then, and the call is not made. Other tasks 
   "Once the run is resumed, you are asked again.";
 const ARMED_MS = 700; // what slid under a finger is not pressed
 const MAX_FEEDBACK = 2000;
+const OPEN_FILES = 12; // of those that a stage changes
 
 export function EffectChip({ effect }) {
   const [words, title] = EFFECTS[effect] || [effect];
   return html`<span class="effect ${effect}" title=${title}>${words}</span>`;
 }
 
-const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /; // names of files, hashes, `\ No newline`
+// Names of files, hashes, `\ No newline`.
+const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /;
 const HASHES = /^before ([0-9a-f]{12}|no file), after [0-9a-f]{12}$/; // and nothing else in the line
 const CHANGED_FILE = /^(edit|create) (.+?)(?: \(line ends CRLF\))?$/;
 
@@ -81,6 +83,15 @@ export function Preview({ text, withoutHashes }) {
   </figure>`;
 }
 
+/** What a stage changes, file by file: each can be folded, the first ones are open. No line of a file is empty, since
+ * each has its sign: an empty one stands between files. */
+function FilePreviews({ text }) {
+  const [head, ...files] = text.split("\n\n");
+  return html`<${Preview} text=${head} />${files.map((file, at) => html`<details class="file" open=${at < OPEN_FILES}>
+    <summary><code>${previewLines(file).find(({ kind }) => kind === "title")?.text}</code></summary>
+    <${Preview} text=${file} /></details>`)}`;
+}
+
 /** What waits, item by item; `children` is how it is decided, or by whom. */
 export function WaitingCard({ item, children }) {
   const expires = timeOf(item.expires_at);
@@ -100,7 +111,8 @@ export function WaitingCard({ item, children }) {
         decide within ${formatDuration(Math.max(0, expires - Date.now()))}, else the run pauses</span>`}
     </header>
     ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
-    ${item.preview && html`<${Preview} text=${item.preview} withoutHashes=${hasCodes} />`}
+    ${item.preview && (item.files ? html`<${FilePreviews} text=${item.preview} />`
+      : html`<${Preview} text=${item.preview} withoutHashes=${hasCodes} />`)}
     ${item.kind === "settle" && html`<p>A server ended while this call was under way. Look whether it took effect.</p>
       <pre tabindex="0">${revealHidden(JSON.stringify(item.arguments, null, 2) || "")}</pre>`}
     ${children}

@@ -98,4 +98,4 @@ def test_no_page_and_no_server_module_names_a_phase() -> None:
     found = {(name, line) for name, line in lines if named.search(line)}
     in_words = {'observe: ["file_tree"],', "}).observe(root);"}  # a key of a mandate, and a call of the browser's
     generated = {name for name, line in found if line not in in_words and "observe?:" not in line}
-    assert generated == {"registers.js", "tools.py"}  # tools.py: what ooda_run does, in words
+    assert generated == {"controls.js", "tools.py"}  # tools.py: what ooda_run does, in words
