@@ -40,12 +40,12 @@ MODULES = (
     "view.js",
     "app.js",
 )  # each after those that it imports
-_STYLE = "#app{padding:14px 16px}.group{content-visibility:visible}.run h1{font-size:17px}"
+_STYLE = "#app{padding:14px 16px}.run h1{font-size:17px}"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "[^"]+";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|let|function|async function|class) )", re.MULTILINE)
 _JS_COMMENT = re.compile(r"^ *//[^\n]*\n|(?<=[;,{(>]) // [^\n\"'`]*$|^/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
 _JS_SPACE = re.compile(r"^\s+", re.MULTILINE)  # before lines: in a template too it is but white space
-_JS_BREAK = re.compile(r"(?<=[;{(\[])\n|\n(?=[})\]<])")  # where two lines are one to both
+_JS_BREAK = re.compile(r"(?<=[;{(\[>])\n|\n(?=[})\]<]|\$\{)")  # where two lines are one to both
 _CSS_SPACE = re.compile(r"(?:/\*.*?\*/|\s)+", re.DOTALL)
 _CSS_NEEDLESS = re.compile(r"(?:;(?= ?}))? ?([{};,]) ?|(?<=:) ")  # no selector of ours begins with a colon
 _EXPORTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
