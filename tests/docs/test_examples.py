@@ -72,7 +72,7 @@ def test_there_are_ten_and_the_index_names_each() -> None:
 @an_example("fix-with-approval")
 def test_a_change_is_made_only_after_it_was_approved(tried: tuple[Path, list[Said]]) -> None:
     folder, said = tried
-    assert "+Start with [the installation](install.md)." in said[1].out
+    assert "+ Start with [the installation](install.md)." in said[1].out
     assert "(install.md)" in (folder / "docs" / "guide.md").read_text()
 
 
