@@ -77,7 +77,7 @@ def rotate(
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
-    """Make a second token of this name beside the first, which ends after --keep: clients change without a gap."""
+    """Make a second token of this name; the first one ends after --keep."""
     from kairos_mcp.server.tokens import make_tokens
 
     if name == LOCAL:
@@ -97,7 +97,7 @@ def _show(name: str, token: str, *, as_json: bool) -> None:
 
 
 def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
-    """List the tokens: until when each gives access, what it allows, when it was last used."""
+    """List the tokens: when each expires, what it allows, its last use."""
     from kairos_mcp.server.tokens import make_tokens
 
     tokens = make_tokens(read_settings(flags)).list_tokens()

@@ -14,6 +14,7 @@ from kairos_mcp.core.decision_rights import Actor
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.approvals import DialogView
+from kairos_mcp.store.inbox import CONTROL
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.rows import Session, decode, decode_fields, read_each
 
@@ -79,7 +80,7 @@ def _approvals(session: Session, since: int) -> Iterator[AuditEntry]:
         )
 
 
-_CONTROL = ("pause", "resume", "extend", "reroute", "cancel", "settle")
+_SHOWN_REQUESTS = CONTROL.keys() - {"verdict"}  # which approvals tell of
 
 
 def _requests(session: Session, since: int) -> Iterator[AuditEntry]:
@@ -89,7 +90,7 @@ def _requests(session: Session, since: int) -> Iterator[AuditEntry]:
         (since,),
     )
     for number, kind, body, who, via, client, at, run, principal in found:
-        if kind not in _CONTROL:
+        if kind not in _SHOWN_REQUESTS:
             continue
         about, act, note = run, kind, None
         if kind == "settle":

@@ -119,7 +119,7 @@ class _ServerReader:
         setting = self.read_setting(entry)
         if setting is None or (problem := _find_problem(setting, self.wanted)) is None:
             return setting
-        self.notes.append(f"not taken: {problem.removesuffix('.')}")
+        self.notes.append(f"not imported: {problem.removesuffix('.')}")
         return None
 
     def read_setting(self, entry: Mapping[str, Any]) -> ServerSetting | None:
@@ -136,7 +136,7 @@ class _ServerReader:
         command, args = entry.get("command"), entry.get("args", [])
         are_texts = isinstance(args, list) and all(isinstance(part, str) for part in (command, *args))
         if not are_texts or not command:
-            self.notes.append("not taken: it has neither a command with a list of texts, nor a plain url")
+            self.notes.append("not imported: it has neither a command with a list of texts, nor a plain url")
             return None
         command_line = tuple(self._translate_text("command", part) for part in (command, *args))
         if mask_command(command_line) != command_line:

@@ -108,7 +108,7 @@ def test_agents_and_skills_of_this_folder_are_looked_at(kairos) -> None:
     agents = [text for state, text in findings(said, "agents") if state == "note"]
     assert ["claude:broken is disabled" in text for text in agents] == [True]
     skills = findings(said, "skills")
-    assert skills[0] == ("ok", "1 to be read by read_skill")
+    assert skills[0] == ("ok", "1 that read_skill reads")
     assert [(state, "headless" in text) for state, text in skills[1:]] == [("note", True)]
 
 

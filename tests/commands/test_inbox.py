@@ -33,7 +33,7 @@ def test_without_a_terminal_it_lists_what_waits_with_goal_age_and_workspace(kair
     first, command, second, _, note = said.out.splitlines()
     assert note.startswith("1 run waits for a model's answer: ")
     for line, run_id, goal in ((first, one, "Write one.txt."), (second, two, "Write two.txt.")):
-        assert line.startswith(f"{run_id} · approval of write_file · for {goal} · ")
+        assert line.startswith(f"{run_id} · approval of write_file · goal: {goal} · ")
         assert line.endswith(" s old · project")
     assert f"show {one}" in command
     listed = kairos("inbox", "--since", "1h", "--json").json
@@ -111,7 +111,7 @@ def test_a_paused_run_is_listed_and_not_asked_about(kairos: Shell) -> None:
     (item,) = kairos("inbox", "--json").json["waiting"]
     assert (item["run_id"], item["kind"]) == (run_id, "pause")
     with terminal(kairos, "inbox") as person:
-        person.shows(f"{run_id} · pause · for Write one.txt.")
+        person.shows(f"{run_id} · pause · goal: Write one.txt.")
         assert person.ends() == 0
 
 

@@ -24,6 +24,7 @@ MEANS_ANOTHER_THING = {  # a word that is also a route's name
     "views/next_action.py": 1,  # the same
     "app/run_reports.py": 1,  # the same
     "cli/doctor_checks.py": 1,  # the subject of a finding
+    "store/gauges.py": 2,  # why a run is paused
 }
 
 

@@ -126,7 +126,7 @@ def test_claude_code() -> None:
     assert set(notes) == {"git-hub", "odd", "old"}
     for word in ("'disabled'", "'timeout'", "git hub!", "argument names a variable", "default of LEVEL"):
         assert word in notes["git-hub"]
-    assert "not taken" in notes["odd"]
+    assert "not imported" in notes["odd"]
 
 
 def test_claude_desktop_keeps_values_and_says_which_lie_open() -> None:

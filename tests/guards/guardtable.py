@@ -1901,7 +1901,7 @@ PROGRAMS = (
     ),
     Guard(
         "Gate.hidden_path_test",
-        replaced("self.unreadable_file_test(call.agent, call.mandate)", "None"),
+        replaced("self._covered_file_test(call)", "None"),
         VIEW + "one_decision_covers_a_file_for_programs_and_for_read_file",
     ),
     Guard(
@@ -1946,7 +1946,10 @@ PROGRAMS = (
     ),
     Guard(
         "FlowView.label_results",
-        replaced("row.is_private, row.is_printed", "False, row.is_printed"),
+        replaced(
+            "TakenOver(row.source, row.is_trusted, row.is_private, row.is_printed)",
+            "TakenOver(row.source, row.is_trusted, False, row.is_printed)",
+        ),
         "flow/test_hops.py::test_what_a_run_goes_on_with_is_whose_it_was_in_the_run_before",
     ),
     Guard(
@@ -1962,12 +1965,15 @@ PROGRAMS = (
     Guard("find_asked_path", never("is_wide(real, environ)"), VIEW + "no_call_asks_for_a_whole_home_or_system_folder"),
     Guard(
         "find_asked_path",
-        never("any(...is_relative_to(workspace)...)"),
+        never("any(Path(os.path.realpath(each)).is_relative_to(workspace) for each in (path, *path.parents))"),
         VIEW + "no_call_asks_by_a_link_that_a_program_could_have_made",
     ),
     Guard(
         "Gate._apply_rules",
-        never("(ruling := ...).decision == 'deny'"),
+        replaced(
+            "(ruling := self.judge(_read_call(path, call.agent, call.mandate))).decision == 'deny'",
+            "(ruling := self.judge(_read_call(path, call.agent, call.mandate))) is None",
+        ),
         VIEW + "what_read_file_is_denied_no_call_asks_for",
     ),
     Guard(
@@ -5437,7 +5443,7 @@ OPERATORS = (
     ),
     Guard(
         "Refusals.note",
-        never("(now := self._clock()) < until"),
+        replaced("(now := self._clock()) < until", "(now := self._clock()) < 0"),
         WATCH + "a_wrong_token_is_counted_and_told_once_a_minute",
     ),
     Guard(

@@ -171,7 +171,7 @@ def test_a_server_that_settings_can_not_hold_is_named_and_the_others_are_written
     assert sorted(tomllib.loads(installation.config.read_text())["servers"]) == ["good", "other"]
     notes = json.loads(written.out)["notes"]
     assert [note.split(": ")[:2] for note in notes] == [
-        [name, "not taken"] for name in sorted(theirs.keys() - {"good", "other"})
+        [name, "not imported"] for name in sorted(theirs.keys() - {"good", "other"})
     ]
 
 

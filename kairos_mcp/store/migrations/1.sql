@@ -506,5 +506,6 @@ create trigger account_event after update on account when new.scope <> 'branch' 
             coalesce(run.workspace, new.workspace, ''), run.id,
             case new.scope when 'mandate' then new.name else run.mandate end, new.scope, cast(new.id as text)
         from (select new.id as id) as one left join run on run.account = one.id
-            left join account as day on day.id = new.parent and new.scope = 'mandate';
+            left join account as day on day.id = new.parent and new.scope = 'mandate'
+        where coalesce(run.principal, day.name, new.name) is not null;
 end;

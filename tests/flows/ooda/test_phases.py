@@ -261,7 +261,7 @@ WRONG: dict[str, tuple[JsonObject, JsonObject, str]] = {
         {"action": "create_file", "target": ".git/hooks/post-commit", "content": "x", "intent": "i"},
         "never written",
     ),
-    "leaving the workspace": ({}, EDIT | {"target": "../a.md"}, "no path of the workspace"),
+    "leaving the workspace": ({}, EDIT | {"target": "../a.md"}, "a path is not in the workspace"),
     "not allowed": ({}, {"action": "run_tool", "tool": "tidy", "arguments": {}, "intent": "i"}, "/action"),
     "a base of its own": ({}, EDIT | {"base": {"a.md": "0" * 64}}, "unknown keys"),
     "no reason": ({}, {"action": "noop"}, "needs reason"),
