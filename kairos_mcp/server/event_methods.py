@@ -58,7 +58,7 @@ class EventMethods:
 
     async def poll(self, params: PollParams) -> dict[str, Any]:
         """Answer with what has happened since a cursor; without one, with a cursor of now."""
-        wanted, start = self._wanted(params), await self._start(params)
+        wanted, start = self._read_wanted(params), await self._start(params)
         limit = max(1, min(params.max_events or MAX_EVENTS, MAX_EVENTS))
         since = self._since(params)
         filters = wanted.filter_for(self.caller.principal)
@@ -73,7 +73,7 @@ class EventMethods:
 
     async def stream(self, ctx: ServerRequestContext[Any], params: PollParams) -> dict[str, Any]:
         """Notify of what happens from a cursor on, until the client cancels the request."""
-        wanted, at = self._wanted(params), await self._start(params)
+        wanted, at = self._read_wanted(params), await self._start(params)
         filters, since = wanted.filter_for(self.caller.principal), self._since(params)
 
         async def send(name: str, body: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class EventMethods:
 
     async def subscribe(self, params: SubscribeParams) -> dict[str, Any]:
         """Subscribe a webhook, or renew it."""
-        wanted, url = self._wanted(params), self._endpoint(params)
+        wanted, url = self._read_wanted(params), self._endpoint(params)
         start = None if params.cursor is None else self._parse(params.cursor)
         secret = params.delivery.get("secret")
         if not isinstance(secret, str):
@@ -129,7 +129,7 @@ class EventMethods:
 
     async def unsubscribe(self, params: SubscribeParams) -> dict[str, Any]:
         """End the subscription of a webhook."""
-        wanted, url = self._wanted(params), self._endpoint(params)
+        wanted, url = self._read_wanted(params), self._endpoint(params)
         if not await self.app.subscriptions.unsubscribe(url, wanted, self.caller):
             refuse(NOT_FOUND, "There is no such subscription.", {"kind": "subscription"})
         return {}
@@ -144,7 +144,7 @@ class EventMethods:
             refuse(wire.INVALID_PARAMS, "delivery.url is missing or too long.")
         return url
 
-    def _wanted(self, params: EventParams) -> Wanted:
+    def _read_wanted(self, params: EventParams) -> Wanted:
         """What a request is about. Raises MCPError for an unknown kind of event, or arguments that it does not take."""
         event = find_event(params.name)
         if event is None:

@@ -55,7 +55,7 @@ def record(session: Session, what: str, act: str, about: str, actor: Actor, at: 
 def list_entries(session: Session, since: int) -> list[AuditEntry]:
     """List what was done since this moment (milliseconds since 1970), oldest first."""
     parts: Sequence[list[AuditEntry]] = read_each(
-        session, lambda session, read: list(read(session, since)), (_approvals, _requests, _rules, _tools, _recorded)
+        session, lambda session, read: list(read(session, since)), (_approvals, _requests, _rules, _tools, _noted_acts)
     )
     entries = [entry for part in parts for entry in part]
     return sorted([*entries, *_changed_settings(session, since)])
@@ -119,7 +119,7 @@ def _tools(session: Session, since: int) -> Iterator[AuditEntry]:
         yield AuditEntry(at, name_of_entry, "tool", state, by, None, None, f"{name} of {source}", digest=hashed)
 
 
-def _recorded(session: Session, since: int) -> Iterator[AuditEntry]:
+def _noted_acts(session: Session, since: int) -> Iterator[AuditEntry]:
     found = session.rows(
         "select id, at, what, act, about, principal, via, client, note from audit where at >= ?", (since,)
     )

@@ -2113,22 +2113,22 @@ PROGRAMS = (
         ENDED + "what_the_record_refuses_is_put_aside_and_the_rest_is_undone_all_the_same",
     ),
     Guard(
-        "_Submission._implied",
+        "_Submission._implied_calls",
         without("self.rules.scopes.scope_of(change.path) == 'L1'"),
         STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
     ),
     Guard(
-        "_Submission._implied",
+        "_Submission._implied_calls",
         without("change.changes_mode"),
         STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
     ),
     Guard(
-        "_Submission._implied",
+        "_Submission._implied_calls",
         without("change.after.kind == 'link'"),
         STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
     ),
     Guard(
-        "_Submission._implied",
+        "_Submission._implied_calls",
         without("(change.after == ABSENT and is_of_program)"),
         STAGED + "of_programs_that_a_rule_allows_some_changes_are_always_asked_about",
     ),

@@ -90,22 +90,24 @@ class _Submission:
 
     def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
         with self.stage.alone(ctx):
-            found = self._collect(arguments, ctx, _dropped(arguments))
+            found = self._collect(arguments, ctx, _dropped_paths(arguments))
             if found.conflicts:
                 return Preview("", failure=_conflict_error(found.conflicts))
             if not found.changes:
-                if _dropped(arguments):
-                    return Preview(f"drops what was changed in {', '.join(_dropped(arguments))}", implies=())
+                if _dropped_paths(arguments):
+                    return Preview(f"drops what was changed in {', '.join(_dropped_paths(arguments))}", implies=())
                 rest = found.describe_rest()
                 message = "Nothing is changed that could be applied" + (f"; in the stage stay {rest}." if rest else ".")
                 return Preview("", failure=NoChange(message, "Go on."))
             ctx.written.update(self._written(found.changes))
             hidden = any(self._brings_hidden(change) for change in found.changes)
-            return Preview(self._describe(arguments, found), self._digests(found), hidden, implies=self._implied(found))
+            return Preview(
+                self._describe(arguments, found), self._digests(found), hidden, implies=self._implied_calls(found)
+            )
 
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         with self.stage.alone(ctx):
-            if dropped := _dropped(arguments):
+            if dropped := _dropped_paths(arguments):
                 self._drop(dropped, ctx)
             found = self._collect(arguments, ctx, ())
             withheld = found.narrow(ctx.base_hashes) if ctx.base_hashes else []
@@ -199,7 +201,7 @@ class _Submission:
         before, after = (self._content(state).decode("utf-8", "surrogateescape") for state in _states(change))
         return adds_hidden_characters(before, after)
 
-    def _implied(self, found: StagedChanges) -> tuple[ImpliedCall, ...] | None:
+    def _implied_calls(self, found: StagedChanges) -> tuple[ImpliedCall, ...] | None:
         """Return the calls behind these changes: if a rule lets each of them change the workspace unasked, no person
         is asked here. None: one of the changes is always asked about."""
         implied: list[ImpliedCall] = []
@@ -227,7 +229,7 @@ class _Submission:
             lines.append(f"in the stage stay: {rest}")
         if summary := arguments.get("summary"):
             lines += ["the model says:", *(f"> {line}" for line in summary.splitlines())]
-        if dropped := _dropped(arguments):
+        if dropped := _dropped_paths(arguments):
             lines.append(f"drops what was changed in {', '.join(dropped)}")
         for change in sorted(found.changes, key=self._rank):
             lines += ["", *self._show(change)]
@@ -265,15 +267,15 @@ class _Submission:
             yield self._diff(change).removesuffix("\n")
 
     def _diff(self, change: Change) -> str:
-        before = self._masked(change.path, change.before) if change.before.kind == "file" else None
+        before = self._mask(change.path, change.before) if change.before.kind == "file" else None
         hashes = tuple(
             self.rules.hash_content(change.path, self._content(state) if state.kind == "file" else None)
             for state in _states(change)
         )
-        after = self._masked(change.path, change.after)
+        after = self._mask(change.path, change.after)
         return unified_diff(change.path, before, after, (hashes[0], hashes[1]), hashes_last=True)
 
-    def _masked(self, path: str, state: State) -> MaskedFile:
+    def _mask(self, path: str, state: State) -> MaskedFile:
         return self.rules.redactor.mask_file(path, self._content(state))
 
     def _content(self, state: State) -> bytes:
@@ -329,7 +331,7 @@ def _name_paths(paths: Sequence[str]) -> str:
     return ", ".join(map(shorten_path, paths[:MAX_NAMED])) + more
 
 
-def _dropped(arguments: JsonObject) -> list[str]:
+def _dropped_paths(arguments: JsonObject) -> list[str]:
     return [plain_path(path) for path in arguments.get("drop") or ()]
 
 
