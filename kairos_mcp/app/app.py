@@ -161,6 +161,11 @@ class App:
         await self._context.register_use()
         self.schedules.begin()
 
+    async def begin_sending(self) -> None:
+        """Send events from now on, without a request that says so. Raises the store's errors."""
+        await self._store.read(lambda session: session.row("select 1"))  # opens it
+        self.notifier.begin()
+
     def complete_commands(self, text: str, caller: Caller) -> str:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""
         return self._context.complete_commands(text, caller)

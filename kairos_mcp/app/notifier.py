@@ -138,8 +138,9 @@ class Notifier(Operations):
         return asyncio.create_task(self._pool.change_signal.wait((EVERY_RUN,), REST_S, urgent=False))
 
     async def _look(self) -> bool:
-        """Begin to send to each listener of this server's that has something to be sent; whether there is any."""
-        if not self._store.exists:
+        """Begin to send to each listener of this server's that has something to be sent; whether there is any. Until
+        something else has opened the store nothing is looked at: to look would make one where there is none."""
+        if not self._store.is_open:
             return bool(self._receivers)
         now = self._clock()
         listeners = await self._store.read(partial(events.list_listeners, at=now))

@@ -227,7 +227,7 @@ async def _serve(
 
             async def begin_sending() -> None:
                 with suppress(KairosError, OSError):  # the first request reports that
-                    (await get_app()).notifier.begin()
+                    await (await get_app()).begin_sending()
 
             if settings.store is not None or (settings.home / "kairos.db").exists():
                 sending = asyncio.create_task(begin_sending())  # to webhooks that were subscribed before

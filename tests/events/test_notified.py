@@ -141,10 +141,22 @@ async def test_what_was_not_taken_is_sent_again_and_of_two_servers_one_sends(pla
         assert place.rows("select tries, next_at > 0 from listener") == [(1, 1)]
         told.file.touch()
         place.rows("update listener set next_at = 0")
+        await other.begin_sending()
         await look(other)  # the listener is the first server's, which lives
         assert told.file.read_text() == ""
         await look(app)
         assert json.loads(told.file.read_text())["events"][0]["name"] == "run.ended"
+
+
+@pytest.mark.usefixtures("by_hand")
+async def test_a_look_opens_no_store(place: Place, told: Told) -> None:
+    """It would make a new one in the place of a file that is being put back just then."""
+    settings = settings_of(place, told, says("done"))
+    async with App.open(settings, via="mcp") as app:
+        await start_run(app)
+    async with App.open(settings, via="mcp") as other:
+        await look(other)
+        assert not other._store.is_open
 
 
 @pytest.mark.parametrize(

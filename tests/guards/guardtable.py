@@ -5346,6 +5346,7 @@ OF_EVENTS = (
         NOTIFIED + "what_waits_no_more_after_a_quiet_time_is_not_told",
     ),
     Guard("RUN_MS", replaced("60_000", "0"), NOTIFIED + "of_one_run_a_person_is_told_once_a_minute"),
+    Guard("Notifier._look", never("not self._store.is_open"), NOTIFIED + "a_look_opens_no_store"),
     Guard("check_url", never("url.scheme != 'https' and ..."), EVENT_METHODS + "what_is_no_request_is_refused"),
     Guard(
         "decode_secret",
