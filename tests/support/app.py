@@ -66,13 +66,15 @@ class Place:
         return self.home / "kairos.db"
 
     def settings(self, *lines: Mapping[str, Any], **changes: Any) -> Settings:
-        """Settings for this place, with a script of these lines if there are any; `process` durability is quick."""
+        """Settings for this place, with a script of these lines if there are any; `process` durability is quick.
+        With the rows in a database it has a name too, which stages need."""
         environ = {}
         if lines:
             self.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
             environ["KAIROS_SCRIPT"] = str(self.script)
         flags = Flags(home=str(self.home), workspaces=(str(self.workspace),))
-        ways = {"durability": "process", "store": postgres.database_of(self.root), **changes}
+        database = postgres.database_of(self.root)
+        ways = {"durability": "process", "store": database, "place": "here" if database else None, **changes}
         return replace(load_settings(flags, environ), **ways)
 
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
