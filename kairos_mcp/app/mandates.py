@@ -23,7 +23,7 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.run_spec import MandateRef
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
-from kairos_mcp.specs.ooda import CYCLES
+from kairos_mcp.specs.kinds import CYCLES
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session, encode

@@ -29,12 +29,10 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.specs import planner
 from kairos_mcp.specs.build import BuiltSpec
-from kairos_mcp.specs.kind import StartSources
-from kairos_mcp.specs.kinds import BUILT
-from kairos_mcp.specs.ooda import CYCLES
-from kairos_mcp.specs.planner import PLANNER
+from kairos_mcp.specs.flow_specs import StartSources
+from kairos_mcp.specs.kinds import CYCLES, KINDS, PLAN, PLANNER, TEAM
 from kairos_mcp.specs.stage import NO_STAGE
-from kairos_mcp.specs.team import PLAN, TEAM, TeamSources, build_team_spec
+from kairos_mcp.specs.team import TeamSources, build_team_spec
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.rows import encode
 
@@ -65,11 +63,11 @@ def _require_writing(context: AppContext, request: RunRequest) -> None:
 
 async def _plan_by_record(context: AppContext, request: RunRequest, caller: Caller) -> NewRunPlan:
     """Plan a run whose spec needs the tools of its folder beside the request, and nothing more."""
-    kind = BUILT[type(request)]
-    assert kind.build is not None
+    kind, build = next((kind, kind.specs.build) for kind in KINDS.values() if kind.specs.request is type(request))
+    assert build is not None
     workspace = context.factory.find_workspace(request.workspace)
     registry = await context.factory.ready_registry(workspace, request.wanted_tools)
-    built = kind.build(request, StartSources(context.settings, registry, caller.samples))
+    built = build(request, StartSources(context.settings, registry, caller.samples))
     if kind.is_call:  # a call made twice is two calls
         unique = digest_of(kind.tool.encode(), context.new_id().encode())
         return NewRunPlan(built, workspace, unique, is_another=True)

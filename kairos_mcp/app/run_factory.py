@@ -196,7 +196,7 @@ class RunFactory:
 
     def _missing_settings(self, run: RunRow, *, by_hand: bool) -> Iterator[str]:
         """Yield what this process lacks for a run, but for its tools."""
-        if kind_of(run.flow).version != run.version:
+        if kind_of(run.flow).specs.version != run.version:
             yield f"version {run.version} of the flow {run.flow}"
         route = ROUTES.get(run.route)
         if route is not None and route.lacking is not None and getattr(self.settings, str(route.setting)) is None:
@@ -211,7 +211,7 @@ class RunFactory:
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
-        known = kind_of(run.flow).version
+        known = kind_of(run.flow).specs.version
         if known != run.version:
             raise Stale(
                 f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",

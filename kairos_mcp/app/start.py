@@ -144,7 +144,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     new = NewRun(
         id=context.new_id(),
         flow=spec.flow,
-        version=kind_of(spec.flow).version,
+        version=kind_of(spec.flow).specs.version,
         spec=encode(spec),
         texts=texts,
         notes=built.notes,

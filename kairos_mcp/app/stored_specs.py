@@ -18,8 +18,9 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
-from kairos_mcp.specs.kinds import kind_of, load_built_spec, load_spec
+from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.load_spec import load_built_spec, load_spec
 from kairos_mcp.store import rows, runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, referred_texts, run_by_number

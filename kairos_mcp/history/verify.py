@@ -15,8 +15,9 @@ from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
 from kairos_mcp.history.flow_check import find_other_judgement
 from kairos_mcp.history.format import ExportedHistory, ExportedStep, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
-from kairos_mcp.specs.kinds import KINDS, load_spec
+from kairos_mcp.specs.kinds import KINDS
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.specs.load_spec import load_spec
 from kairos_mcp.specs.opening_rows import opening_rows
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.store.rows import decode, encode, encode_answer
@@ -86,10 +87,10 @@ def _step_row(n: int, step: ExportedStep, history: ExportedHistory) -> StepRow:
 
 def _check_version(history: ExportedHistory) -> None:
     run, known = history.run, KINDS.get(history.run.flow)
-    if known is None or known.version != run.version:
+    if known is None or known.specs.version != run.version:
         raise Stale(
             f"The run is of version {run.version} of the flow {run.flow}; this program has "
-            f"{'none' if known is None else f'version {known.version}'}.",
+            f"{'none' if known is None else f'version {known.specs.version}'}.",
             f'Where its store is, planner_run continues="{run.id}" goes on from it.',
             run_id=run.id,
         )

@@ -10,7 +10,8 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.run_spec import RunRequest, Spec
 from kairos_mcp.flows import tool_calls
 from kairos_mcp.specs.build import BuiltSpec, SpecBuilder, narrow_limits
-from kairos_mcp.specs.kind import FlowKind, StartSources
+from kairos_mcp.specs.flow_specs import FlowSpecs, StartSources
+from kairos_mcp.specs.kinds import CALL
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts
 from kairos_mcp.store.rows import encode
 
@@ -50,4 +51,4 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(lambda: tool_calls.single_call(spec.goal, spec.arguments or {}))
 
 
-CALL = FlowKind("call", "registry_call", tool_calls.SINGLE_CALL_VERSION, _load, CallRequest, _build, is_call=True)
+SPECS = FlowSpecs(tool_calls.SINGLE_CALL_VERSION, _load, CallRequest, _build)

@@ -8,7 +8,7 @@ A mandate only narrows: of limits the least counts, of tools those that its glob
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,6 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import (
     CyclesRequest,
-    Phase,
     PhaseRequest,
     Spec,
     UnattendedAllowance,
@@ -46,7 +45,8 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.specs.kind import FlowKind
+from kairos_mcp.specs.flow_specs import FlowSpecs
+from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks, decode_once
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode, unreadable
@@ -265,13 +265,5 @@ def read_mandate(text: str) -> Mandate:
 
 
 _OODA_STEPS = names_where(lambda tool: tool.is_ooda_step)
-CYCLES = FlowKind("ooda_run", "ooda_run", cycles.VERSION, _load, CyclesRequest, has_mandate=True, is_workflow=True)
-PHASE_KINDS: Mapping[Phase, FlowKind] = {
-    phase.name: FlowKind(
-        *(phase.tool, phase.tool, phases.VERSION, _load, PhaseRequest),
-        has_mandate=True,
-        phase=phase.name,
-        keeps_output=True,
-    )
-    for phase in PHASES.values()
-}
+CYCLES_SPECS = FlowSpecs(cycles.VERSION, _load, CyclesRequest)
+PHASE_SPECS = FlowSpecs(phases.VERSION, _load, PhaseRequest)

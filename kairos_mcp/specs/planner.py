@@ -31,7 +31,8 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     takes_short_prompts,
 )
-from kairos_mcp.specs.kind import FlowKind
+from kairos_mcp.specs.flow_specs import FlowSpecs
+from kairos_mcp.specs.kinds import PLANNER
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts
 from kairos_mcp.specs.short_prompts import (
     FILE_TOOLS,
@@ -281,6 +282,4 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(lambda: planner.planner(planner_input), planner_input=planner_input)
 
 
-PLANNER = FlowKind(
-    "planner", "planner_run", planner.VERSION, _load, PlannerRequest, counts="rounds", has_conversation=True
-)
+SPECS = FlowSpecs(planner.VERSION, _load, PlannerRequest)

@@ -35,7 +35,8 @@ from kairos_mcp.specs.build import (
     refuse_unpriced,
     takes_short_prompts,
 )
-from kairos_mcp.specs.kind import FlowKind
+from kairos_mcp.specs.flow_specs import FlowSpecs
+from kairos_mcp.specs.kinds import PLAN, TEAM
 from kairos_mcp.specs.load import NO_TOOLS, LoadedSpec, LoadedTeam, SpecTexts
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode
@@ -246,5 +247,5 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(loaded.make_flow, team=loaded)
 
 
-PLAN = FlowKind("plan", "planner_plan", plan.VERSION, _load, TeamRequest, has_plan=True, keeps_output=True)
-TEAM = FlowKind("team", "team_run", team.VERSION, _load, TeamRequest, has_plan=True, tells_tasks=True, is_workflow=True)
+PLAN_SPECS = FlowSpecs(plan.VERSION, _load, TeamRequest)
+TEAM_SPECS = FlowSpecs(team.VERSION, _load, TeamRequest)

@@ -13,9 +13,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phase_kinds import phase_after
-from kairos_mcp.specs.kind import FlowKind
-from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import CYCLES
+from kairos_mcp.specs.kinds import CYCLES, FlowKind, kind_of
 from kairos_mcp.store import mandates
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow

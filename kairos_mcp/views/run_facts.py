@@ -19,8 +19,7 @@ from kairos_mcp.core.outcomes import Outcome, RunStatus
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import loop_of
-from kairos_mcp.specs.kind import FlowKind
-from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.kinds import FlowKind, kind_of
 from kairos_mcp.store import approvals, queries, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems

@@ -13,8 +13,7 @@ from benchmarks.house import FLOWS, compares_flow
 from kairos_mcp.app import plan_starts
 from kairos_mcp.core.run_spec import RunRequest
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
-from kairos_mcp.specs.kinds import KINDS, kind_of
-from kairos_mcp.specs.ooda import PHASE_KINDS
+from kairos_mcp.specs.kinds import KINDS, PHASE_KINDS, kind_of
 
 REGISTER = "specs/kinds.py"
 IN_STATEMENTS = {  # statements of SQL, which are constants
@@ -27,7 +26,7 @@ TOOLS = {tool["name"] for tool in json.loads((PACKAGE / "server" / "listing.json
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_flow_has_a_version_and_a_tool_of_its_own(kind):
-    assert kind.version > 0
+    assert kind.specs.version > 0
     assert kind.tool in TOOLS
     assert [each.name for each in KINDS.values() if each.tool == kind.tool] == [kind.name]
 
@@ -41,13 +40,14 @@ def test_a_run_is_a_call_or_a_phase_or_a_loop(kind):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_flow_is_started_by_a_request_through_the_one_door(kind):
-    assert kind.request is not None
-    assert issubclass(kind.request, RunRequest)
-    assert (kind.build is not None) != (kind.request in plan_starts._PLANNED_BY)
+    specs = kind.specs
+    assert specs.request is not None
+    assert issubclass(specs.request, RunRequest)
+    assert (specs.build is not None) != (specs.request in plan_starts._PLANNED_BY)
 
 
 def test_every_request_starts_a_flow():
-    assert {kind.request for kind in KINDS.values()} == set(RunRequest.__subclasses__())
+    assert {kind.specs.request for kind in KINDS.values()} == set(RunRequest.__subclasses__())
 
 
 def test_no_other_code_starts_runs():
@@ -66,7 +66,9 @@ def test_every_phase_is_a_flow_alone():
 
 def test_nothing_is_known_of_a_flow_of_a_later_version():
     unknown = kind_of("of-later")
-    assert not any((unknown.version, unknown.has_conversation, unknown.has_plan, unknown.has_mandate, unknown.is_call))
+    assert not any(
+        (unknown.specs.version, unknown.has_conversation, unknown.has_plan, unknown.has_mandate, unknown.is_call)
+    )
 
 
 def test_the_names_that_are_looked_for_are_those_of_the_register():

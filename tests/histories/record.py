@@ -158,7 +158,7 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
 def file_of(name: str) -> Path:
     """Where the history of a scenario lies, for the flow's version of today."""
     flow, _ = SCENARIOS[name]
-    return HERE / f"{flow}-{KINDS[flow].version}-{name}.jsonl"
+    return HERE / f"{flow}-{KINDS[flow].specs.version}-{name}.jsonl"
 
 
 async def _planner(app: App, request: PlannerRequest) -> str:

@@ -24,7 +24,7 @@ def lines_of(file: Path) -> list[bytes]:
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda file: file.stem)
 def test_a_history_replays_or_says_how_to_go_on(history: Path) -> None:
     carried = read_lines(lines_of(history))
-    if kind_of(carried.run.flow).version == carried.run.version:
+    if kind_of(carried.run.flow).specs.version == carried.run.version:
         report = verify(lines_of(history))
         assert report.identical, f"raise the flow's VERSION, then run record.py: {report.first_difference}"
         assert report.steps == len(carried.steps) > 0

@@ -9,7 +9,8 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.paths import RISKS
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
-from kairos_mcp.specs.kinds import kind_of, load_spec
+from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.load_spec import load_spec
 from kairos_mcp.store import integrity, queries, rows, schema
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.queries import StepRow
@@ -62,7 +63,7 @@ def _find_lost_call(record: Sequence[StepRow]) -> str | None:
 def _difference(session: Session, n: int) -> str | None:
     """Where a run asks something else than it did."""
     run = queries.run_by_number(session, n)
-    if kind_of(run.flow).version != run.version:
+    if kind_of(run.flow).specs.version != run.version:
         return None
     record = queries.read_record(session, n)
     entries = [RecordedEntry(row.path, row.kind, row.digest, row.answer, row.call) for row in record]
