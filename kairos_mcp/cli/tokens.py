@@ -19,10 +19,10 @@ from kairos_mcp.cli.times import parse_age
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.server.sender import ALL_SCOPES, SCOPES
-from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.tokens import AccessToken
+    from kairos_mcp.server.tokens import AccessToken, Tokens
 
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
 
@@ -44,10 +44,10 @@ def add(
     flags: StateFlags,
 ) -> int:
     """Make a token and show it, once."""
-    from kairos_mcp.server.tokens import make_owner_token, make_tokens
+    from kairos_mcp.server.tokens import make_owner_token
 
     settings = read_settings(flags)
-    tokens = make_tokens(settings)
+    tokens = _open_tokens(settings)
     if name == LOCAL and (scope or expires):
         raise BadArguments("Your own token has all scopes and no end.", "`kairos-mcp token revoke local` ends it.")
     for each in scope or ():
@@ -78,16 +78,22 @@ def rotate(
     flags: StateFlags,
 ) -> int:
     """Make a second token of this name; the first one ends after --keep."""
-    from kairos_mcp.server.tokens import make_tokens
-
     if name == LOCAL:
         raise BadArguments("Your own token is in the state folder.", "`token revoke local`, then `token add local`.")
     lasts = None if expires is None else parse_age("--expires", expires)
     settings = read_settings(flags)
-    token = make_tokens(settings).rotate(name, keep_days=parse_age("--keep", keep), lasts_days=lasts)
+    token = _open_tokens(settings).rotate(name, keep_days=parse_age("--keep", keep), lasts_days=lasts)
     note_token(settings, "rotate", name)
     _show(name, token, as_json=as_json)
     return COMPLETED
+
+
+def _open_tokens(settings: Settings) -> Tokens:
+    from kairos_mcp.server.tokens import make_tokens
+
+    tokens = make_tokens(settings)
+    tokens.check_store()  # before anything is changed: a server asks at each request
+    return tokens
 
 
 def _show(name: str, token: str, *, as_json: bool) -> None:
@@ -98,9 +104,7 @@ def _show(name: str, token: str, *, as_json: bool) -> None:
 
 def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
     """List the tokens: when each expires, what it allows, its last use."""
-    from kairos_mcp.server.tokens import make_tokens
-
-    tokens = make_tokens(read_settings(flags)).list_tokens()
+    tokens = _open_tokens(read_settings(flags)).list_tokens()
     value = {"tokens": [asdict(token) for token in tokens]}
     emit(value, _list_lines(flags, tokens), as_json=as_json)
     return COMPLETED
@@ -108,10 +112,10 @@ def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
 
 def revoke(name: TokenName, *, flags: StateFlags) -> int:
     """Revoke a token: it gives no access from the next request on."""
-    from kairos_mcp.server.tokens import make_tokens, remove_owner_token
+    from kairos_mcp.server.tokens import remove_owner_token
 
     settings = read_settings(flags)
-    tokens = make_tokens(settings)
+    tokens = _open_tokens(settings)
     tokens.revoke(name)
     note_token(settings, "revoke", name)
     if name == LOCAL:

@@ -169,6 +169,9 @@ class Tokens(ABC):
     async def close(self) -> None:  # noqa: B027 - files need nothing
         """Close what was opened."""
 
+    def check_store(self) -> None:  # noqa: B027 - files have no version
+        """Raise the store's error where this version can't use its tables."""
+
     @abstractmethod
     def _insert(self, new: AccessToken, hashed: str, most: int) -> bool:
         """Store a token durably; return False if `most` of that name are there already."""
@@ -288,6 +291,10 @@ class TokenRows(Tokens):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._noting: set[asyncio.Task[None]] = set()
+
+    def check_store(self) -> None:
+        """As in Tokens."""
+        self._store.open()
 
     def now(self) -> int:
         """As in Tokens: by the database's clock."""

@@ -41,6 +41,8 @@ TOKENS = {
 def test_a_token_that_was_not_given_out_lets_nobody_in(site: Site, given: str, path: str) -> None:
     answer = site.post(CALL, f"Authorization: {given}", path=path, without=("Authorization",))
     assert (answer.status, "www-authenticate" in answer.headers) == (401, True)
+    if given != TOKENS["HTTP-002 empty"]:
+        assert any("refused a request of 127.0.0.1: its token is wrong" in line for line in site.said)
 
 
 def test_HTTP_002_no_token_and_one_of_another_server_let_nobody_in(site: Site, tmp_path) -> None:

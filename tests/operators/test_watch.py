@@ -20,6 +20,7 @@ from support.app import ASK, ME, UNWATCHED, Place, asks, rests, start_run
 from support.command_words import parse_words
 from support.operators import Command
 from support.postgres import both_stores
+from support.provider_server import refuses, standin, talks
 from support.telemetry import Telemetry
 
 from kairos_mcp.app.app import App
@@ -155,6 +156,20 @@ def test_a_failure_of_a_provider_is_counted_by_its_code_and_told(caplog: pytest.
     assert PROCESS_TALLY.read(PROVIDER_ERRORS)[("provider_busy",)] == before + 1
     (record,) = caplog.records
     assert record.args == ("round-2", "run-1", "429 of the provider", "provider_busy")
+
+
+async def test_a_run_whose_provider_fails_is_counted_and_told(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    before = PROCESS_TALLY.read(PROVIDER_ERRORS).get(("provider_error",), 0)
+    async with standin() as server:
+        server.will(refuses(503, retry_after="0"), talks("done", finish="stop"))
+        settings = place.settings(model="openai:small", base_url=server.openai, flow=UNWATCHED)
+        async with App.open(settings, via="mcp") as app:
+            run_id = await start_run(app)
+            assert (await app.runs.report(run_id, ME)).status == "completed"
+    assert PROCESS_TALLY.read(PROVIDER_ERRORS)[("provider_error",)] == before + 1
+    (told,) = [record.args for record in caplog.records if "the provider failed" in record.msg]
+    assert isinstance(told, tuple)
+    assert (told[0], told[1], told[3]) == ("round-1", run_id, "provider_error")
 
 
 async def test_a_takeover_is_told_with_the_runs_and_the_server_that_ended(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import cast
 
 import pytest
-from support.app import Place
+from support.app import ME, UNWATCHED, WITHIN_S, Place, reads, says
 from support.operators import Command
+from support.postgres import on_database
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.cli import work as work_command
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.run_spec import PlannerRequest
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,31 @@ async def test_a_worker_takes_its_part_of_what_waits(
         async with App.open(place.settings(), via="work", mode=DriveMode(slots=other)) as beside:
             await beside.begin_work()
             assert await app.watcher._share(waiting) == taken
+
+
+@on_database
+async def test_two_workers_share_forty_runs_and_are_called_workers(place: Place, command: Command) -> None:
+    place.rows("create table taken(run bigint, owner bigint)")
+    place.add_trigger(
+        "create trigger is_taken after update on run when new.owner > 0 and new.owner <> coalesce(old.owner, 0)"
+        " begin insert into taken values (new.n, new.owner); end"
+    )
+    settings = place.settings(reads("a.txt", delay_s=0.3), says("done"), flow=UNWATCHED)
+    async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as server:
+        ids = [(await server.runs.start(PlannerRequest(f"look {n}"), ME)).run_id for n in range(40)]
+        async with (
+            App.open(settings, via="work", mode=DriveMode(slots=64)) as one,
+            App.open(settings, via="work", mode=DriveMode(slots=64)) as other,
+        ):
+            await asyncio.gather(one.begin_work(), other.begin_work())
+            numbers = [app._context.store.owner_number for app in (one, other)]
+            told = await asyncio.to_thread(command, "status")
+            await server.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
+    assert all(f"{number}: worker, process" in told for number in numbers)
+    shares = Counter(number for (number,) in place.rows("select owner from taken"))
+    assert sorted(shares) == sorted(numbers)
+    assert sum(shares.values()) == 40
+    assert min(shares.values()) >= 13, shares  # equal slots are no promise of halves
 
 
 async def test_a_worker_touches_its_file_while_it_can_act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

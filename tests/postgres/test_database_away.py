@@ -3,6 +3,8 @@ the database, and goes on with its runs."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +50,12 @@ def call(site: Site, name: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
+def lengths_of_outages(site: Site) -> list[float]:
+    """How long, in seconds, the log says that the store was away."""
+    found = (re.search(r"can be used again, after ([0-9.]+) s, since \d{4}-", line) for line in site.said)
+    return [float(each[1]) for each in found if each]
+
+
 def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_back(
     place: Place, site: Site, own_server: Any
 ) -> None:
@@ -56,14 +64,18 @@ def test_a_server_whose_database_is_away_is_not_ready_and_goes_on_when_it_is_bac
     assert status(site, "/readyz") == 200
     with ThreadPoolExecutor(1) as beside:
         postgres.stop_server(own_server)
+        went_away = time.monotonic()
         try:
             wait_until(lambda: status(site, "/readyz") == 503, WITHIN_S)
             assert status(site, "/healthz") == 200
             asked = beside.submit(call, site, "run_status", run_ids=[run_id], until="done", wait_s=20)
         finally:
+            was_away_s = time.monotonic() - went_away
             postgres.start_again(own_server)
         wait_until(lambda: status(site, "/readyz") == 200, WITHIN_S)
         (report,) = asked.result(WITHIN_S)["runs"]
+    wait_until(lambda: lengths_of_outages(site), WITHIN_S)
+    assert was_away_s - 0.5 <= max(lengths_of_outages(site)) <= time.monotonic() - went_away + 0.5  # from its beginning
     if report["status"] != "completed":  # what it waited for may have ended with the database
         (report,) = call(site, "run_status", run_ids=[run_id], until="done", wait_s=20)["runs"]
     assert (report["status"], report["summary"]) == ("completed", "done")

@@ -249,6 +249,7 @@ def warm_up() -> None:
         os.chdir(folder)
         Path("script").write_text("".join(json.dumps(line) + "\n" for line in lines))
         os.environ["KAIROS_SCRIPT"] = "script"
+        os.environ.pop("KAIROS_STORE", None)  # of the first test that starts a program
         code = importlib.import_module("kairos_mcp.cli.main").run_command(["run", "Look.", "--home", "home", "--json"])
         os.chdir(was)
     assert (code, threading.active_count()) == (0, 1), code
