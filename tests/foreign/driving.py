@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.foreign.cells import Client
+from tests.foreign.door import pass_door
 from tests.foreign.environs import NodeEnv
 from tests.foreign.served import Place, Transport, environ, site
 
@@ -33,9 +34,10 @@ def drive(client: Client, folder: Path, place: Place, transport: Transport, **jo
         **job,
     }
     command = client.environ.command(folder, CLIENTS / client.script)
+    door = place.root / "door" if client.alone and transport != "stdio" else None
     if client.alone:
-        command = [*ALONE, *command]
-    with nullcontext() if transport == "stdio" else site(place, transport) as url:
+        command = [*ALONE, *(pass_door(door) if door else ()), *command]
+    with nullcontext() if transport == "stdio" else site(place, transport, door=door) as url:
         code, out, err = _run_client([*command, json.dumps(result | {"url": url})], place)
     assert code == 0, err[-3000:]
     return json.loads(out.splitlines()[-1])

@@ -70,10 +70,11 @@ class Place:
 
 
 @contextmanager
-def site(place: Place, transport: Transport, *, no_auth: bool = False) -> Iterator[str]:
+def site(place: Place, transport: Transport, *, no_auth: bool = False, door: Path | None = None) -> Iterator[str]:
     """The server listening on a free port, its address with the path of this transport. Nothing may break inside.
 
-    It is reached through a proxy that adds its token; with `no_auth` directly, and decides nothing for its client."""
+    It is reached through a proxy that adds its token, which may be behind a door; with `no_auth` directly, and decides
+    nothing for its client."""
     how = ["--transport", transport, "--port", "0", *(["--no-auth"] if no_auth else [])]
     with subprocess.Popen(
         [*place.command, *how],
@@ -91,7 +92,7 @@ def site(place: Place, transport: Transport, *, no_auth: bool = False) -> Iterat
                 assert line, f"the server ended: {printed}"
                 printed += line
             token = str(read_owner_token(place.home))
-            with nullcontext(found[1]) if no_auth else token_proxy(found[1], token) as address:
+            with nullcontext(found[1]) if no_auth else token_proxy(found[1], token, door) as address:
                 yield address + ("/mcp" if transport == "http" else "/sse")
         finally:
             server.send_signal(signal.SIGTERM)

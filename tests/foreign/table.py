@@ -22,7 +22,7 @@ What real clients, each in an environment of its own, did with the real server. 
 [tests/foreign](../tests/foreign/README.md) by `python -m tests.foreign.table`. "yes" says that a test ran it and looked
 at rows and files. A planner run is named by the way in which its completions came. An approval is named by where it was
 decided: in a dialog of the client (*elicitation*), or by the command that the result shows (*command*). Hosts with an
-agent of their own are run without a terminal in this table;
+agent of their own are run without a terminal in this table, in a network namespace, with a stand-in for their provider;
 [below](#what-a-person-sees-at-a-terminal) is what they show at one.
 *Modern* is protocol 2026-07-28, *legacy* what was before.
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import uvicorn
@@ -13,13 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.foreign.door import DOOR_PORT
+
 OF_ONE_CONNECTION = ("host", "connection", "keep-alive", "transfer-encoding")
 WITHIN_S = 20
 
 
 @contextmanager
-def token_proxy(url: str, token: str) -> Iterator[str]:
-    """The address of a proxy for this one, while the block lasts."""
+def token_proxy(url: str, token: str, door: Path | None = None) -> Iterator[str]:
+    """The address of a proxy for this one, while the block lasts; behind a door that of the port that leads there."""
     started = threading.Event()
     http = httpx2.AsyncClient(base_url=url, timeout=None, limits=httpx2.Limits(max_connections=None))
 
@@ -49,14 +53,15 @@ def token_proxy(url: str, token: str) -> Iterator[str]:
             await answer.aclose()  # the server sees a client go, as without a proxy
 
     app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "DELETE"])], lifespan=run)
-    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1)
+    place: dict[str, Any] = {"port": 0} if door is None else {"uds": str(door)}
+    config = uvicorn.Config(app, **place, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     serving = threading.Thread(target=server.run, daemon=True)
     serving.start()
     assert started.wait(WITHIN_S)
     while not server.started:
         started.wait(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
+    port = server.servers[0].sockets[0].getsockname()[1] if door is None else DOOR_PORT
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
