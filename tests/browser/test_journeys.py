@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
 from support.app import Place
 from support.forked_program import start
+from support.page_runs import approve_in_a_dialog
+from support.reviewers import STEP
 
 from tests.browser.chromium import wait_until
 from tests.browser.served_page import (
@@ -92,6 +96,13 @@ def test_an_edit_is_approved_by_keys_alone(site: Place, enter: Callable[..., Any
     assert "(install.md)" in (site.workspace / EDITED).read_text()
     ((verdict, through),) = site.rows("select verdict, through from approval")
     assert (verdict, through) == ("approve", "page")
+
+
+def test_a_step_tells_what_the_dialog_showed_in_which_it_was_decided(site: Place, enter: Callable[..., Any]) -> None:
+    with ThreadPoolExecutor() as beside:  # in this thread a browser is driven
+        run_id = beside.submit(asyncio.run, approve_in_a_dialog(site)).result()
+    page = enter(f"#/runs/{run_id}/{STEP}")
+    assert "approve · local · through elicitation · which showed 2 of 2 lines (" in page.inner_text(".details")
 
 
 def test_a_denial_reaches_the_model_with_its_reason(site: Place, enter: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from approvals.test_commands import ran
 from support.app import ME, Place, reads, rests, says, start_run
 from support.page import Visitor, served_page
-from support.page_runs import ask_to_write, writes
+from support.page_runs import approve_in_a_dialog, ask_to_write, writes
 from support.reviewers import open_asking_app, waiting
 from support.waiting import wait_until
 
@@ -105,6 +106,19 @@ def test_of_a_stage_the_files_that_are_named_are_applied_and_no_others(place: Pl
     wait_until(lambda: ended(place, run_id))
     assert sorted(path.name for path in place.workspace.glob("*.txt") if path.name in item["files"]) == ["other.txt"]
     assert place.rows("select verdict, through, files from approval") == [("approve", "page", '["other.txt"]')]
+
+
+def test_what_a_dialog_showed_is_told_by_the_page_its_download_and_show(place: Place) -> None:
+    run_id = asyncio.run(approve_in_a_dialog(place))
+    with served_page(place.home) as desk:
+        (step,) = [step for step in desk.read(f"run?run={run_id}")["steps"] if "decided" in step]
+        exported = desk.get(f"api/export?run={run_id}").text.splitlines()
+    (decision,) = [line for line in map(json.loads, exported) if line["line"] == "decision"]
+    shown = decision["shown"]
+    assert re.match(r"2 of 2 lines \(unknown, 60x24\) for \d", shown)
+    assert step["decided"][0]["shown"] == shown
+    calls = ran("show", run_id, "--view", "calls", "--home", str(place.home)).stdout
+    assert f"approve (elicitation, which showed {shown})" in calls
 
 
 def test_a_run_is_downloaded_as_the_command_exports_it(place: Place, tmp_path: Path) -> None:
