@@ -4018,6 +4018,11 @@ WHAT_IS_NEW = (
         "server/test_truncation.py::test_what_follows_this_call_s_answer_finds_room_before_the_rest",
     ),
     Guard(
+        "_fit_items",
+        replaced("leave_out_texts(items[at], told)", "items[at]"),
+        FAN_OUT + "a_result_has_each_system_text_and_list_of_tools_once[2025-11-25]",
+    ),
+    Guard(
         "ShownBefore.covers",
         always("self.answered_at is None or opened_at < self.answered_at"),
         FAN_OUT + "a_branch_that_begins_now_is_shown_whole[2025-11-25]",

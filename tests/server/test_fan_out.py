@@ -93,6 +93,20 @@ async def test_one_answer_is_enough_and_what_was_shown_is_only_named(place: Plac
         assert "run_status" in run["next"]["why"]
 
 
+async def test_a_result_has_each_system_text_and_list_of_tools_once(place: Place, era: str) -> None:
+    """Of all branches, and of all runs in it; the others name them."""
+    async with open_team_client(place, era) as client:
+        ids = [(await starts(client, key=key))["run_id"] for key in ("one", "other")]
+        result = await client.sdk_client.call_tool("run_status", {"run_ids": ids, "view": "full"})
+    items = [item for run in result.structured_content["runs"] for item in run["waiting"]]
+    assert len(items) == 6
+    for name in ("system", "tools"):
+        shown = [item[f"{name}_id"] for item in items if name in item]
+        assert sorted(shown) == sorted({item[f"{name}_id"] for item in items})
+    (system,) = (item["system"] for item in items if "system" in item)
+    assert result.content[0].text.count(system.split("\n")[0]) == 1
+
+
 async def test_every_other_look_gives_them_whole(place: Place, era: str) -> None:
     async with open_team_client(place, era) as client:
         first = await starts(client)
