@@ -168,7 +168,8 @@ TOOLS = (
     ServerTool(
         "mandate_save",
         "Save a mandate",
-        f'Save a mandate: a standing goal under an id, for "every day", "whenever", "make sure that".\n{MANDATE_SHAPE}',
+        'Save a mandate: a standing goal, for "do this each week", "every day", "whenever", "make sure that".\n'
+        f"{MANDATE_SHAPE}",
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,
@@ -252,12 +253,12 @@ TOOLS = (
     ServerTool(
         "registry_register",
         "Propose a tool",
-        "Propose an HTTP tool or an MCP server. It can be used once a person has approved it.",
+        "Connect an MCP server or the API of a service: propose it. It can be used once a person has approved it.",
         "idempotent",
         runs.RegistryRegister,
         handlers.registry_register,
         OBJECT,
-        "add or connect the API or MCP server of our own",
+        "add or connect the API or MCP server of our own, of a tracker or database, as a tool",
     ),
     ServerTool(
         "budget_status",
