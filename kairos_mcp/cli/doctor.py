@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -139,6 +140,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
         )
         yield Finding("store", "ok", f"{health['store']}: {size}")
     yield from _check_outdated_servers(settings)
+    yield from _check_versions(health)
     yield from _check_queue(health, settings)
     yield from _check_room(health, settings)
     yield from _check_tools(settings)
@@ -181,6 +183,14 @@ def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:
         text = f"{settings.config_file} was changed after the server of process {pid} began; it differs in"
         cure = "Restart it: quit its host, or close its connection, and start again."
         yield Finding("servers", "note", f"{text} {', '.join(names)}", cure)
+
+
+def _check_versions(health: JsonObject) -> Iterator[Finding]:
+    """Say if living servers are of several versions: that is for the time of an upgrade."""
+    found = Counter(server["version"] for server in health.get("servers", ()) if server["version"] is not None)
+    if len(found) > 1:
+        text = ", ".join(f"{count} of version {version}" for version, count in sorted(found.items()))
+        yield Finding("versions", "note", f"living servers: {text}", "End those of the older one with SIGTERM.")
 
 
 def _check_queue(health: JsonObject, settings: Settings) -> Iterator[Finding]:

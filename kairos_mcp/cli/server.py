@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kairos_mcp import __version__
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags, AsJson, Check
 from kairos_mcp.cli.serve import serve_http, serve_stdio
@@ -137,6 +138,6 @@ def _describe_server(server: JsonObject) -> str:
     what = {"command": "command", "work": "worker"}.get(server["via"], "server")
     stopped = ", stopped" if server["stopped"] else ""
     place = "" if server["place"] is None else f", place {server['place']}"
-    return (
-        f"{server['number']}: {what}, process {server['pid']}, {count_of(server['runs'], 'open run')}{stopped}{place}"
-    )
+    version = "" if server["version"] in (None, __version__) else f", version {server['version']}"
+    has = f"process {server['pid']}, {count_of(server['runs'], 'open run')}"
+    return f"{server['number']}: {what}, {has}{stopped}{place}{version}"

@@ -91,7 +91,7 @@ class LivingServer:
     """A living server, as views/health.py reports it: the fields are keys of that JSON.
 
     `number`: its id as an owner. `via`: what it is (`serve`, `command`). `stopped`: by SIGSTOP. `runs`: how many
-    unfinished runs it owns. `place`: where its folders are, if that was said.
+    unfinished runs it owns. `place`: where its folders are, if that was said. `version`: of Kairos, once it was used.
     """
 
     number: int
@@ -100,11 +100,13 @@ class LivingServer:
     stopped: bool
     runs: int
     place: str | None
+    version: str | None
 
 
+_SERVED = json_or_null("serves")
 _SERVERS = (
     "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null),"
-    f" json_extract({json_or_null('serves')}, '$.place') from owner"
+    f" json_extract({_SERVED}, '$.place'), json_extract({_SERVED}, '$.version') from owner"
 )
 
 
@@ -178,8 +180,8 @@ def read_owner_state(session: Session, owners: Owners, number: int | None, own_n
 def _only_living(session: Session, owners: Owners, found: Sequence[Row]) -> list[LivingServer]:
     living = owners.find_living(session, [lock for _, lock, *_ in found])
     return [
-        LivingServer(n, pid, via, owners.is_stopped(pid), runs, place)
-        for n, lock, pid, via, runs, place in found
+        LivingServer(n, pid, via, owners.is_stopped(pid), runs, place, version)
+        for n, lock, pid, via, runs, place, version in found
         if lock in living
     ]
 
