@@ -22,6 +22,7 @@ import pytest
 import yaml
 from commands.conftest import Shell
 from commands.test_install import PROJECTS, entry_in
+from support import postgres
 from support.environment import plain_environ
 
 import kairos_mcp
@@ -256,7 +257,7 @@ def test_our_own_children_run_nothing_of_the_folder(trap: Trap, kairos: Shell) -
     (trap.folder / ".venv" / "bin").mkdir(parents=True)
     (trap.folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
     program = str(Path(sysconfig.get_path("scripts")) / "kairos-mcp")
-    home = {"HOME": str(kairos.home), "KAIROS_HOME": str(kairos.state)}
+    home = {"HOME": str(kairos.home), "KAIROS_HOME": str(kairos.state)} | postgres.environ_of(kairos.home)
     done = trap.run([program, "doctor", "--workspace", str(trap.folder), "--json"], **home)
     found = {each["matter"]: each["state"] for each in json.loads(done.stdout)["findings"]}
     assert (found["programs"], found["servers"], trap.sprung) == ("ok", "ok", [])

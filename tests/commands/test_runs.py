@@ -122,8 +122,9 @@ def test_commands_that_look_do_not_take_a_run_over(kairos) -> None:
     stored = kairos("answer", run_id, report["waiting"][0]["key"], json.dumps(LOOK), "--no-drive")
     assert stored.code == 0
     before = kairos("show", run_id, "--view", "events", "--json").json
-    for words in (["runs"], ["show", run_id], ["replay", run_id], ["status"], ["doctor"]):
+    for words in (["runs"], ["show", run_id], ["replay", run_id], ["status"]):
         assert kairos(*words).code == 0
+    kairos("doctor")  # of a database it finds that nobody is there to go on
     assert kairos("show", run_id, "--view", "events", "--json").json == before
 
 

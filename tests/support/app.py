@@ -66,16 +66,13 @@ class Place:
         return self.home / "kairos.db"
 
     def settings(self, *lines: Mapping[str, Any], **changes: Any) -> Settings:
-        """Settings for this place, with a script of these lines if there are any; `process` durability is quick.
-        With the rows in a database it has a name too, which stages need."""
-        environ = {}
+        """Settings for this place, with a script of these lines if there are any; `process` durability is quick."""
+        environ = dict(postgres.environ_of(self.root))
         if lines:
             self.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
             environ["KAIROS_SCRIPT"] = str(self.script)
         flags = Flags(home=str(self.home), workspaces=(str(self.workspace),))
-        database = postgres.database_of(self.root)
-        ways = {"durability": "process", "store": database, "place": "here" if database else None, **changes}
-        return replace(load_settings(flags, environ), **ways)
+        return replace(load_settings(flags, environ), **{"durability": "process", **changes})
 
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """What another process sees in the store, or writes there."""

@@ -163,9 +163,9 @@ def drop_databases_of(root: Path) -> None:
 
 
 def environ_of(root: Path) -> dict[str, str]:
-    """What tells servers and commands that the rows of this place are in its database."""
+    """What tells servers and commands that the rows of this place are in its database. Stages need its name."""
     database = database_of(root)
-    return {} if database is None else {STORE: database}
+    return {} if database is None else {STORE: database, "KAIROS_PLACE": "here"}
 
 
 def drop_schema(where: str) -> None:
