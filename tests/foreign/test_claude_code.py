@@ -32,6 +32,8 @@ VISITOR = Path(__file__).with_name("clients") / "page_visitor.py"
 PEER = Path(__file__).parents[1] / "downstream" / "peer.py"
 WRITE: Call = ("planner_run", {"goal": "Write made.txt.", "tools": ["write_file"]})
 LOADED = {"planner_run", "run_continue", "run_status"}
+WON_BY_ITS_OWN = {"connect the MCP server of our tracker": "ReadMcpResourceDirTool"}
+"""It finds MCP, and the letters of our, in that name; no description and no hint is worth as much."""
 OUTCOME = "select outcome ->> 'status', outcome ->> 'stop_reason' from run"
 
 
@@ -208,10 +210,7 @@ def test_three_tools_are_loaded_at_once_and_the_others_found_by_what_users_say(d
     desk.shown.does("find", *(("ToolSearch", {"query": phrase, "max_results": 1}) for phrase in phrases))
     found = dict(zip(phrases, desk.shown.rests()["results"], strict=True))
     led = {phrase for tool, each in searched.items() for phrase in each if found[phrase] == f"mcp__kairos__{tool}"}
-    others = {phrase: found[phrase] for phrase in phrases if phrase not in led}
-    print(others)  # tools of its own
-    assert not any("kairos" in name for name in others.values())
-    assert len(led) == len(phrases)
+    assert {phrase: found[phrase] for phrase in phrases if phrase not in led} == WON_BY_ITS_OWN
 
 
 def test_a_long_result_reaches_its_model_whole(desk: Desk) -> None:
