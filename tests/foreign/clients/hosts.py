@@ -44,7 +44,9 @@ def talk(start: Start, calls: Sequence[Call] = (), typed: str = "Make the calls.
 
 
 def serve_job(start: Start, **ways: Callable[..., Any]) -> None:
-    """Do what the job asks for: its steps, each with a host of its own, or a run."""
+    """Do what the job asks for: its steps, each with a host of its own, or a run; where nothing but loopback is."""
+    _, *routes = Path("/proc/self/net/route").read_text().splitlines()
+    assert routes == []
     if JOB["way"] != "steps":
         standin = talk(
             start, [("planner_run", {"goal": GOAL, "route": "caller" if JOB["way"] == "caller" else "sampling"})]
