@@ -123,7 +123,8 @@ class RunPool:
         self, store: Store, factory: RunFactory, clock: Callable[[], int], teams: TeamViews, finish_s: float = FINISH_S
     ) -> None:
         self.on_launch: Callable[[], None] = lambda: None
-        self.daily_accounts = DailyAccounts(store, factory.settings.day_of, factory.settings.time_zone)
+        settings = factory.settings
+        self.daily_accounts = DailyAccounts(store, settings.day_of, settings.time_zone, settings.group_caps_of)
         self._tracing = factory.tracing
         self.change_signal = ChangeSignal(None if self._tracing is None else self._tracing.note_commit)
         self._store = store

@@ -138,7 +138,10 @@ class Spending(Operations):
             }
             for mandate, workspace, charged in mandate_days
         ]
+        groups = self._settings.group_caps_of(caller.principal)
+        sums = read_each(session, lambda session, name: _group_figures(session, name, charged_day.day.name), groups)
         own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), **_lost_figures(lost)}
+        own |= {"groups": [each for each in sums if each]} if groups else {}
         return {**fields, **own, "by": _usage_shares(shares, uncounted.get(used.id)), "mandates": mandates}
 
     def _mandate_spending(self, session: Session, mandate: str, caller: Caller) -> JsonObject:
@@ -195,6 +198,12 @@ class Spending(Operations):
                 "note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."
             }
         return fields
+
+
+def _group_figures(session: Session, name: str, day: str) -> JsonObject:
+    """Return what a group has used of the sum that its members share; nothing where they have used nothing."""
+    account = accounts.find_day_account(session, name, day)
+    return {} if account is None else {"group": name.partition(":")[2], **_account_figures(account, DAY_CAPS)}
 
 
 def _run_spending(session: Session, run: RunRow) -> JsonObject:

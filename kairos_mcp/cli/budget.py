@@ -142,6 +142,9 @@ def _day_lines(scope: str, spending: JsonObject) -> Iterator[Line]:
         mandate = f" for {user['mandate']}" if user["mandate"] else ""
         used = f"{_format_spent(user, user['unpriced'])} in {count_of(user['attempts'], 'attempt')}"
         yield f"  {' '.join(names)}{mandate}: {used}"
+    for account in spending.get("groups", ()):
+        yield f"  group {account['group']}, which shares this"
+        yield from _limit_lines(account, "    ")
     for account in spending.get("mandates", ()):
         yield f"  mandate {account['mandate']}"
         yield from _limit_lines(account, "    ")

@@ -240,7 +240,8 @@ def _shown_value(value: Any) -> Any:
         case FlowSetting():
             return {each.name: _shown_value(getattr(value, each.name)) for each in fields(value)}
         case DayBudget():
-            return {"principals": list(value.principals), **set_limits_to_json(value.caps)}
+            group = {} if value.group is None else {"group": value.group}
+            return {"principals": list(value.principals), **group, **set_limits_to_json(value.caps)}
         case GateRule():
             return {name: _shown_value(part) for name, part in asdict(value).items() if part not in (None, ())}
         case ServerSetting():

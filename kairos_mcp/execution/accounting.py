@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
 from kairos_mcp.budget.notes import USED_UP_REASONS, clock_behind_reason
@@ -284,11 +284,18 @@ def elapsed_ms(began: float, reservation: Reservation) -> int:
 class DailyAccounts:
     """A cache of the newest day's accounts, for each principal and mandate.
 
-    `caps_of`: what a principal may use on a day.
+    `caps_of`: what a principal may use on a day. `groups_of`: with which others they share a sum, and how much that is,
+    by the name of its account.
     """
 
-    def __init__(self, store: Store, caps_of: Callable[[str], Limits], time_zone: str) -> None:
-        self._caps_of, self._time_zone = caps_of, time_zone
+    def __init__(
+        self,
+        store: Store,
+        caps_of: Callable[[str], Limits],
+        time_zone: str,
+        groups_of: Callable[[str], Mapping[str, Limits]] = lambda _principal: {},
+    ) -> None:
+        self._caps_of, self._groups_of, self._time_zone = caps_of, groups_of, time_zone
         self._store = store
         self._known: dict[tuple[str, str, str | None], tuple[Day, AccountsToCharge]] = {}
         self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -314,17 +321,22 @@ class DailyAccounts:
             return await self._find_and_check(*key, at)
 
     async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> AccountsToCharge:
-        time_zone, caps = self._time_zone, self._caps_of(principal)
+        time_zone, caps, groups = self._time_zone, self._caps_of(principal), self._groups_of(principal)
 
         def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
             charged = day_to_charge(session, principal, at, time_zone)
             if charged.is_barred:
                 return charged, ()
             account = accounts.ensure_day_account(session, principal, charged.day.name, caps).id
-            if mandate is None:
-                return charged, (account,)
-            own = mandate_day_caps(mandates.find(session, principal, workspace, mandate))
-            return charged, (account, accounts.ensure_mandate_account(session, account, workspace, mandate, own).id)
+            of_groups = [
+                accounts.ensure_day_account(session, name, charged.day.name, sum_caps).id
+                for name, sum_caps in groups.items()
+            ]
+            shared = [account, *of_groups]
+            if mandate is not None:
+                own = mandate_day_caps(mandates.find(session, principal, workspace, mandate))
+                shared.append(accounts.ensure_mandate_account(session, account, workspace, mandate, own).id)
+            return charged, tuple(shared)
 
         day_found, shared = await self._store.submit(find_or_open)
         if day_found.is_barred:

@@ -383,7 +383,8 @@ class Settings:
     day_budget: tuple[DayBudget, ...] = key(
         (),
         "What principals may use on a day, each for themselves, in place of [day]: of several tables the first one "
-        "counts that names them. What a table does not limit, [day] does.",
+        "counts that names them. What a table does not limit, [day] does. A table with `group` limits what its "
+        "principals use together, beside that.",
         in_variable=False,
     )
     gate: tuple[GateRule, ...] = key(
@@ -429,8 +430,8 @@ class Settings:
     oauth: OAuthSetting | None = key(
         None,
         "OAuth access tokens that are accepted over HTTP beside those of `kairos-mcp token`: JWTs of one authorization "
-        "server. Their scopes are run, approve and admin (docs/http.md). With this table no request is served without "
-        "a token.",
+        "server. Their scopes are run, approve, admin and observe (docs/http.md). With this table no request is served "
+        "without a token.",
         in_variable=False,
     )
     config_file: Path | None = None
@@ -442,10 +443,16 @@ class Settings:
 
     def day_of(self, principal: str) -> Limits:
         """Return what this principal may use on a day."""
-        own = next((each.caps for each in self.day_budget if each.holds_for(principal)), None)
+        singly = (each.caps for each in self.day_budget if each.group is None and each.holds_for(principal))
+        own = next(singly, None)
         if own is None:
             return self.day
         return Limits(*(usual if cap is None else cap for cap, usual in zip(own, self.day, strict=True)))
+
+    def group_caps_of(self, principal: str) -> dict[str, Limits]:
+        """Return how much the groups of this principal may use together on a day, by the name of their accounts."""
+        groups = (each for each in self.day_budget if each.group is not None and each.holds_for(principal))
+        return {each.account_name: each.caps for each in groups}
 
     @property
     def limits_dollars_of_days(self) -> bool:

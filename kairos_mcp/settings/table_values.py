@@ -53,10 +53,16 @@ class GateRule:
 @dataclass(frozen=True, slots=True)
 class DayBudget:
     """What each of some principals may use on a day: globs over their names, and the caps; what has none, the day's
-    own limits say."""
+    own limits say. With a `group` they share one sum, which counts beside the day of each."""
 
     principals: tuple[str, ...]
     caps: Limits
+    group: str | None = None
+
+    @property
+    def account_name(self) -> str:
+        """The name of the group's day account, which no principal has."""
+        return f"group:{self.group}"
 
     def holds_for(self, principal: str) -> bool:
         """Whether this principal is one of them."""
@@ -129,10 +135,14 @@ class FlowSetting:
 @dataclass(frozen=True, slots=True)
 class OAuthSetting:
     """Which OAuth access tokens (JWT) are accepted over HTTP: of `issuer`, for `audience`, signed by one of
-    `algorithms` with a key of `jwks_uri`. `resource`: the address under which clients know this server."""
+    `algorithms` with a key of `jwks_uri`. `resource`: the address under which clients know this server. `client_id`: as
+    whom the page for operators gets a token, by a code from `authorize_uri` that `token_uri` exchanges."""
 
     issuer: str
     audience: str
     jwks_uri: str
     algorithms: tuple[str, ...]
     resource: str
+    client_id: str | None = None
+    authorize_uri: str | None = None
+    token_uri: str | None = None

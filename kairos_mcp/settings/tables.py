@@ -169,8 +169,8 @@ _Names = Annotated[
     list[Text],
     Field(
         min_length=1,
-        description="Whose: names of principals (of tokens, or oauth:ISSUER|SUBJECT), or globs over them. A group is "
-        "a list of its members; each of them may use so much.",
+        description="Whose: names of principals (of tokens, or oauth:ISSUER|SUBJECT), or globs over them. Each of them "
+        "may use so much; with `group` all of them together.",
         examples=[["anna", "team-*"]],
     ),
 ]
@@ -187,11 +187,16 @@ class _DayBudgetTable(StrictTable):
     """What a table `[[day_budget]]` says besides its limits."""
 
     principals: _Names
+    group: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] | None = Field(
+        None,
+        description="A name for them as a group: they share one sum, beside what each of them may use.",
+        examples=["team-red"],
+    )
 
     def to_budget(self) -> DayBudget:
         """Return the budget."""
-        given = self.model_dump(exclude={"principals"}, exclude_none=True)
-        return DayBudget(tuple(self.principals), UNLIMITED._replace(**limits_from_json(given)))
+        given = self.model_dump(exclude={"principals", "group"}, exclude_none=True)
+        return DayBudget(tuple(self.principals), UNLIMITED._replace(**limits_from_json(given)), self.group)
 
 
 DayBudgetTable: type[_DayBudgetTable] = create_model("DayBudgetTable", __base__=_DayBudgetTable, **_DAY_FIELDS)
@@ -402,6 +407,29 @@ class OAuthTable(StrictTable):
         examples=["https://kairos.example.com/mcp"],
     )
 
+    client_id: Text | None = Field(
+        None,
+        description="As whom the page for operators (/observe/) signs in: a public client of the authorization server, "
+        "whose address to return to is that of the page. Without it the page asks for a token.",
+        examples=["kairos-operators"],
+    )
+    authorize_uri: _SecureUrl | None = Field(
+        None,
+        description="With client_id: where a person signs in.",
+        examples=["https://login.example.com/authorize"],
+    )
+    token_uri: _SecureUrl | None = Field(
+        None,
+        description="With client_id: where this server exchanges the code for a token.",
+        examples=["https://login.example.com/token"],
+    )
+
+    @model_validator(mode="after")
+    def _is_whole_for_the_page(self) -> Self:
+        if len({each is None for each in (self.client_id, self.authorize_uri, self.token_uri)}) > 1:
+            raise PydanticCustomError("client_id", "client_id, authorize_uri and token_uri are given together")
+        return self
+
     @model_validator(mode="after")
     def _has_address(self) -> Self:
         if self.resource is None and not self.audience.startswith(("https://", "http://")):
@@ -411,7 +439,8 @@ class OAuthTable(StrictTable):
     def to_setting(self) -> OAuthSetting:
         """Return the setting."""
         resource = self.resource or self.audience
-        return OAuthSetting(self.issuer, self.audience, self.jwks_uri, tuple(self.algorithms), resource)
+        page = (self.client_id, self.authorize_uri, self.token_uri)
+        return OAuthSetting(self.issuer, self.audience, self.jwks_uri, tuple(self.algorithms), resource, *page)
 
 
 def _parse_json_text(value: object) -> object:

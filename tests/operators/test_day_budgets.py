@@ -35,7 +35,15 @@ def test_a_settings_file_names_them_with_their_limits(tmp_path: Path) -> None:
     file.write_text('[[day_budget]]\nprincipals = ["anna", "team-*"]\nusd = 2.5\nmodel_calls = 10\n')
     (budget,) = read_settings_file(file)["day_budget"]
     assert budget == DayBudget(("anna", "team-*"), Limits(nano_usd=2_500_000_000, model_calls=10))
-    for wrong in ('usd = -1\nprincipals = ["a"]', "usd = 1", 'rounds = 3\nprincipals = ["a"]', "principals = []"):
+    file.write_text('[[day_budget]]\ngroup = "red"\nprincipals = ["anna"]\nusd = 1\n')
+    assert [each.group for each in read_settings_file(file)["day_budget"]] == ["red"]
+    for wrong in (
+        'group = "Red:1"\nprincipals = ["a"]',
+        'usd = -1\nprincipals = ["a"]',
+        "usd = 1",
+        'rounds = 3\nprincipals = ["a"]',
+        "principals = []",
+    ):
         file.write_text(f"[[day_budget]]\n{wrong}\n")
         with pytest.raises(ConfigError):
             read_settings_file(file)
@@ -60,3 +68,36 @@ async def test_one_principals_day_is_used_up_and_anothers_is_not(place: Place) -
         ("bob", 0): "completed",
         ("bob", 1): "completed",
     }
+
+
+RED = DayBudget(("anna", "bob"), Limits(model_calls=3), group="red")
+
+
+def test_a_group_is_beside_what_each_may_use(place: Place) -> None:
+    settings = place.settings(day=Limits(model_calls=50), day_budget=(RED, *BUDGETS))
+    assert settings.day_of("anna").model_calls == 1
+    assert settings.group_caps_of("anna") == settings.group_caps_of("bob") == {"group:red": RED.caps}
+    assert settings.group_caps_of("carl") == {}
+
+
+@both_stores
+async def test_members_of_a_group_use_up_one_sum_together_and_not_more(place: Place) -> None:
+    settings = place.settings(says("done"), day_budget=(RED,), flow=UNWATCHED)
+    async with App.open(settings, via="mcp") as app, App.open(settings, via="mcp") as beside:
+        started = {}
+        for number in range(3):
+            for opened, name in ((app, "anna"), (beside, "bob")):
+                run_id = (await opened.runs.start(PlannerRequest(f"look {number}"), Caller(name))).run_id
+                started[run_id] = Caller(name)
+        for run_id, caller in started.items():
+            await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
+        found = [(await app.runs.report(run_id, caller)).status for run_id, caller in started.items()]
+        assert (found.count("completed"), found.count("paused")) == (3, 3)
+        for name in ("anna", "bob"):
+            (group,) = (await app.records.read_spending("day", Caller(name)))["groups"]
+            assert (group["group"], group["spent"]["model_calls"], group["remaining"]["model_calls"]) == ("red", 3, 0)
+        other = Caller("carl")
+        run_id = (await app.runs.start(PlannerRequest("look"), other)).run_id
+        await app.runs.wait([run_id], until="rest", wait_s=20, caller=other)
+        assert (await app.runs.report(run_id, other)).status == "completed"
+        assert (await app.health(thorough=True))["damage"] == []
