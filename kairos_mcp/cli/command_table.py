@@ -151,7 +151,8 @@ EXAMPLES: Mapping[str, Examples] = {
     ),
     "audit": (
         ("audit --since 30d", "the last month"),
-        ("audit --follow", "as it happens, for a collector of logs"),
+        ("audit --follow", "as it happens, a JSON object a line"),
+        ("audit --follow --otlp", "the same, to a collector of logs"),
     ),
     "doctor": (("doctor", "what doesn't work, and the cure"), ("doctor --all", "also what works, and every setting")),
     "init": (("init", "then uncomment what you need"),),

@@ -62,7 +62,7 @@ async def _work(settings: Settings, slots: int, grace_s: float, heartbeat: Path 
     from kairos_mcp.telemetry import start_telemetry
 
     if settings.telemetry:
-        start_telemetry(with_content=settings.telemetry_content)
+        start_telemetry(with_content=settings.telemetry_content).serve_prometheus()
     spare_loaded_modules()
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as beside:

@@ -18,7 +18,10 @@ def start_telemetry(*, with_content: bool) -> Providers:
     try:
         from kairos_mcp.telemetry.providers import process_providers  # imports the SDK: only where telemetry is on
     except ImportError as error:
-        raise ConfigError(
-            "The setting telemetry needs packages that are not installed.", 'Install "kairos-loop[telemetry]".'
-        ) from error
+        raise needs_extra("The setting telemetry") from error
     return process_providers(with_content=with_content)
+
+
+def needs_extra(what: str) -> ConfigError:
+    """Return the error that this needs packages which are not here."""
+    return ConfigError(f"{what} needs packages that are not installed.", 'Install "kairos-loop[telemetry]".')

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import Status
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from kairos_mcp import __version__
 from kairos_mcp.core.errors import ConfigError
@@ -45,7 +45,7 @@ class Providers:
     """
 
     def __init__(self, spans: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> None:
-        resource, self._ids, self._registry = _describe_process(), _PlannedIds(), CollectorRegistry()
+        resource, self._ids, self._registry = describe_process(), _PlannedIds(), CollectorRegistry()
         self._readers = readers
         variables = [f"OTEL_EXPORTER_OTLP_{signal}HEADERS" for signal in ("", "TRACES_", "METRICS_")]
         headers = [header for name in variables for header in os.environ.get(name, "").split(",")]
@@ -78,6 +78,23 @@ class Providers:
         """Return all metrics in the text format of Prometheus; gauges are read now."""
         return generate_latest(self._registry)
 
+    def serve_prometheus(self) -> None:
+        """Serve all metrics where the standard variables say, if they choose that: for a process without /metrics.
+
+        Raises ConfigError where it can't listen there.
+        """
+        if os.environ.get("OTEL_METRICS_EXPORTER", "").strip() != "prometheus":
+            return
+        host = os.environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "").strip() or "localhost"
+        port = os.environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "").strip() or "9464"
+        try:
+            start_http_server(int(port), host, self._registry)
+        except (OSError, ValueError, OverflowError) as error:
+            raise ConfigError(
+                f"The metrics can't be served at {host[:80]}:{port[:10]}: {error}.",
+                "OTEL_EXPORTER_PROMETHEUS_PORT names another port; OTEL_METRICS_EXPORTER=none serves none.",
+            ) from error
+
     def flush(self, *, with_metrics: bool) -> None:
         """Send what was not sent yet; blocks for FLUSH_S seconds at most."""
 
@@ -97,7 +114,7 @@ def process_providers(*, with_content: bool) -> Providers:
 
     Raises ConfigError where a variable names an exporter that is not known here.
     """
-    _check_protocol()
+    check_protocol()
     spans, readers = list[SpanProcessor](), list[MetricReader]()
     if _exporter_name("OTEL_TRACES_EXPORTER", ("otlp", "none")) == "otlp":
         exporter = OTLPSpanExporter()
@@ -168,15 +185,16 @@ def _exporter_name(variable: str, known: tuple[str, ...]) -> str:
     return name
 
 
-def _check_protocol() -> None:
-    for signal in ("", "TRACES_", "METRICS_"):
+def check_protocol() -> None:
+    """Raise ConfigError where a variable names a protocol that is not known here."""
+    for signal in ("", "TRACES_", "METRICS_", "LOGS_"):
         variable = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         name = os.environ.get(variable, "").strip() or "http/protobuf"
         if name != "http/protobuf":
             raise ConfigError(f"{variable} is {name[:40]!r}.", "Only http/protobuf is known here; its port is 4318.")
 
 
-def _describe_process() -> Resource:
+def describe_process() -> Resource:
     """Describe this process; what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES state goes before ours."""
     stated = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     ours = {"service.version": __version__, "service.instance.id": secrets.token_hex(8)}

@@ -106,3 +106,36 @@ def test_without_a_store_nothing_is_told_and_none_is_made(place: Place, command:
     assert lines(command) == []
     command("token", "add", "alice")
     assert not place.db.exists()
+
+
+def test_each_line_is_an_otlp_log_record_that_is_sent_until_it_is_taken(
+    place: Place, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from support.telemetry import collector
+
+    from kairos_mcp.telemetry import audit_records
+
+    monkeypatch.setattr(audit_records, "AGAIN_S", 0)
+
+    async def act(app: App) -> None:
+        run_id = await app.runs.start_call("edit_file", EDIT, ME)
+        (item,) = (await rests(app, run_id)).waiting
+        await app.answers.decide(run_id, item["key"], "deny", "not that", PERSON, drive=False)
+
+    use(place, act)
+    command("token", "add", "alice")
+    told = lines(command)
+    with collector() as receiver:
+        receiver.refusals = 1
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.environ()["OTEL_EXPORTER_OTLP_ENDPOINT"])
+        assert command("audit", "--otlp") == ""
+        assert command.code == 0
+    assert [each["log.record.uid"] for each in receiver.logs] == [each["id"] for each in told]
+    assert {each["event"] for each in receiver.logs} == {"kairos.audit"}
+    denied = receiver.logs[0]
+    assert (denied["kairos.audit.act"], denied["kairos.audit.note"], denied["kairos.audit.who"]) == (
+        "deny",
+        "not that",
+        "local",
+    )
+    assert denied["at"] % 1_000_000 == 0

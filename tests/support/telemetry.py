@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any
 from unittest import mock
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -55,11 +56,13 @@ class SeenSpan:
 
 @dataclass
 class Collector:
-    """What an OTLP receiver got."""
+    """What an OTLP receiver got. `refusals`: how many requests it does not take from now on."""
 
     port: int = 0
     spans: list[SeenSpan] = field(default_factory=list)
     metrics: set[str] = field(default_factory=set)
+    logs: list[dict[str, Any]] = field(default_factory=list)
+    refusals: int = 0
 
     def environ(self) -> dict[str, str]:
         """The variables of a server that sends here, and soon."""
@@ -82,6 +85,13 @@ class Collector:
             for scope in resource.scope_spans:
                 self.spans += [_received(span, scope.scope.name) for span in scope.spans]
 
+    def take_logs(self, body: bytes) -> None:
+        for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
+            for scope in resource.scope_logs:
+                for record in scope.log_records:
+                    attributes = {each.key: _value(each.value) for each in record.attributes}
+                    self.logs.append({"event": record.event_name, "at": record.time_unix_nano, **attributes})
+
     def take_metrics(self, body: bytes) -> None:
         for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
             for scope in resource.scope_metrics:
@@ -97,8 +107,12 @@ def collector() -> Iterator[Collector]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             assert self.headers["content-type"] == "application/x-protobuf"
-            (found.take_traces if self.path == "/v1/traces" else found.take_metrics)(body)
-            self.send_response(200)
+            is_taken = found.refusals == 0
+            found.refusals = max(0, found.refusals - 1)
+            if is_taken:
+                takes = {"/v1/traces": found.take_traces, "/v1/logs": found.take_logs}
+                takes.get(self.path, found.take_metrics)(body)
+            self.send_response(200 if is_taken else 400)
             self.send_header("content-length", "0")
             self.end_headers()
 
