@@ -62,7 +62,10 @@ def test_every_variable_is_a_setting_with_a_value_that_it_takes() -> None:
         assert set(ours) <= set(VARIABLES)
         read = read_environment({name: value for name, value in ours.items() if name != "KAIROS_WORKSPACE"})
         assert read["telemetry"] is True
-        assert {name for name in environ if name not in ours} == {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"}
+        assert environ["OTEL_METRICS_EXPORTER"] == "prometheus"
+        assert {name for name in environ if name not in ours} == {
+            *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_PROMETHEUS_HOST")
+        }
     assert OURS["web"]["environment"] == OURS["work"]["environment"] == OURS["migrate"]["environment"]
 
 
@@ -127,10 +130,19 @@ def test_docker_compose_takes_its_file(tmp_path: Path) -> None:
     assert set(done.stdout.split()) == set(COMPOSE["services"])
 
 
-def test_nothing_that_we_run_is_without_bounds() -> None:
-    for name in ("web", "work"):
-        assert OURS[name]["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}
-        assert "memory" in containers(name)["resources"]["limits"]
+def test_nothing_that_runs_for_long_is_without_bounds() -> None:
+    for name in COMPOSE["services"].keys() - {"db", "migrate"}:  # the database has the machine, or one of its own
+        assert COMPOSE["services"][name]["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}, name
+    for pod in pods():
+        resources = pod["containers"][0]["resources"]
+        assert resources["requests"].keys() == {"cpu", "memory"}, pod
+        assert "memory" in resources["limits"], pod
+
+
+def test_the_schemas_of_kubernetes_take_the_objects() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install it")
+    for each in OBJECTS:
+        validate.validate(each, "1.37", strict=True)
 
 
 def test_a_drained_node_leaves_servers_and_workers_and_their_pods_are_reached_by_few() -> None:
@@ -140,10 +152,11 @@ def test_a_drained_node_leaves_servers_and_workers_and_their_pods_are_reached_by
         assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
         assert budget["maxUnavailable"] < object_of("Deployment", name)["spec"]["replicas"]
         assert policy["policyTypes"] == ["Ingress"]
-    assert "ingress" not in object_of("NetworkPolicy", "work")["spec"]
-    (rule,) = object_of("NetworkPolicy", "web")["spec"]["ingress"]
-    assert rule["ports"] == [{"port": containers("web")["ports"][0]["containerPort"]}]
-    assert rule["from"][0]["podSelector"]["matchLabels"] == {"app": "proxy"}
+    (to_web,), (to_work,) = (object_of("NetworkPolicy", name)["spec"]["ingress"] for name in ("web", "work"))
+    for rule, name in ((to_web, "web"), (to_work, "work")):
+        assert rule["ports"] == [{"port": containers(name)["ports"][0]["containerPort"]}]
+    assert to_web["from"][0]["podSelector"]["matchLabels"] == {"app": "proxy"}
+    assert to_web["from"][1:] == to_work["from"]  # Prometheus
 
 
 def test_a_workers_probe_looks_at_the_file_that_it_touches() -> None:
@@ -163,12 +176,32 @@ def test_backups_are_made_with_the_script_that_is_here() -> None:
     assert all(name in text for name in named)
 
 
-def test_prometheus_reads_the_servers_and_the_rules_that_are_here() -> None:
+def test_prometheus_reads_the_servers_the_workers_and_the_rules_that_are_here() -> None:
     folder, service = DEPLOY / "prometheus", COMPOSE["services"]["prometheus"]
-    settings = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))
     mounted = dict(volume.split(":")[:2][::-1] for volume in service["volumes"])
-    for file in settings["rule_files"]:
-        assert (DEPLOY / mounted[file]).is_file()
-    (job,) = settings["scrape_configs"]
-    assert (job["job_name"], job["dns_sd_configs"][0]["names"]) == ("kairos", ["web"])
-    assert Path(job["authorization"]["credentials_file"]).name in service["secrets"]
+    found = {}
+    for name in ("prometheus.yml", "kubernetes.yml"):
+        settings = yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+        assert all((DEPLOY / mounted[file]).is_file() for file in settings["rule_files"])
+        found[name] = {job["job_name"]: job for job in settings["scrape_configs"]}
+        assert found[name].keys() == {"kairos", "kairos-workers"}
+        assert "authorization" in found[name]["kairos"]
+    jobs = {job: each["dns_sd_configs"][0] for job, each in found["prometheus.yml"].items()}
+    assert {job: (each["names"], each["port"]) for job, each in jobs.items()} == {
+        "kairos": (["web"], 8765),
+        "kairos-workers": (["work"], 9464),
+    }
+    kept = {job: each["relabel_configs"][0]["regex"] for job, each in found["kubernetes.yml"].items()}
+    ports = {name: containers(name)["ports"][0]["containerPort"] for name in ("web", "work")}
+    assert kept == {"kairos": f"web;{ports['web']}", "kairos-workers": f"work;{ports['work']}"}
+    credentials = found["prometheus.yml"]["kairos"]["authorization"]["credentials_file"]
+    assert Path(credentials).name in service["secrets"]
+
+
+def test_promtool_takes_the_settings_of_prometheus() -> None:  # Debian's knows no Kubernetes
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("needs promtool: apt-get install prometheus")
+    words = [program, "check", "config", "--syntax-only", str(DEPLOY / "prometheus" / "prometheus.yml")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
