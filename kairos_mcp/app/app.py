@@ -35,7 +35,7 @@ from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.app.watch import Watch
-from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.decision_rights import OBSERVER, Caller
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Failure
@@ -104,6 +104,7 @@ class App:
         self.client_requests = ClientRequests(context)
         self.records = Records(context, self.runs)
         self.overview = Overview(context, self.runs, self.records)
+        self.observed = Overview(context, self.runs, self.records, lambda _principal: OBSERVER)
         self.finder = Finder(context, self.runs, self.overview)
         self.auditing = Auditing(context)
         self.tasks = Tasks(context)

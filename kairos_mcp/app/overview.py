@@ -1,6 +1,7 @@
 """Runs as a person looks at them: in a list, alone, by a short name, and all that waits.
 
-Whoever owns the state folder owns all in it, so the page shows every run, whoever's it is. What a look gives is a
+Whoever owns the state folder owns all in it, so the page shows every run, whoever's it is; to an observer too, as to
+somebody who may look and nothing else. What a look gives is a
 function of the rows; entries of runs that have ended are kept in memory, since they don't change.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kairos_mcp.app.context import AppContext, Operations
@@ -61,11 +62,13 @@ class Conversation:
 
 
 class Overview(Operations):
-    """Look at the runs of the state folder."""
+    """Look at the runs of the state folder. `viewer`: as whom, by the principal whose run is looked at."""
 
-    def __init__(self, context: AppContext, runs: Runs, records: Records) -> None:
+    def __init__(
+        self, context: AppContext, runs: Runs, records: Records, viewer: Callable[[str], Caller] = person_on_page
+    ) -> None:
         super().__init__(context)
-        self._runs, self._records = runs, records
+        self._runs, self._records, self._viewer = runs, records, viewer
         self._ended: OrderedDict[str, JsonObject] = OrderedDict()
 
     async def read_version(self) -> int:
@@ -83,7 +86,7 @@ class Overview(Operations):
         if (known := self._ended.get(run_id)) is not None:
             return known
         run = await self._find(run_id)
-        looked = await self._runs.look(run, person_on_page(run.principal), "keys")
+        looked = await self._runs.look(run, self._viewer(run.principal), "keys")
         waits = await self._store.read(lambda session: find_runs.waits_for_person(session, run.n))
         row = show_row(*looked, waits_for_person=waits)
         if run.outcome is not None:
@@ -110,8 +113,8 @@ class Overview(Operations):
         return {"rows": rows, "searched": len(texts)}
 
     async def find_caller(self, run_id: str) -> Caller:
-        """Return the person, acting on whose run it is. Raises UnknownRun."""
-        return person_on_page((await self._find(run_id)).principal)
+        """Return who looks, acting on whose run it is. Raises UnknownRun."""
+        return self._viewer((await self._find(run_id)).principal)
 
     async def watch_steps(self, run_id: str) -> ShownSteps:
         """Return the steps of a run, none of which were read yet. Raises UnknownRun."""
@@ -124,7 +127,7 @@ class Overview(Operations):
     async def read_run(self, run_id: str) -> JsonObject:
         """Return a run as it is shown beside its steps, with its limits. Raises UnknownRun, Unreadable."""
         run = await self._find(run_id)
-        facts, viewer = await self._records.look(run, person_on_page(run.principal))
+        facts, viewer = await self._records.look(run, self._viewer(run.principal))
         shown = show_run(facts, viewer)
         offered = await self._store.read(partial(_add_offers, run=run, items=shown["waiting"]))
         return {**shown, "waiting": offered, "limits": limits_to_json(facts.account.caps), "principal": run.principal}
@@ -147,7 +150,7 @@ class Overview(Operations):
         found: list[JsonObject] = []
         for run_id in await self._list_waiting():
             run = await self._find(run_id)
-            looked = await self._runs.look(run, person_on_page(run.principal), "all")
+            looked = await self._runs.look(run, self._viewer(run.principal), "all")
             report, row = make_report(*looked), show_row(*looked, waits_for_person=True)
             items = [item for item in report.waiting if item["kind"] in DECIDED_BY_PERSONS]
             offered = await self._store.read(partial(_add_offers, run=run, items=items))

@@ -77,6 +77,10 @@ def person_on_page(principal: str = LOCAL) -> Caller:
     return Caller(principal, via="page", client="page")
 
 
+OBSERVER = Caller("observer", via="observe", decides=False, sees_all=True)
+"""Who looks at the runs of all principals on the page for operators: its principal owns none."""
+
+
 LOCAL_CALLER = Caller()
 """The owner of the state folder, through a client of which nothing is known."""
 

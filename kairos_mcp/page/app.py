@@ -58,6 +58,11 @@ _STATUS: tuple[tuple[tuple[type[KairosError], ...], int], ...] = (
 Handler = Callable[["App", Request], Awaitable[Any]]
 
 
+def status_of(error: KairosError) -> int:
+    """Return the status of HTTP that an error is answered with."""
+    return next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
+
+
 class Page:
     """The page of one server. `port`: where it listens; `serves`: whether it is all that is served there."""
 
@@ -104,21 +109,22 @@ class Page:
             try:
                 found = await handler(app, request)
             except KairosError as error:
-                status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
-                return error_response(status, error.code, *(_redact(app, text) for text in (error.message, error.hint)))
+                return error_response(
+                    status_of(error), error.code, *(_redact(app, text) for text in (error.message, error.hint))
+                )
             return found if isinstance(found, Response) else _json_response(request, found)
 
         return answer
 
     async def _shell(self, request: Request) -> Response:
-        return _send_file(request, SHELL)
+        return send_file(request, SHELL)
 
     async def _enter(self, _app: App, request: Request) -> Response:
         if self._entering >= MAX_ENTERING:
             return error_response(503, "busy", "Too many browsers enter at once.", "Try again in a few seconds.")
         self._entering += 1
         try:
-            code = (await _read_body(request)).get("code")
+            code = (await read_body(request)).get("code")
         finally:
             self._entering -= 1
         if not isinstance(code, str) or not await asyncio.to_thread(use_code, self._home, code):
@@ -162,7 +168,7 @@ class Page:
         return StreamingResponse(line, headers=headers, media_type="text/event-stream")
 
     async def _act(self, app: App, request: Request) -> JsonObject:
-        operation = parse_act(await _read_body(request))
+        operation = parse_act(await read_body(request))
         done = await carry_out(operation, app)
         if operation.kind.moves and done.run_id is not None:
             task = asyncio.create_task(_drive(app, done.run_id))
@@ -206,11 +212,11 @@ async def _runs(app: App, request: Request) -> JsonObject:
 
 
 async def _search(app: App, request: Request) -> JsonObject:
-    return await app.overview.search(_query(request, "q"))
+    return await app.overview.search(query_value(request, "q"))
 
 
 async def _run(app: App, request: Request) -> JsonObject:
-    run_id = _query(request, "run")
+    run_id = query_value(request, "run")
     shown = await app.overview.watch_steps(run_id)
     await app.overview.read_steps(shown)
     steps = [step for _, step in shown.since()]
@@ -218,21 +224,21 @@ async def _run(app: App, request: Request) -> JsonObject:
 
 
 async def _text(app: App, request: Request) -> JsonObject:
-    run_id, cursor = _query(request, "run"), request.query_params.get("cursor")
-    query = TraceQuery(ref=_query(request, "ref"), cursor=cursor, max_chars=TEXT_CHARS)
+    run_id, cursor = query_value(request, "run"), request.query_params.get("cursor")
+    query = TraceQuery(ref=query_value(request, "ref"), cursor=cursor, max_chars=TEXT_CHARS)
     return await app.records.trace(run_id, query, await app.overview.find_caller(run_id))
 
 
 async def _export(app: App, request: Request) -> Response:
     """The run as a file, as `kairos-mcp export` writes it: read as fast as the browser takes it."""
-    run_id = _query(request, "run")
+    run_id = query_value(request, "run")
     lines = await app.records.export(run_id, await app.overview.find_caller(run_id))
     headers = {"content-disposition": f'attachment; filename="{quote(run_id)}.jsonl"'}
     return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
 
 async def _item(app: App, request: Request) -> JsonObject:
-    return {"item": await app.overview.read_item(_query(request, "run"), _query(request, "key"))}
+    return {"item": await app.overview.read_item(query_value(request, "run"), query_value(request, "key"))}
 
 
 async def _waits(app: App, _request: Request) -> JsonObject:
@@ -251,7 +257,7 @@ async def _mandates(app: App, _request: Request) -> JsonObject:
 
 async def _mandate(app: App, request: Request) -> JsonObject:
     found = await app.mandates.read_whole(
-        _query(request, "id"), request.query_params.get("workspace"), person_on_page()
+        query_value(request, "id"), request.query_params.get("workspace"), person_on_page()
     )
     return found | {"runs": [await app.overview.row(run_id) for run_id in found["runs"]]}
 
@@ -262,7 +268,7 @@ async def _tools(app: App, _request: Request) -> JsonObject:
 
 
 async def _tool(app: App, request: Request) -> JsonObject:
-    return (await app.tools.details(_query(request, "name"))).as_json()
+    return (await app.tools.details(query_value(request, "name"))).as_json()
 
 
 async def _agents(app: App, _request: Request) -> JsonObject:
@@ -273,7 +279,7 @@ async def _rules(app: App, _request: Request) -> JsonObject:
     return {"rules": [rule.as_json() for rule in await app.answers.list_rules(person_on_page(), everywhere=True)]}
 
 
-def _query(request: Request, name: str) -> str:
+def query_value(request: Request, name: str) -> str:
     """Return a parameter of the address. Raises BadArguments where it is missing."""
     value = request.query_params.get(name)
     if not value or len(value) > TEXT_CHARS:
@@ -284,7 +290,7 @@ def _query(request: Request, name: str) -> str:
 # -- requests and answers -----------------------------------------------------------------------------------------
 
 
-async def _read_body(request: Request) -> JsonObject:
+async def read_body(request: Request) -> JsonObject:
     """Return the JSON object of a request. Raises BadArguments; TooLarge beyond BODY_BYTES."""
     body = bytearray()
     try:
@@ -320,10 +326,10 @@ def _takes_gzip(request: Request) -> bool:
 
 
 async def _file(request: Request) -> Response:
-    return _send_file(request, request.path_params["name"])
+    return send_file(request, request.path_params["name"])
 
 
-def _send_file(request: Request, name: str) -> Response:
+def send_file(request: Request, name: str) -> Response:
     found = compressed_files().get(name)
     if found is None or (name == SHELL and request.url.path.rpartition("/")[2]):
         return error_response(404, "not_found", "There is no such file.")

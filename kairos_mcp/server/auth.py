@@ -22,7 +22,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.http_places import Peers, Places, refuse_place
-from kairos_mcp.server.sender import SCOPES, Scope, has_scope, set_principal, set_scopes
+from kairos_mcp.server.sender import ALL_SCOPES, SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.telemetry.names import TOKENS_REFUSED
@@ -130,7 +130,7 @@ class Challenge:
 
     def refuse_scope(self, missing: Scope, held: Collection[str]) -> Response:
         """Refuse a request for which the token has no scope."""
-        wanted = " ".join(scope for scope in SCOPES if scope == missing or scope in held)
+        wanted = " ".join(scope for scope in ALL_SCOPES if scope == missing or scope in held)
         error = {"error": "insufficient_scope", "error_description": f"The scope {missing} is needed."}
         return refuse(403, f"The token has no scope {missing}.", headers=self._header(error, wanted))
 

@@ -42,6 +42,7 @@ from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
 from kairos_mcp.server.http_transports import SseTransport, StreamableTransport
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
+from kairos_mcp.server.observer_page import OBSERVE, SIGN_IN, ObserverData, ObserverFiles, SignIn
 from kairos_mcp.server.sender import ANONYMOUS, set_principal
 from kairos_mcp.server.tokens import Tokens, make_owner_token, make_tokens
 from kairos_mcp.settings.settings import Settings
@@ -123,6 +124,7 @@ class Access:
 
     rule: AccessRule
     challenge: Challenge
+    sign_in: SignIn
     routes: Sequence[Route] = ()
 
 
@@ -157,11 +159,12 @@ def _ensure_access(settings: Settings, options: ListenOptions, tokens: Tokens, a
 
 def _access(settings: Settings, tokens: Tokens, *, no_auth: bool) -> Access:
     if settings.oauth is None:
-        return Access(AccessRule(tokens, no_auth=no_auth), Challenge())
+        return Access(AccessRule(tokens, no_auth=no_auth), Challenge(), SignIn(None, None))
     from kairos_mcp.server.oauth import OAuthVerifier, metadata_routes, metadata_url
 
-    rule = AccessRule(tokens, oauth=OAuthVerifier(settings.oauth))
-    return Access(rule, Challenge(metadata_url(settings.oauth)), metadata_routes(settings.oauth))
+    verifier = OAuthVerifier(settings.oauth)
+    rule, sign_in = AccessRule(tokens, oauth=verifier), SignIn(settings.oauth, verifier)
+    return Access(rule, Challenge(metadata_url(settings.oauth)), sign_in, metadata_routes(settings.oauth))
 
 
 @contextmanager
@@ -275,14 +278,15 @@ async def serve_app(
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
         return Authentication(checked, access.rule, rates, places, peers, access.challenge, unavailable)
 
+    endpoints[f"{OBSERVE}/api/{{name}}"] = ObserverData(get_app, access.challenge)
     if has_metrics:
         endpoints[METRICS] = MetricsPage(get_app, access.challenge)
     routes = [Route(path, endpoint=protect(endpoint)) for path, endpoint in endpoints.items()]
-    app = Starlette(routes=[*routes, *access.routes])
+    app = Starlette(routes=[Route(SIGN_IN, endpoint=access.sign_in), *routes, *access.routes])
     app.router.redirect_slashes = False
     async with streamable.run(), anyio.create_task_group() as tasks:
         tasks.start_soon(access.rule.check_store)
-        guarded: ASGIApp = HttpGuard(app, names)
+        guarded: ASGIApp = ObserverFiles(HttpGuard(app, names), names)
         if make_page is not None:
             guarded = Mounted(make_page(get_app), PAGE, guarded)
         yield Health(OrderlyClose(guarded), get_app, shutdown)

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from starlette.routing import Route
 
 from kairos_mcp.server.auth import KeysUnavailable
-from kairos_mcp.server.sender import SCOPES
+from kairos_mcp.server.sender import ALL_SCOPES
 from kairos_mcp.settings.table_values import OAuthSetting
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def _access_token(claims: Mapping[str, Any], setting: OAuthSetting) -> AccessTok
     return AccessToken(
         token="",  # not kept any longer than it is needed
         client_id=client,
-        scopes=[scope for scope in SCOPES if scope in _scopes_of(claims)],
+        scopes=[scope for scope in ALL_SCOPES if scope in _scopes_of(claims)],
         expires_at=int(claims["exp"]),
         resource=setting.resource,
         subject=subject,
@@ -183,7 +183,7 @@ def metadata_routes(setting: OAuthSetting) -> list[Route]:
     (route,) = create_protected_resource_routes(
         resource_url=_URL.validate_python(setting.resource),
         authorization_servers=[_URL.validate_python(setting.issuer)],
-        scopes_supported=list(SCOPES),
+        scopes_supported=list(ALL_SCOPES),
         resource_name="Kairos",
     )
     return [route] if route.path == WELL_KNOWN else [route, Route(WELL_KNOWN, endpoint=route.endpoint)]

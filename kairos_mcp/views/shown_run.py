@@ -47,14 +47,15 @@ def show_run(facts: RunFacts, viewer: Viewer) -> JsonObject:
 def show_row(facts: RunFacts, viewer: Viewer, *, waits_for_person: bool) -> JsonObject:
     """Return the entry of a run in a list. Times in milliseconds since 1970."""
     run, report = facts.run, make_report(facts, viewer)
-    usage = report.usage
+    usage, caller = report.usage, viewer.caller
+    folder = run.workspace if caller.is_person or run.workspace is None else caller.visible_path(run.workspace)
     return {
         "run_id": run.id,
         "seq": run.seq,
         "principal": run.principal,
         "flow": run.flow,
         "goal": truncate(facts.goal, ROW_CHARS),
-        "workspace": run.workspace,
+        "workspace": folder,
         "status": report.status,
         "stop_reason": report.stop_reason,
         **_words_of(report),

@@ -36,6 +36,7 @@ FIND = "operators/test_find.py::test_"
 WATCH = "operators/test_watch.py::test_"
 TOKENS_CHANGED = "operators/test_tokens.py::test_"
 AUDIT = "operators/test_audit.py::test_"
+OBSERVED = "operators/test_observer_page.py::test_"
 NINTH_UNIT = "budgets/test_ninth_unit.py::test_"
 LOST_COMMITS = "postgres/test_lost_commits.py::test_"
 SESSION_LOCKS = "postgres/test_session_locks.py::test_"
@@ -4577,7 +4578,7 @@ ON_THE_PAGE = (
         PAGE + "a_header_that_stands_twice_is_refused",
     ),
     Guard("Guard.__call__", without("headers.update(HEADERS)"), PAGE + "every_answer_holds_the_page_in_its_place"),
-    Guard("app:_read_body", never("len(body) > BODY_BYTES"), PAGE + "an_act_that_is_too_long_or_no_object_is_refused"),
+    Guard("app:read_body", never("len(body) > BODY_BYTES"), PAGE + "an_act_that_is_too_long_or_no_object_is_refused"),
     Guard("use_code", without("path.unlink()"), PAGE + "a_code_is_good_for_one_browser"),
     Guard("use_code", always("0 <= age_s <= CODE_S"), PAGE + "a_code_is_forgotten_after_two_minutes"),
     Guard(
@@ -5435,6 +5436,51 @@ OPERATORS = (
         "DayBudget.holds_for",
         replaced("any(...)", "True"),
         "operators/test_day_budgets.py::test_one_principals_day_is_used_up_and_anothers_is_not[file]",
+    ),
+    Guard(
+        "Settings.day_of",
+        without("each.group is None"),
+        "operators/test_day_budgets.py::test_a_group_is_beside_what_each_may_use",
+    ),
+    Guard(
+        "DailyAccounts._find_and_check",
+        without("*of_groups"),
+        "operators/test_day_budgets.py::test_members_of_a_group_use_up_one_sum_together_and_not_more[file]",
+    ),
+    Guard(
+        "ObserverData._answer",
+        never("not has_scope('observe')"),
+        OBSERVED + "data_needs_a_token_that_may_observe_and_files_need_none",
+    ),
+    Guard(
+        "ObserverFiles.__call__",
+        never("not self._names.include(...)"),
+        OBSERVED + "data_needs_a_token_that_may_observe_and_files_need_none",
+    ),
+    Guard(
+        "SignIn._exchange",
+        never("'observe' not in found.scopes"),
+        OBSERVED + "a_code_of_the_authorization_server_is_exchanged_for_a_token_that_may_observe[run-403]",
+    ),
+    Guard(
+        "show_row",
+        replaced("caller.visible_path(run.workspace)", "run.workspace"),
+        OBSERVED + "what_an_observer_reads_holds_no_path_and_nothing_private",
+    ),
+    Guard(
+        "cli.tokens:_open_tokens",
+        without("tokens.check_store()"),
+        "operators/test_documented_sql.py::test_tables_of_another_version_are_refused[token list-database]",
+    ),
+    Guard(
+        "_check_versions",
+        never("len(found) > 1"),
+        "operators/test_side_by_side.py::test_who_lives_is_shown_with_its_version[database]",
+    ),
+    Guard(
+        "AuditRecords.send",
+        replaced("while ...: ...", "self._exporter.export(records)"),
+        AUDIT + "each_line_is_an_otlp_log_record_that_is_sent_until_it_is_taken",
     ),
     Guard("Auditing.follow", always("entry.id not in seen"), AUDIT + "the_stream_tells_each_act_once_and_goes_on"),
     Guard(

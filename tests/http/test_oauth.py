@@ -149,7 +149,7 @@ def test_the_metadata_of_the_resource_lies_at_the_well_known_place(site: Site) -
         assert answer.json == {
             "resource": AUDIENCE,
             "authorization_servers": [ISSUER],
-            "scopes_supported": ["run", "approve", "admin"],
+            "scopes_supported": ["run", "approve", "admin", "observe"],
             "bearer_methods_supported": ["header"],
             "resource_name": "Kairos",
         }

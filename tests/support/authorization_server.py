@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives import serialization
@@ -50,13 +51,16 @@ class KeyPair:
 
 @dataclass
 class AuthorizationServer:
-    """`document`: what is published instead of the keys. `fetches`: how often it was read. `is_down`: it refuses."""
+    """`document`: what is published instead of the keys. `fetches`: how often it was read. `is_down`: it refuses.
+    `codes`: the scopes of the token that a code is exchanged for; `exchanged`: what was asked for."""
 
     keys: list[KeyPair] = field(default_factory=lambda: [KeyPair.rsa("first")])
     document: bytes | None = None
     redirect: str | None = None
     is_down: bool = False
     fetches: int = 0
+    codes: dict[str, str] = field(default_factory=dict)
+    exchanged: list[dict[str, str]] = field(default_factory=list)
     _server: ThreadingHTTPServer | None = None
 
     def start(self) -> AuthorizationServer:
@@ -64,6 +68,15 @@ class AuthorizationServer:
 
         class Answers(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                asked = urlsplit(self.path)
+                if asked.path == "/authorize":  # whoever asks is taken for somebody who signs in
+                    query = dict(parse_qsl(asked.query))
+                    owner.codes["a-code"] = query["scope"]
+                    answer = urlencode({"code": "a-code", "state": query["state"]})
+                    self.send_response(302)
+                    self.send_header("Location", f"{query['redirect_uri']}?{answer}")
+                    self.end_headers()
+                    return
                 owner.fetches += 1
                 body = json.dumps({"keys": [key.public_jwk for key in owner.keys]}).encode()
                 self.send_response(503 if owner.is_down else 302 if owner.redirect else 200)
@@ -71,6 +84,14 @@ class AuthorizationServer:
                     self.send_header("Location", owner.redirect)
                 self.end_headers()
                 self.wfile.write(body if owner.document is None else owner.document)
+
+            def do_POST(self) -> None:
+                form = dict(parse_qsl(self.rfile.read(int(self.headers["content-length"])).decode()))
+                owner.exchanged.append(form)
+                scope = owner.codes.get(form.get("code", ""))
+                self.send_response(400 if scope is None else 200)
+                self.end_headers()
+                self.wfile.write(b"{}" if scope is None else json.dumps({"access_token": owner.token(scope)}).encode())
 
             def log_message(self, *_words: object) -> None:
                 pass
@@ -88,6 +109,12 @@ class AuthorizationServer:
     def jwks_uri(self) -> str:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.server_address[1]}/jwks.json"
+
+    @property
+    def page_client(self) -> dict[str, str]:
+        """The keys of the table by which the page for operators signs in."""
+        server = self.jwks_uri.removesuffix("/jwks.json")
+        return {"client_id": "operators", "authorize_uri": f"{server}/authorize", "token_uri": f"{server}/token"}
 
     def settings(self, **more: str) -> str:
         """The table for the settings file of a server that accepts its tokens."""
