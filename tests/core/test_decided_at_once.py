@@ -69,21 +69,33 @@ class Turns:
     """Counts the commits that can be decided at once, and lets those be that the test wants to be.
 
     Each of them, and each that is decided on accounts that are known, is decided on the rows as well, in the
-    transaction that writes it.
+    transaction that writes it. A database is told to write before it says whether it did, and is told anew if it did
+    not: so of a commit the last comparison counts, once the run is at rest (`require_agreed`).
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.way: Way = always
-        self.simple = self.at_once = self.most_begun = self.compared = 0
+        self.simple = self.at_once = self.most_begun = 0
         self._whole: dict[int, CommitPlan] = {}  # by the id of the plan
+        self._both: dict[int, tuple[CommitPlan, Any, Any]] = {}  # likewise: what rows and memory decide
         for module in (worker, run_pool):
             monkeypatch.setattr(module, "decide_at_once", self.decide_at_once)
             monkeypatch.setattr(module, "write_known", self.write_known)
             monkeypatch.setattr(module, "commit", self.commit)
 
     def begin(self, way: Way) -> None:
+        self.require_agreed()
         self.way, self.simple, self.at_once = way, 0, 0
         self._whole.clear()
+        self._both.clear()
+
+    @property
+    def compared(self) -> int:
+        return len(self._both)
+
+    def require_agreed(self) -> None:
+        for _, from_rows, decided in self._both.values():
+            assert from_rows == decided
 
     def decide_at_once(
         self, state: RunState, daily_accounts: DailyAccounts, owner: int, fence: int, at: int
@@ -142,9 +154,9 @@ class Turns:
         except FenceLost:
             from_rows = None
         committed = write()
+        self._both.pop(id(plan), None)
         if committed is not None and from_rows is not None:
-            self.compared += 1
-            assert from_rows == comparable(decided)
+            self._both[id(plan)] = (plan, from_rows, comparable(decided))
         return committed
 
 
@@ -157,8 +169,10 @@ def comparable(decided: Decided) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
-    return Turns(monkeypatch)
+def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+    turns = Turns(monkeypatch)
+    yield turns
+    turns.require_agreed()
 
 
 @pytest.fixture(scope="module")
@@ -438,6 +452,7 @@ async def assert_same_by_both_ways(
     for way in (always, lambda turn: bool(changes >> turn & 1)):
         turns.begin(way)
         assert_same_rows(await rows_after(root, script, limits, day), general)
+    turns.require_agreed()
     return general
 
 
