@@ -101,13 +101,15 @@ def _lay_out_beginning(question: Question, screen: Screen, heading: str, lines: 
     """Show what has room, and say where all of it is seen and decided."""
     first, rest = lines[: screen.lines - 2], lines[screen.lines - 2 :]
     seen = sum(count_columns(line) <= screen.width for line in first)
-    more = f"… {len(rest)} more lines. " if rest else ""
+    missing = f"… {len(rest)} more"
     if screen.opens_links and question.page is not None:
         shown, link = DialogView("page", screen.name, seen, len(lines)), question.page
-        fields, last = dict[str, Any](), f"{more}See it all and decide on the page:"
+        fields, says = dict[str, Any](), f"{missing}. " if rest else ""
+        last = f"{says}See it all and decide on the page:"
     else:
         shown, link = DialogView("look", screen.name, seen, len(lines)), None
-        fields, says = _form(question, question.unseen_choices), "To approve it: "
+        fields = _form(question, question.unseen_choices)
+        says = f"{missing}: " if rest else "To approve it: "
         fitting = (text for text in question.commands if count_columns(says + text) <= screen.width)
         last = says + next(fitting, question.commands[-1])
     message = "\n".join(cut_to_width(line, screen.width) for line in (heading, *first, last))

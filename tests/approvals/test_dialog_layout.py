@@ -187,6 +187,17 @@ def test_an_edit_of_several_files_names_them():
     assert (beginning.shown.way, beginning.shown.decides) == ("look", False)
 
 
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+@pytest.mark.parametrize("page", [None, PAGE])
+def test_what_has_no_room_is_counted_beside_the_way_to_see_it(screen, page):
+    laid_out = lay_out(ask(diff("a\n" * 5_000, "b\n" * 5_000), page=page), screen)
+    heading, *seen, last = laid_out.message.split("\n")
+    assert heading.endswith("-5000 +5000")
+    assert (laid_out.shown.lines, laid_out.shown.of) == (len(seen), 10_000)
+    assert last.startswith(f"… {10_000 - len(seen)} more")
+    assert last.endswith(("kairos-mcp approve run-0123456789ab", "decide on the page:"))
+
+
 def test_a_link_is_for_clients_known_to_open_it_and_decides_nothing():
     text = diff("a\n" * 50, "b\n" * 50)
     known, other = find_screen("claude-code 2.1.332"), find_screen("claude-code 3.0")

@@ -113,7 +113,7 @@ class ClaudeCode(Host):
             assert "Decision" not in screens[-1]
             return "page"
         assert "Decision" in screens[-1], screens[-1]
-        if "To approve it:" in screens[-1]:
+        if " approve run-" in screens[-1]:
             return "look"
         return "whole" if len(screens) == 1 else "walk"
 
