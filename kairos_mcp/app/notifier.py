@@ -70,6 +70,7 @@ class Notifier(Operations):
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._has_listeners = False  # that are this server's
         self._due = asyncio.Event()  # there may be something to send
+        self._rest_s = REST_S  # from the last look to the next one at most
         self._begun_at = 0
 
     def begin(self) -> None:
@@ -128,7 +129,7 @@ class Notifier(Operations):
     async def _until_due(self, change: asyncio.Task[None]) -> None:
         """Wait for a change, and a moment for others that come with it; or for the next try at what has failed."""
         due = asyncio.create_task(self._due.wait())
-        await asyncio.wait((change, due), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((change, due), timeout=self._rest_s, return_when=asyncio.FIRST_COMPLETED)
         due.cancel()
         if change.done():
             await asyncio.sleep(GATHER_S)
@@ -149,6 +150,8 @@ class Notifier(Operations):
             await self._store.submit(partial(self._add_receivers, names=missing))
             listeners = await self._store.read(partial(events.list_listeners, at=now))
         served = [each for each in listeners if each.name in self._receivers or each.name.startswith(WEBHOOK)]
+        tries = [each.next_at for each in served if each.next_at > now]  # also of one whose server has ended since
+        self._rest_s = min(REST_S, (min(tries) - now) / 1000) if tries else REST_S
         for listener in served:
             if listener.id not in self._sending and listener.next_at <= now and (mine := await self._claim(listener)):
                 task = self._sending[listener.id] = asyncio.create_task(self._send_to(mine))
@@ -195,11 +198,10 @@ class Notifier(Operations):
             await self._put_off(listener)
 
     async def _put_off(self, listener: ListenerRow) -> None:
-        wait_ms = min(FIRST_RETRY_MS << min(listener.tries, 20), LAST_RETRY_MS)
-        at = self._clock() + wait_ms
-        asyncio.get_running_loop().call_later(wait_ms / 1000, self._due.set)
+        at = self._clock() + min(FIRST_RETRY_MS << min(listener.tries, 20), LAST_RETRY_MS)
         with suppress(KairosError, OSError):
             await self._store.submit(partial(events.record_failed, listener=listener, next_at=at))
+            self._due.set()  # the look that follows sees when the next try is due
 
     # -- a person ----------------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Notifier(Operations):
         kept = [event.id for event in held][-MAX_BATCH:]
         if told_of or kept != [*state.held] or end.event - listener.event >= SKIP:
             text = json.dumps({"told": told, "held": kept})
-            await self._store.submit(partial(events.record_sent, listener=listener, to=end, state=text))
+            await self._record(listener._replace(state=text), end)
 
     # -- webhooks ----------------------------------------------------------------------------------------------
 
@@ -272,7 +274,8 @@ class Notifier(Operations):
             await self._record(listener, newest)
 
     async def _record(self, listener: ListenerRow, to: Position) -> bool:
-        return await self._store.submit(lambda session: events.record_sent(session, listener, to, listener.state))
+        at = self._clock()
+        return await self._store.submit(lambda session: events.record_sent(session, listener, to, at))
 
 
 PERSON = "notify:"

@@ -89,6 +89,7 @@ class Retention:
             gone += await store.submit(partial(retention.remove_runs, numbers=some, before=before))
         if among is None:
             await store.submit(partial(events.remove_old, before=before))
+            await store.submit(partial(events.remove_expired, at=self._clock()))
         texts = await _remove_unreferenced_texts(store) if gone else 0
         if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.owners)):
             shrunk = await store.shrink()

@@ -60,9 +60,18 @@ class Subscriptions(Operations):
     """Subscribe and unsubscribe webhooks."""
 
     async def subscribe(
-        self, url: str, secret: str, wanted: Wanted, start: Position | None, ttl_ms: int | None, caller: Caller
+        self,
+        url: str,
+        secret: str,
+        wanted: Wanted,
+        start: Position | None,
+        ttl_ms: int | None,
+        caller: Caller,
+        ends_at: int | None = None,
     ) -> Subscription:
         """Subscribe, or renew. The endpoint is asked first, unless it has answered for this principal before.
+
+        `ends_at`: when the caller's token ends (ms since 1970); the subscription does not outlast it.
 
         Raises BadArguments for an address or a secret that is none, Undelivered if the endpoint does not answer as it
         should, Busy if there are too many.
@@ -78,6 +87,7 @@ class Subscriptions(Operations):
         if all(json.loads(each.body)["url"] != url for each in mine):
             await asyncio.to_thread(verify_endpoint, address, secret, number, self._settings)
         granted = now + max(LEAST_TTL_MS, min(USUAL_TTL_MS if ttl_ms is None else ttl_ms, MOST_TTL_MS))
+        granted = granted if ends_at is None else min(granted, ends_at)
         body = canonical_json({"url": url, "kind": wanted.kind, "arguments": dict(wanted.arguments)})
 
         def write(session: Session) -> ListenerRow | None:
@@ -96,6 +106,16 @@ class Subscriptions(Operations):
         """End a subscription; return whether there was one."""
         name = WEBHOOK + subscription_id(caller.principal, url, wanted)
         return await self._store.submit(lambda session: events.remove_listener(session, name))
+
+    async def end_for(self, principal: str, at: int) -> None:
+        """Have the subscriptions of a principal end then (ms since 1970) at the latest: its token does."""
+        if self._store.exists:
+
+            def end(session: Session) -> None:
+                events.end_webhooks(session, principal, at)
+                events.remove_expired(session, self._clock())
+
+            await self._store.submit(end)
 
 
 def subscription_id(principal: str, url: str, wanted: Wanted) -> str:
@@ -140,7 +160,10 @@ def verify_endpoint(url: Url, secret: str, number: str, settings: Settings) -> N
 
 def send_event(listener: ListenerRow, occurrence: JsonObject, cursor: str, settings: Settings) -> None:
     """Send one event to the endpoint of a subscription. Blocks. Raises Undelivered."""
-    url = check_url(json.loads(listener.body)["url"], settings)
+    try:
+        url = check_url(json.loads(listener.body)["url"], settings)
+    except BadArguments:  # a person no longer lists its host
+        raise Undelivered("connection_refused") from None
     body = canonical_json({**occurrence, "cursor": cursor}).encode()
     number, signed_by = listener.name.removeprefix(WEBHOOK), json.loads(listener.secret or "[]")
     post(make_client(settings), url, _headers(number, signed_by, occurrence["eventId"], body), body)

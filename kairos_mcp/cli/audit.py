@@ -69,10 +69,13 @@ def _sender() -> Callable[[Iterable[AuditEntry]], None]:
     return lambda entries: records.send([(entry.at, entry.as_json()) for entry in entries])
 
 
-def note_token(settings: Settings, act: str, name: str) -> None:
-    """Record what a command has done with a token."""
+def note_token(settings: Settings, act: str, name: str, ends_at: int | None = None) -> None:
+    """Record what a command has done with a token. `ends_at`: when the tokens end that its principal had (ms since
+    1970); the webhooks that these subscribed do too."""
 
     async def record(app: App) -> None:
+        if ends_at is not None:
+            await app.subscriptions.end_for(name, ends_at)
         await app.auditing.record("token", act, name, PERSON.actor)
 
     with_app(settings, record)

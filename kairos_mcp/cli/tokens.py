@@ -82,8 +82,10 @@ def rotate(
         raise BadArguments("Your own token is in the state folder.", "`token revoke local`, then `token add local`.")
     lasts = None if expires is None else parse_age("--expires", expires)
     settings = read_settings(flags)
-    token = _open_tokens(settings).rotate(name, keep_days=parse_age("--keep", keep), lasts_days=lasts)
-    note_token(settings, "rotate", name)
+    tokens = _open_tokens(settings)
+    token = tokens.rotate(name, keep_days=parse_age("--keep", keep), lasts_days=lasts)
+    older = next(each for each in tokens.list_tokens() if each.name == name)
+    note_token(settings, "rotate", name, older.expires_at)
     _show(name, token, as_json=as_json)
     return COMPLETED
 
@@ -117,7 +119,7 @@ def revoke(name: TokenName, *, flags: StateFlags) -> int:
     settings = read_settings(flags)
     tokens = _open_tokens(settings)
     tokens.revoke(name)
-    note_token(settings, "revoke", name)
+    note_token(settings, "revoke", name, tokens.now())
     if name == LOCAL:
         remove_owner_token(settings.home)
     later = "stay yours" if name == LOCAL else "belong to the next token of that name"

@@ -22,7 +22,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import REQUEST_ID, TOOL, error_response, header, refuse
 from kairos_mcp.server.http_places import Peers, Places, refuse_place
-from kairos_mcp.server.sender import ALL_SCOPES, SCOPES, Scope, has_scope, set_principal, set_scopes
+from kairos_mcp.server.sender import ALL_SCOPES, SCOPES, Scope, has_scope, set_end, set_principal, set_scopes
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.telemetry.names import TOKENS_REFUSED
@@ -57,10 +57,12 @@ UNDECIDING: Collection[Scope] = ("run", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The principal and scopes of an admitted request. `token`: the SDK's view of them."""
+    """The principal and scopes of an admitted request, and when its token ends (milliseconds since 1970). `token`: the
+    SDK's view of them."""
 
     principal: str
     scopes: Collection[str] = SCOPES
+    ends_at: int | None = None
     token: AccessToken | None = None
 
 
@@ -94,14 +96,14 @@ class AccessRule:
         if held is not None:
             if held.has_expired(self._tokens.now()):
                 raise TokenExpired
-            return Admission(
-                held.name, held.scopes, AccessToken(token="", client_id=held.name, scopes=list(held.scopes))
-            )
+            view = AccessToken(token="", client_id=held.name, scopes=list(held.scopes))
+            return Admission(held.name, held.scopes, held.expires_at, view)
         found = None if self._oauth is None else await self._oauth.verify_token(token)
         if found is None:
             return None
         issuer = (found.claims or {})["iss"]
-        return Admission(f"oauth:{issuer}|{found.subject}", frozenset(found.scopes), found)
+        ends_at = None if found.expires_at is None else found.expires_at * 1_000
+        return Admission(f"oauth:{issuer}|{found.subject}", frozenset(found.scopes), ends_at, found)
 
     async def check_store(self) -> None:
         """Look whether anybody can be admitted, so that the log says why not before the first request."""
@@ -226,6 +228,7 @@ class Authentication:
         """Return what answers from here on, in this context, as whoever was admitted."""
         set_principal(admission.principal)
         set_scopes(admission.scopes)
+        set_end(admission.ends_at)
         if admission.token is None:
             return self._app
         scope["user"] = AuthenticatedUser(admission.token)

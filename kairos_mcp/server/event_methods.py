@@ -28,7 +28,7 @@ from kairos_mcp.server.event_protocol import (
     SubscribeParams,
     find_event,
 )
-from kairos_mcp.server.sender import current_principal
+from kairos_mcp.server.sender import current_end, current_principal
 from kairos_mcp.store.events import Position
 from kairos_mcp.views.event_view import format_cursor, parse_cursor
 
@@ -110,7 +110,9 @@ class EventMethods:
         if not isinstance(secret, str):
             refuse(wire.INVALID_PARAMS, "delivery.secret is missing.")
         try:
-            made = await self.app.subscriptions.subscribe(url, secret, wanted, start, params.ttl_ms, self.caller)
+            made = await self.app.subscriptions.subscribe(
+                url, secret, wanted, start, params.ttl_ms, self.caller, current_end()
+            )
         except BadArguments as error:
             refuse(wire.INVALID_PARAMS, str(error))
         except Busy as error:

@@ -19,6 +19,7 @@ SCOPES: tuple[Scope, ...] = ("run", "approve", "admin")
 """The scopes of a token of which none were chosen, and of whoever comes by another way."""
 
 _scopes: ContextVar[Collection[str]] = ContextVar("kairos_scopes", default=SCOPES)
+_ends_at: ContextVar[int | None] = ContextVar("kairos_ends_at", default=None)
 _principal: ContextVar[str] = ContextVar("kairos_principal", default=LOCAL)
 
 
@@ -40,3 +41,13 @@ def has_scope(scope: Scope) -> bool:
 def set_scopes(scopes: Collection[str]) -> None:
     """Answer messages as of a sender with these scopes from here on, in this context."""
     _scopes.set(scopes)
+
+
+def current_end() -> int | None:
+    """When the sender's token ends, in milliseconds since 1970; None where there is none, or it never does."""
+    return _ends_at.get()
+
+
+def set_end(at: int | None) -> None:
+    """Answer messages as of a sender whose token ends then from here on, in this context."""
+    _ends_at.set(at)

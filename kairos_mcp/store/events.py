@@ -198,6 +198,11 @@ def remove_expired(session: Session, at: int) -> None:
     session.rows("delete from listener where expires_at <= ?", (at,))
 
 
+def end_webhooks(session: Session, principal: str, at: int) -> None:
+    """Have the webhooks of a principal end then (ms), unless they end before."""
+    session.rows("update listener set expires_at = ? where principal = ? and expires_at > ?", (at, principal, at))
+
+
 def claim_listener(session: Session, listener: ListenerRow, owner: int) -> bool:
     """Make a server the one that sends to a listener, unless another one came first; return whether it is."""
     statement = "update listener set owner = ? where id = ? and owner is not distinct from ?"
@@ -209,10 +214,17 @@ def release_listeners(session: Session, owner: int) -> None:
     session.rows("update listener set owner = null where owner = ?", (owner,))
 
 
-def record_sent(session: Session, listener: ListenerRow, to: Position, state: str) -> bool:
-    """Record how far a listener was sent events. False, and nothing is written, where another server sends by now."""
-    statement = "update listener set tx = ?, event = ?, state = ?, tries = 0, next_at = 0 where id = ? and owner = ?"
-    return session.change(statement, (*to, state, listener.id, listener.owner)) > 0
+def record_sent(session: Session, listener: ListenerRow, to: Position, at: int) -> bool:
+    """Record how far a listener was sent events, and its state. False, and nothing is written, where another server
+    sends by now, or its time is over."""
+    return (
+        session.change(
+            "update listener set tx = ?, event = ?, state = ?, tries = 0, next_at = 0"
+            " where id = ? and owner = ? and (expires_at is null or expires_at > ?)",
+            (*to, listener.state, listener.id, listener.owner, at),
+        )
+        > 0
+    )
 
 
 def write_state(session: Session, name: str, state: str) -> None:

@@ -1,8 +1,10 @@
-"""A webhook's endpoint: what it was sent, verified by a library of others, and how it answers."""
+"""A webhook's endpoint: in this process, which says how it answers, or in one of its own, which can be killed."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +12,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import new
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
-DROPPED = 0  # it takes an event, and breaks off before it says so
 SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 
 
@@ -65,9 +67,6 @@ def open_endpoint() -> Iterator[Endpoint]:
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))
             status, body = endpoint.take({name.lower(): value for name, value in self.headers.items()}, raw)
-            if status == DROPPED:
-                self.close_connection = True
-                return
             self.send_response(status)
             if status in (301, 302):
                 self.send_header("Location", "http://169.254.169.254/")
@@ -88,3 +87,33 @@ def open_endpoint() -> Iterator[Endpoint]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def receive(port: int, file: Path) -> None:
+    """Take what is sent to this port, as a process of its own: it is in the file before that is said."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["content-length"]))
+            assert is_signed({name.lower(): value for name, value in self.headers.items()}, raw)
+            body = json.loads(raw)
+            if is_event := "eventId" in body:
+                os.write(taken, raw + b"\n")
+            answer = b"" if is_event else json.dumps({"challenge": body["challenge"]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    taken = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    server.serve_forever()

@@ -3,90 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from mcp.client.client import Client
-from mcp.client.extension import ClientExtension, NotificationBinding
-from mcp.shared.exceptions import MCPError
-from support.app import ME, UNWATCHED, Place, rests, says, start_run
+from support.app import ME, Place, rests, says, start_run
 from support.page_runs import writes
-from support.sampling_clients import provide_app
-from support.task_client import PLAIN, Notified, PlainRequest
+from support.task_client import PLAIN, PlainRequest
 
-from events.receivers import SECRET, Endpoint, open_endpoint
+from events.event_client import WITHIN_S, delivery, listening, opened, send_all
+from events.receivers import SECRET, Endpoint
 from kairos_mcp.app import subscriptions
-from kairos_mcp.app.app import App
-from kairos_mcp.core.urls import HostRule
 from kairos_mcp.server.event_protocol import EVENTS
-from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.events import EVENT_KINDS
 
-WITHIN_S = 20.0
 ERAS = ("auto", "legacy")
-
-
-class EventsExtension(ClientExtension):
-    """Declares the extension, and keeps what its notifications say."""
-
-    identifier = "io.modelcontextprotocol/events"
-
-    def __init__(self) -> None:
-        self.notified: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-
-    def notifications(self) -> list[NotificationBinding[Any]]:
-        return [self._binding(name) for name in ("active", "event", "heartbeat")]
-
-    def _binding(self, name: str) -> NotificationBinding[Any]:
-        async def keep(notified: Notified) -> None:
-            self.notified.put_nowait((name, notified.model_dump(by_alias=True)))
-
-        return NotificationBinding(method=f"notifications/events/{name}", params_type=Notified, handler=keep)
-
-
-class EventClient:
-    def __init__(self, client: Client, extension: EventsExtension) -> None:
-        self.client, self.extension = client, extension
-
-    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        async with asyncio.timeout(WITHIN_S):
-            return await self.client.session.send_request(PlainRequest(method=f"events/{method}", params=params), PLAIN)
-
-    async def refused(self, method: str, **params: Any) -> tuple[int, Any]:
-        with pytest.raises(MCPError) as refused:
-            await self.ask(method, **params)
-        return refused.value.error.code, refused.value.error.data
-
-    async def heard(self) -> tuple[str, dict[str, Any]]:
-        async with asyncio.timeout(WITHIN_S):
-            return await self.extension.notified.get()
-
-
-@asynccontextmanager
-async def opened(settings: Settings, era: str = "auto") -> AsyncIterator[tuple[App, EventClient]]:
-    extension = EventsExtension()
-    async with App.open(settings, via="mcp") as app:
-        server = build_server(provide_app(app), settings)
-        async with Client(server, mode=era, extensions=[extension]) as client:
-            yield app, EventClient(client, extension)
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with open_endpoint() as made:
-        yield made
-
-
-def listening(place: Place, endpoint: Endpoint, *lines: dict[str, Any]) -> Settings:
-    """Settings in which a person lists the endpoint's host, which is not public."""
-    return place.settings(*lines, flow=UNWATCHED, private_hosts=(HostRule("127.0.0.1", port=endpoint.port),))
-
-
-def delivery(endpoint: Endpoint, **more: Any) -> dict[str, Any]:
-    return {"mode": "webhook", "url": endpoint.url, "secret": SECRET, **more}
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -207,12 +137,6 @@ async def test_what_has_expired_is_sent_nothing_and_begins_anew(place: Place, en
         run_id = await start_run(app, "another")
         await send_all(app)
         assert [body["data"]["run_id"] for body in endpoint.events] == [run_id]
-
-
-async def send_all(app: App) -> None:
-    await app.notifier._look()
-    for task in list(app.notifier._sending.values()):
-        await task
 
 
 async def test_an_endpoint_that_is_gone_ends_its_subscription(place: Place, endpoint: Endpoint) -> None:

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 
 from kairos_mcp.app import notifier
 from kairos_mcp.app.app import App
-from kairos_mcp.app.notifier import Notifier, _is_quiet
+from kairos_mcp.app.notifier import _is_quiet
 from kairos_mcp.app.receivers import MAX_LINES, make_notification
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.schema import read_settings_file
@@ -55,12 +55,6 @@ async def look(app: App) -> None:
     await app.notifier._look()
     for task in list(app.notifier._sending.values()):
         await task
-
-
-@pytest.fixture
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The notifier looks when the test says so."""
-    monkeypatch.setattr(Notifier, "begin", lambda self: None)
 
 
 def test_away_from_the_machine_a_question_is_told_and_decided_on_the_page(place: Place, told: Told) -> None:

@@ -63,6 +63,7 @@ STEPS = "records/test_steps.py::test_"
 EVENT_ROWS = "events/test_rows.py::test_"
 NOTIFIED = "events/test_notified.py::test_"
 EVENT_METHODS = "events/test_methods.py::test_"
+ENDPOINTS = "events/test_endpoints.py::test_"
 READ_ONLY = "server/test_read_only.py::test_"
 APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
@@ -5381,8 +5382,43 @@ OF_EVENTS = (
     ),
     Guard(
         "list_listeners",
-        without_words(" where expires_at is null or expires_at > ?"),
+        replaced_words("expires_at > ?", "? is not null"),
         EVENT_METHODS + "what_has_expired_is_sent_nothing_and_begins_anew",
+    ),
+    Guard(
+        "Subscriptions.subscribe",
+        replaced("granted if ends_at is None else min(granted, ends_at)", "granted"),
+        ENDPOINTS + "a_subscription_does_not_outlast_the_token_that_asked_for_it",
+    ),
+    Guard(
+        "Authentication._answer_as",
+        without("set_end(admission.ends_at)"),
+        ENDPOINTS + "a_subscription_does_not_outlast_the_token_that_asked_for_it",
+    ),
+    Guard(
+        "audit:note_token.record",
+        never("ends_at is not None"),
+        ENDPOINTS + "a_revoked_token_ends_the_webhooks_of_its_principal",
+    ),
+    Guard(
+        "end_webhooks",
+        replaced_words("principal = ?", "? is not null"),
+        ENDPOINTS + "a_revoked_token_ends_the_webhooks_of_its_principal",
+    ),
+    Guard(
+        "record_sent",
+        replaced_words("expires_at > ?", "? is not null"),
+        ENDPOINTS + "what_ends_while_it_is_sent_events_is_sent_no_more",
+    ),
+    Guard(
+        "Notifier._put_off",
+        without("LAST_RETRY_MS"),
+        ENDPOINTS + "tries_follow_each_other_ever_more_slowly_up_to_five_minutes",
+    ),
+    Guard(
+        "send_event",
+        replaced("raise Undelivered('connection_refused') from None", "raise"),
+        ENDPOINTS + "a_private_address_that_nobody_lists_any_more_is_sent_nothing",
     ),
     Guard(
         "Notifier._send_webhook",
@@ -5391,8 +5427,8 @@ OF_EVENTS = (
     ),
     Guard(
         "Notifier._send_webhook",
-        replaced("error.status != TOO_LARGE", "False"),
-        EVENT_METHODS + "a_webhook_is_verified_signed_and_sent_each_event_in_order",
+        replaced("error.status != TOO_LARGE", "True"),
+        ENDPOINTS + "an_event_that_is_too_large_is_passed_over",
     ),
     Guard(
         "receivers:post",
