@@ -130,18 +130,7 @@ class Globs:
     @staticmethod
     def compile(globs: Iterable[str]) -> Globs:
         """Compile globs; equal ones count once."""
-        patterns = tuple(dict.fromkeys(globs))
-        names = tuple(glob for glob in patterns if not _WILD.search(glob))
-        wild = [glob.casefold() for glob in patterns if _WILD.search(glob) and "/" not in glob]
-        paths = [glob.casefold() for glob in patterns if "/" in glob]
-        folders = [glob.removesuffix("/*") for glob in paths]  # `docs/*` means the folder docs too
-        return Globs(
-            names,
-            frozenset(map(str.casefold, names)),
-            _compile_globs(wild),
-            _compile_globs([*paths, *folders]),
-            tuple(paths),
-        )
+        return _compile_for_walk(tuple(dict.fromkeys(globs)))
 
     def matches(self, path: str) -> bool:
         """Whether a plain path matches, given that no folder above it does."""
@@ -155,6 +144,21 @@ class Globs:
         """Whether a glob with a slash could match something below this folder."""
         parts = folder.casefold().split("/")
         return any(_may_match_below(glob.split("/"), parts) for glob in self._paths)
+
+
+@lru_cache(maxsize=64)  # those of a few configurations
+def _compile_for_walk(globs: tuple[str, ...]) -> Globs:
+    names = tuple(glob for glob in globs if not _WILD.search(glob))
+    wild = [glob.casefold() for glob in globs if _WILD.search(glob) and "/" not in glob]
+    paths = [glob.casefold() for glob in globs if "/" in glob]
+    folders = [glob.removesuffix("/*") for glob in paths]  # `docs/*` means the folder docs too
+    return Globs(
+        names,
+        frozenset(map(str.casefold, names)),
+        _compile_globs(wild),
+        _compile_globs([*paths, *folders]),
+        tuple(paths),
+    )
 
 
 def _may_match_below(glob: list[str], parts: list[str]) -> bool:

@@ -165,13 +165,19 @@ def _fresh_tables() -> Iterator[SqliteSession]:
 
 def schema_differences(session: Session) -> list[str]:
     """List the tables and indexes of this version that the file lacks or has otherwise; further ones do no harm."""
-    with _fresh_tables() as fresh:
-        expected, found = _schema_statements(fresh), _schema_statements(session)
+    found = _schema_statements(session)
     return [
         f"{kind} {name} is {'missing' if (kind, name) not in found else 'not as this version makes it'}"
-        for (kind, name), statement in expected.items()
+        for (kind, name), statement in list_own_statements().items()
         if found.get((kind, name)) != statement
     ]
+
+
+@lru_cache(maxsize=1)
+def list_own_statements() -> Mapping[tuple[str, str], str]:
+    """Return by kind and name the statement of each table, index and trigger of this version."""
+    with _fresh_tables() as fresh:
+        return _schema_statements(fresh)
 
 
 def _schema_statements(session: Session) -> dict[tuple[str, str], str]:

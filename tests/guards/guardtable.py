@@ -1985,7 +1985,7 @@ PROGRAMS = (
     ),
     Guard(
         "_find_entries",
-        without("not is_wide(Path(os.path.realpath(entry.path)), environ)"),
+        without("not is_wide(Path(os.path.realpath(folder)), environ)"),
         "tools/test_toolchains.py::test_a_toolchain_that_links_to_the_whole_home_folder_is_none",
     ),
     Guard(

@@ -90,9 +90,11 @@ def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _find_entries(names: Sequence[str], environ: Mapping[str, str]) -> list[HomeEntry]:
-    entries = [HomeEntry(home / name, name) for home in home_folders(environ) for name in names]
+    folders = [(os.path.join(home, name), name) for home in home_folders(environ) for name in names]
     return [
-        entry for entry in entries if entry.path.is_dir() and not is_wide(Path(os.path.realpath(entry.path)), environ)
+        HomeEntry(Path(folder), name)
+        for folder, name in folders
+        if os.path.isdir(folder) and not is_wide(Path(os.path.realpath(folder)), environ)
     ]
 
 
