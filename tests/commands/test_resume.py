@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +10,8 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
+from support.commands import printed_words
+from support.forked_program import start
 from support.waiting import wait_until
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
@@ -27,9 +26,12 @@ def kill_run_once(kairos: Shell, words: list[str], lines: list[dict[str, Any]], 
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     environ = kairos.environ(KAIROS_SCRIPT=str(script))
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(kairos.words(*words), cwd=kairos.folder, env=environ, **quiet) as running:
+    running = start(words, cwd=kairos.folder, env=environ, **quiet)
+    try:
         wait_until(seen)
-        os.kill(running.pid, signal.SIGKILL)
+    finally:
+        running.kill()
+        running.wait()
     ((run_id,),) = kairos.rows("select id from run")
     return str(run_id)
 
@@ -55,16 +57,9 @@ def test_a_killed_run_is_shown_with_the_command_that_takes_it_up_and_that_comman
     assert "paused" in shown.out
     assert "lacks" not in shown.out  # a command goes into the run's own workspace
     (line,) = [line for line in shown.out.splitlines() if line.startswith("  ") and " resume " in line]
-    resumed = subprocess.run(
-        shlex.split(line),
-        cwd=kairos.folder,
-        env=kairos.environ(**script_of(kairos)),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert b"All done." in resumed.stdout
+    resumed = kairos(*printed_words(line), **script_of(kairos))
+    assert resumed.code == 0, resumed.err
+    assert "All done." in resumed.out
     assert kairos.rows("select json_extract(outcome, '$.status') from run") == [("completed",)]
     assert step_paths(kairos) == [("round-1",), ("round-1/call-1",), ("round-2",)]  # nothing is asked twice
 
@@ -87,11 +82,8 @@ def test_what_cannot_be_repeated_by_itself_is_shown_with_its_key_and_the_exact_c
     assert resumed.code == 3
     assert "round-1/call-1/settle" in resumed.out
     (line,) = [line for line in resumed.out.splitlines() if " settle " in line and "already_done" in line]
-    words = shlex.split(line.partition("   (")[0])
-    settled = subprocess.run(
-        words, cwd=kairos.folder, env=kairos.environ(**script_of(kairos)), capture_output=True, timeout=60, check=False
-    )
-    assert settled.returncode == 0, settled.stderr
+    settled = kairos(*printed_words(line.partition("   (")[0]), **script_of(kairos))
+    assert settled.code == 0, settled.err
     assert made.read_text() == "made\n"
 
 

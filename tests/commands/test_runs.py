@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import command, printed_words
+from support.forked_program import run_program, start
+from support.waiting import wait_until
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 END = {"content": "All done.", "finish": "stop"}
@@ -82,9 +85,8 @@ def test_without_anybody_to_think_the_printed_command_goes_on(kairos) -> None:
     environ = kairos.environ()
     del environ["KAIROS_HOME"]
     assert "<your answer>" in line
-    line = line.replace("<your answer>", "Hello.")
-    done = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0
+    words = printed_words(line.replace("<your answer>", "Hello."))
+    assert command(*words, folder=kairos.home, environ=environ).code == 0
     (report,) = kairos("runs", "--json").json["runs"]
     assert (report["status"], report["summary"]) == ("completed", "Hello.")
 
@@ -154,18 +156,18 @@ def test_a_run_is_cancelled_for_good(kairos) -> None:
 
 def test_ctrl_c_cancels_the_run_and_exits_with_130(kairos) -> None:
     path = script(kairos, {"delay_s": 50, **END})
-    command = kairos.words("run", "Slowly.", "--json")
-    with subprocess.Popen(
-        command, cwd=kairos.folder, env=kairos.environ(KAIROS_SCRIPT=path), stdout=subprocess.PIPE
-    ) as process:
-        until = time.monotonic() + 30
-        while not (started := kairos("runs", "--json").json["runs"]):
-            assert time.monotonic() < until
+    environ = kairos.environ(KAIROS_SCRIPT=path)
+    process = start(["run", "Slowly.", "--json"], cwd=kairos.folder, env=environ, stdout=subprocess.PIPE)
+    try:
+        wait_until(lambda: kairos.rows("select 1 from step"))
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert json.loads(out)["status"] == "cancelled"
-    assert kairos("show", started[0]["run_id"], "--json").json["status"] == "cancelled"
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+    with process.stdout as out:
+        assert json.load(out)["status"] == "cancelled"
+    ((run_id,),) = kairos.rows("select id from run")
+    assert kairos("show", run_id, "--json").json["status"] == "cancelled"
 
 
 def test_a_run_is_built_again_from_its_record(kairos) -> None:
@@ -206,48 +208,38 @@ def test_what_a_model_wrote_can_not_steer_the_terminal(kairos) -> None:
 
 def test_a_reader_that_leaves_early_is_no_crash(kairos) -> None:
     kairos.look_around()
-    command = f"{shlex.join(kairos.words('runs'))} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=kairos.folder,
-        env=kairos.environ(),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode in (0, 1), done.stderr) == (True, b"")
+    reads, writes = os.pipe()
+    os.close(reads)
+    process = start(["runs"], cwd=kairos.folder, env=kairos.environ(), stdout=writes, stderr=subprocess.PIPE)
+    os.close(writes)
+    assert process.wait(60) == 1
+    with process.stderr as said:
+        assert said.read() == b""
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])  # written at the end, or as it is printed
-def test_a_disk_that_is_full_is_an_error_of_one_line(kairos, unbuffered: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["at the end", "as it is printed"])
+def test_a_disk_that_is_full_is_an_error_of_one_line(kairos, more: dict[str, str]) -> None:
     kairos.look_around()
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            kairos.words("runs"),
-            cwd=kairos.folder,
-            env=kairos.environ(PYTHONUNBUFFERED=unbuffered),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
-    assert (done.returncode, done.stderr[:7], done.stderr.count(b"\n")) == (1, b"error: ", 1)
+        environ = kairos.environ(**more)
+        process = start(["runs"], cwd=kairos.folder, env=environ, stdout=full, stderr=subprocess.PIPE)
+    code = process.wait(60)
+    with process.stderr as stderr:
+        said = stderr.read()
+    assert (code, said[:7], said.count(b"\n")) == (1, b"error: ", 1)
 
 
 def test_a_folder_that_is_gone_is_a_wrong_use(kairos, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    for words in (
-        "run Look.",
-        "run Look. --workspace ..",
-        "install cursor --project",
-        "serve --home x",
-    ):
+    gone.mkdir()
+    shell = f"cd {gone} && rmdir {gone} && {shlex.join(kairos.words('run', 'Look.'))}"
+    done = subprocess.run(["bash", "-c", shell], env=kairos.environ(), capture_output=True, timeout=60, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
+    begins = "import os\nos.rmdir(os.getcwd())\nfrom kairos_mcp.cli.main import main\nmain()"
+    for words in ("run Look. --workspace ..", "install cursor --project", "serve --home x"):
         gone.mkdir()
-        command = f"cd {gone} && rmdir {gone} && {shlex.join(kairos.words(*words.split()))}"
-        done = subprocess.run(
-            ["bash", "-c", command], env=kairos.environ(), capture_output=True, timeout=60, check=False
-        )
-        assert (done.returncode, b"Traceback" in done.stderr) == (2, False), words
+        forked = run_program(words.split(), code=begins, cwd=gone, env=kairos.environ())
+        assert (forked.returncode, "Traceback" in forked.stderr) == (2, False), words
 
 
 @pytest.mark.parametrize("typed", ["KAIROS_MODLE", "Kairos_Model"])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 from typing import Any
 
 import pytest
+from support.commands import printed_words
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 SUMMARY = {"content": "One file so far.", "finish": "stop"}
@@ -29,11 +28,8 @@ def test_stdout_has_the_summary_and_stderr_the_cause_and_a_command_that_goes_on(
     cause, commands = said.err.partition("stopped: out of rounds")[1:]
     assert cause
     (line,) = [line for line in commands.splitlines() if " --continue " in line]
-    environ = kairos.environ(KAIROS_SCRIPT=script(kairos, END))
-    done = subprocess.run(
-        shlex.split(line), env=environ, cwd=kairos.folder, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, b"All done." in done.stdout) == (0, True), done.stderr
+    done = kairos(*printed_words(line), KAIROS_SCRIPT=script(kairos, END))
+    assert (done.code, "All done." in done.out) == (0, True), done.err
 
 
 def test_where_no_model_said_a_last_word_the_record_is_on_stderr_after_the_cause(kairos) -> None:

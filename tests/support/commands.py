@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,14 @@ class Said:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+def printed_words(line: str) -> list[str]:
+    """The words of a command that was printed for a shell: a start of this program, and these."""
+    start = [sys.executable, "-P", "-m", "kairos_mcp"]
+    words = shlex.split(line)
+    assert words[: len(start)] == start
+    return words[len(start) :]
 
 
 def command(*words: str, folder: Path, environ: Mapping[str, str], typed: bytes = b"") -> Said:
