@@ -344,6 +344,8 @@ class DailyAccounts:
         day = day_found.day
 
         def check_accounts(session: Session) -> None:
+            if not accounts.has_charges(session):
+                return
             read_together(
                 session,
                 lambda session: read_each(session, accounts.check_shared_account, shared),

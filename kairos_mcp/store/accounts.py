@@ -302,6 +302,17 @@ _FIND_LOST_ACCOUNT = f"""
 """
 
 
+_FIND_CHARGE = """
+    select 1 where exists (select 1 from step where shared is not null)
+        or exists (select 1 from attempt where shared is not null)
+"""
+
+
+def has_charges(session: Session) -> bool:
+    """Whether anything was charged to a shared account, which is what the checks below read."""
+    return session.row(_FIND_CHARGE) is not None
+
+
 def check_shared_account(session: Session, account: int) -> None:
     """Raise StoreCorrupt where a shared account says that less is spent or held than its rows do.
 

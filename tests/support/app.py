@@ -29,7 +29,9 @@ from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import migrate
 from kairos_mcp.views.run_report import RunReport
 from support import postgres
+from support.copied_stores import copy_new_stores
 
+copy_new_stores()
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting
 WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it

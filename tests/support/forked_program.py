@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,16 @@ def import_all(modules: Iterable[str]) -> None:
         gc.freeze()  # what is here already is looked through in no fork
 
 
+def list_packages_once() -> None:
+    """Keep the list of installed packages, which each app reads, where the path is that of this process."""
+    path, list_packages, kept = [*sys.path[1:]], metadata.entry_points, cache(metadata.entry_points)
+
+    def entry_points(**which: Any) -> Any:
+        return (kept if sys.path[1:] == path else list_packages)(**which)
+
+    vars(metadata)["entry_points"] = entry_points
+
+
 def warm_up() -> None:
     """Go through a run, so that what the program makes at first use is there: validators, patterns, parsers."""
     calls = [{"name": "read_file", "arguments": {"path": "script"}}]
@@ -270,9 +281,11 @@ def end(code: str | int | None) -> None:
 
 
 if __name__ == "__main__":
+    importlib.import_module("copied_stores").copy_new_stores()
     sys.path.pop(0)  # this folder
     sys.path.insert(0, os.getcwd())
     import_all(IMPORTED)
+    list_packages_once()
     table = importlib.import_module("kairos_mcp.cli.command_table")
     groups = (table.COMMANDS, *(commands for _, commands in table.GROUPS.values()))
     warm_up()
