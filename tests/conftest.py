@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -17,6 +18,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +61,7 @@ LONGEST = (  # for one worker: which of them take longest is told by `--duration
     "crash/test_interrupted.py",
     "core/test_state_machine.py",
 )
+NUMBERS = count()  # of the tests' folders
 CERTIFICATES = {"SSL_CERT_FILE", "SSL_CERT_DIR"}
 STATE_FILE = "kairos.db"
 
@@ -167,6 +170,14 @@ def kept_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The store of a test with `both_stores`."""
     if request.param == "database":
         monkeypatch.setenv(postgres.CHOICE, request.getfixturevalue("postgres_server"))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the test's own. To number it, pytest's would list the folders of all tests before, of each worker
+    thousands."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}_{next(NUMBERS)}", numbered=False)
 
 
 @pytest.fixture

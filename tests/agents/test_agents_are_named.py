@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from support.app import Place, reads, says
-from support.forked_program import run_program
+from support.forked_program import run_program, start
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
@@ -66,12 +65,7 @@ def test_doctor_names_the_one_that_is_disabled_and_only_that(words: list[str]) -
 
 def test_the_start_of_a_server_names_it_on_stderr(words: list[str], place: Place) -> None:
     with (place.root / "stderr").open("w") as heard:
-        served = subprocess.Popen(
-            [sys.executable, "-m", "kairos_mcp", "serve", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=heard,
-        )
+        served = start(["serve", *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=heard)
         try:
             assert wait_until(lambda: NAMED in (place.root / "stderr").read_text(), 30)
         finally:

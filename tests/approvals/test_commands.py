@@ -9,13 +9,13 @@ import pty
 import re
 import shlex
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 from support.app import Place, says, start_run
+from support.commands import printed_words
 from support.environment import plain_environ
-from support.forked_program import run_program
+from support.forked_program import run_program, start
 from support.reviewers import KEY, open_asking_app, verdicts, waiting
 
 from kairos_mcp.cli import respond, rules
@@ -43,9 +43,8 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
 def on_a_terminal(place: Place, *words: str) -> bytes:
     """What the command writes to a terminal that knows colours."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "kairos_mcp", words[0], "--home", str(place.home), *words[1:]]
-    environ = plain_environ("NO_COLOR")
-    shown = subprocess.Popen(command, stdout=theirs, env=environ | {"TERM": "xterm"})
+    environ = plain_environ("NO_COLOR") | {"TERM": "xterm"}
+    shown = start([words[0], "--home", str(place.home), *words[1:]], stdout=theirs, env=environ)
     os.close(theirs)
     text = b""
     try:
@@ -71,7 +70,7 @@ async def test_show_prints_what_is_asked_whole_and_the_lines_that_decide(place, 
     (approve,) = [line.strip() for line in shown.splitlines() if " approve " in line]
     (deny,) = [line.strip() for line in shown.splitlines() if " deny --home" in line]
     assert shlex.split(approve)[-2:] == [run_id, KEY]
-    assert await (await asyncio.create_subprocess_exec(*shlex.split(deny))).wait() == 0
+    assert ran(*printed_words(deny)).returncode == 0
     assert verdicts(place) == [("deny", "local", "command", None)]
 
 

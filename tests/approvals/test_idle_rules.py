@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.app import ME, open_checked_app, place_in, rests, says
-from support.forked_program import run_program
+from support.forked_program import run_program, start
 from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolSpec
@@ -66,12 +65,7 @@ def test_doctor_and_the_list_of_tools_name_a_rule_that_fits_no_tool_and_only_tha
 
 def test_the_start_of_a_server_names_it_on_stderr(words: list[str], tmp_path: Path) -> None:
     with (tmp_path / "stderr").open("w") as heard:
-        served = subprocess.Popen(
-            [sys.executable, "-m", "kairos_mcp", "serve", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=heard,
-        )
+        served = start(["serve", *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=heard)
         try:
             assert wait_until(lambda: NAMED in (tmp_path / "stderr").read_text(), 30)
         finally:

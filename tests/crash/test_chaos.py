@@ -116,7 +116,7 @@ def all_ended(place: Place, last: StdioClient) -> None:
 
 
 def test_a_short_chaos_ends_every_run_with_exact_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert_every_run_ends(place_in(tmp_path_factory.mktemp("chaos") / "place"), 24, (0.4, 1.2))
+    assert_every_run_ends(place_in(tmp_path_factory.mktemp("chaos") / "place"), 12, (0.4, 1.2))
 
 
 @pytest.mark.slow

@@ -165,16 +165,17 @@ def _fill(text: str, kind: str, held: tuple[str, ...]) -> list[Any]:
 
 def _places(block: ast.Module, kind: str, quoted: list[Any], *, can_drop: bool) -> Iterator[tuple[list[Any], _Put]]:
     """Yield nodes that may be the quoted part, each with what puts others in their place."""
+    first = type(quoted[0])
     for parent in ast.walk(block):
         if kind == "item":
             yield from _items(parent)
             continue
         for field, value in ast.iter_fields(parent):
-            is_list = isinstance(value, list) and not (can_drop and _keeps_elements(parent, field, kind))
-            for at in range(len(value) - len(quoted) + 1) if is_list else ():
-                yield value[at : at + len(quoted)], partial(_put_in_list, value, at, len(quoted))
-            if isinstance(value, ast.AST) and not can_drop:
+            if type(value) is first and not can_drop:
                 yield [value], partial(_put_in_field, parent, field)
+            elif isinstance(value, list) and not (can_drop and _keeps_elements(parent, field, kind)):
+                for at in (at for at, node in enumerate(value) if type(node) is first):
+                    yield value[at : at + len(quoted)], partial(_put_in_list, value, at, len(quoted))
         if isinstance(parent, ast.BoolOp) and isinstance(quoted[0], ast.BoolOp):
             yield from _operands(parent, len(quoted[0].values))
 

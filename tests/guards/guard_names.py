@@ -54,27 +54,32 @@ def change_module(name: str, changes: tuple[Change, ...]) -> ChangedModule:
 def find_definitions(name: str) -> list[tuple[Path, ast.stmt]]:
     """Return everything of this name, each with its file below the package."""
     module, _, qualified = name.rpartition(":")
-    words = qualified.split(".")
     return [
         (file, definition)
-        for file in _index_modules().get(words[-1], ())
+        for file in _index_modules().get(qualified.rpartition(".")[2], ())
         if not module or f".{'.'.join(file.with_suffix('').parts)}".endswith(f".{module}")
-        for definition in _find_in(_parse(file).body, words)
+        for definition in _index_definitions(file).get(qualified, ())
     ]
 
 
-def _find_in(nodes: Sequence[ast.AST], words: list[str]) -> Iterator[ast.stmt]:
+@cache
+def _index_definitions(file: Path) -> dict[str, list[ast.stmt]]:
+    """Return what a module defines by its qualified name."""
+    index: dict[str, list[ast.stmt]] = {}
+    for name, definition in _list_definitions(ast.parse(_read_text(file)).body, ""):
+        index.setdefault(name, []).append(definition)
+    return index
+
+
+def _list_definitions(nodes: Sequence[ast.AST], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
     for node in nodes:
-        blocks = [getattr(node, field, []) for field in ("body", "orelse", "finalbody", "handlers", "cases")]
-        if isinstance(node, ast.stmt) and words[0] in _names_of(node):
-            if len(words) == 1:
-                yield node
-            else:
-                for block in blocks:
-                    yield from _find_in(block, words[1:])
-        elif not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for block in blocks:
-                yield from _find_in(block, words)
+        below = prefix
+        if isinstance(node, ast.stmt):
+            yield from ((f"{prefix}{name}", node) for name in _names_of(node))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            below = f"{prefix}{node.name}."
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _list_definitions(getattr(node, field, ()), below)
 
 
 def _names_of(statement: ast.stmt) -> set[str]:
@@ -112,8 +117,3 @@ def _index_modules() -> dict[str, list[Path]]:
 @cache
 def _read_text(file: Path) -> str:
     return (PACKAGE / file).read_text(encoding="utf-8")
-
-
-@cache
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(_read_text(file))

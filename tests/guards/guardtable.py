@@ -4535,7 +4535,7 @@ TELEMETRY = (
 )
 
 ON_THE_PAGE = (
-    Guard("Guard._find_refusal", never("host not in self._hosts"), PAGE + "another_host_is_misdirected", quick=True),
+    Guard("Guard._find_refusal", never("host not in self._hosts"), PAGE + "another_host_is_misdirected"),
     Guard(
         "Guard._find_refusal",
         never("given.get(b'origin', own_origin) != own_origin"),

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.forked_program import run_program
 from support.hostile_clients import misbehaves
 from support.http_server import WAYS, Answer, Site
 
@@ -78,10 +77,8 @@ def test_PROTOCOL_029_a_legacy_client_that_takes_plain_json_alone_is_refused_at_
 @pytest.mark.parametrize("host", ["unix:{}", "{}"])
 def test_HTTP_033_no_unix_socket_is_served_and_none_is_made(tmp_path: Path, host: str) -> None:
     at = tmp_path / "kairos.sock"
-    words = ["-m", "kairos_mcp", "serve", "--home", str(tmp_path / "home"), "--transport", "http", "--host"]
-    ran = subprocess.run(
-        [sys.executable, *words, host.format(at)], capture_output=True, text=True, timeout=20, check=False
-    )
+    words = ["serve", "--home", str(tmp_path / "home"), "--transport", "http", "--host", host.format(at)]
+    ran = run_program(words, timeout=20)
     assert ran.returncode == 2
     assert "--host" in ran.stderr
     assert "Traceback" not in ran.stderr

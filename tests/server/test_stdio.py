@@ -14,6 +14,7 @@ from threading import Thread
 
 import pytest
 from support.app import Place
+from support.forked_program import start
 from support.line_client import SECONDS, SERVE, Peer
 from support.script_lines import says
 from support.waiting import wait_until
@@ -85,14 +86,13 @@ def test_a_handshake_behind_a_probe_that_nobody_answered_in_time(tmp_path, clien
     probe = {"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": MODERN}}
     handshake = {"jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": said}
     lines = "".join(json.dumps(line) + "\n" for line in (probe, handshake))
-    command = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(tmp_path / "home")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(lines)
-        server.stdin.flush()
-        answer = json.loads(server.stdout.readline())
-        server.stdin.close()
+    server = start(["serve", "--home", str(tmp_path / "home")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server.stdin.write(lines.encode())
+    server.stdin.flush()
+    answer = json.loads(server.stdout.readline())
+    server.stdin.close()
+    server.wait(20)
+    server.stdout.close()
     assert (answer["id"], "result" in answer) == (answered, True)
 
 
