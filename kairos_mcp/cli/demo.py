@@ -78,11 +78,15 @@ def demo(
 
     A script stands in for the model: no key, no network. It works in a folder of its own.
     """
+    given = flags
     folder = Path(tempfile.mkdtemp(prefix="kairos-demo-")).resolve()
+    workspace = folder / "project"
     for name, text in FILES.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    settings = settings_here(replace(flags, workspaces=(str(folder),)))
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(text, encoding="utf-8")
+    if flags.home is None and not slow:  # the page shows the runs of the usual state folder
+        flags = replace(flags, home=str(folder / "state"))
+    settings = settings_here(replace(flags, workspaces=(str(workspace),)))
     say = _say_nothing if as_json else print_note
     say("This is a demo: a script stands in for the model and can't think. The loop, its tools, its")
     say(f"limits and its record are the real ones. It works in a folder of its own:\n{folder}\n")
@@ -104,7 +108,7 @@ def demo(
     print_ending(_follow(settings, IS_LIMITED), flags)
     print_line("\nLook at the first run:  " + shell_command(flags, "show", report.run_id))
     print_line("Verify it:              " + shell_command(flags, "replay", report.run_id))
-    print_line("Add it to your host:    " + shell_command(flags, "install", "claude-code", "--write"))
+    print_line("Add it to your host:    " + shell_command(given, "install", "claude-code", "--write"))
     return code
 
 

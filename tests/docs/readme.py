@@ -209,16 +209,15 @@ def metrics_table() -> str:
 
 def demo_output() -> str:
     """The demo's real output, where nobody is at the terminal."""
-    with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "kairos_mcp", "demo", "--home", home]
-        environ = os.environ | {"PYTHONUNBUFFERED": "1"}
-        made = subprocess.run(
-            command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=120
-        )
+    environ = os.environ | {"PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "kairos_mcp", "demo"]
+    made = subprocess.run(
+        command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=120
+    )
     (folder,) = re.findall(r"^/\S+/kairos-demo-\w+$", made.stdout, re.MULTILINE)
     shutil.rmtree(folder)
     output = made.stdout.replace(folder, "/tmp/kairos-demo").replace(Path(folder).name, "kairos-demo")
-    output = output.replace(f" --home {home}", "").replace(f"{sys.executable} -P -m kairos_mcp", "kairos-mcp")
+    output = output.replace(f"{sys.executable} -P -m kairos_mcp", "kairos-mcp")
     output = output.replace(str(Path(sys.executable).with_name("kairos-mcp")), "kairos-mcp")
     return f"```console\n$ kairos-mcp demo\n{output.strip()}\n```"
 

@@ -225,6 +225,7 @@ def become(order: dict[str, Any], fds: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order["environ"])
     time.tzset()
+    tempfile.tempdir = None  # where it is, the variables say
     os.chdir(order["folder"])
     sys.path[0] = order["folder"]
     program = ["-c", order["code"]] if order["code"] else ["-m", "kairos_mcp"]
