@@ -9,16 +9,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from commands.conftest import Shell
+from support.command_words import all_commands
 from support.provider_server import chat, sends, standin
 from support.script_lines import says
 
 from kairos_mcp.cli import command_table as known
-from kairos_mcp.cli.command_table import EXAMPLES, GROUP_EXAMPLES, MEANT, SECTIONS, build_app
+from kairos_mcp.cli.command_table import EXAMPLES, GROUP_EXAMPLES, MEANT, SECTIONS
 from kairos_mcp.cli.main import run_command
 from kairos_mcp.cli.own_start import find_distribution
 from kairos_mcp.cli.serve import plain_serve
@@ -74,7 +73,7 @@ def test_the_help_has_each_command_once_and_cuts_no_summary() -> None:
 
 @pytest.mark.parametrize("words", [words for examples in EXAMPLES.values() for words, _ in examples])
 def test_each_example_is_taken_as_it_stands(words: str) -> None:
-    parsed: Any = typer.main.get_command(build_app())
+    parsed = all_commands()
     name, *rest = shlex.split(words)
     assert parsed.commands[name].make_context(name, rest).args == []  # nothing was left over
 
@@ -83,7 +82,7 @@ def test_each_example_is_taken_as_it_stands(words: str) -> None:
     "words", [*(words for each in GROUP_EXAMPLES.values() for words, _ in each), *(f"{words} x" for words in MEANT)]
 )
 def test_each_example_of_a_group_is_taken_and_no_name_that_is_known_from_elsewhere_is_a_command(words: str) -> None:
-    parsed: Any = typer.main.get_command(build_app())
+    parsed = all_commands()
     name, *rest = shlex.split(words)
     group = parsed.commands.get(name)
     if words.removesuffix(" x") in MEANT:

@@ -111,7 +111,7 @@ def replayed_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @given(data=st.data())
-@settings(law, max_examples=20)  # each reads the run again and again
+@settings(law, max_examples=10)  # each reads the run again and again
 def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed_run: Replayed, data: st.DataObject) -> None:
     events = replayed_run.events
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))

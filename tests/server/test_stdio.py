@@ -317,8 +317,8 @@ def test_a_client_that_does_not_read_holds_up_nobody_but_itself(start_peer):  # 
     peer = start_peer()
     peer.greet()
     before = peer.peak_bytes()
-    asked = 3_000  # more than the pipe holds
-    writer = Thread(target=lambda: [peer.ask("tools/list") for _ in range(asked)], daemon=True)
+    asked, padded = 300, {"_meta": {"padding": 1_000 * "x"}}  # more than the pipe holds
+    writer = Thread(target=lambda: [peer.ask("tools/list", padded) for _ in range(asked)], daemon=True)
     first = peer.numbers + 1
     writer.start()
     writer.join(1)

@@ -39,7 +39,7 @@ WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it
 law = examples(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
-few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens an app of its own
+few = examples(law, max_examples=8, suppress_health_check=list(HealthCheck))  # each opens an app of its own
 
 UNWATCHED = FlowSetting("off")  # for tests about other matters whose calls take along what nobody said
 ASK = ToolSpec("ask_person", "Asks a person.", {"type": "object"}, effect="irreversible", source="caller")

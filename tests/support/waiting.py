@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-LOOK_S = 0.005
+LOOK_S = 0.02  # more often, it would take from what is waited for
 T = TypeVar("T")
 
 
