@@ -42,7 +42,9 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import accounts
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.rows import Session
+from kairos_mcp.store.schema import migrate
 
 LINES = (
     reads("a.txt", **usage_of(20_000)),
@@ -356,6 +358,23 @@ async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, dam
         assert (await app.runs.report(waiting, ME)).status in ("input_required", "paused")
     finally:
         await app._close()
+
+
+def test_a_step_or_an_attempt_alone_is_a_charge() -> None:
+    step = (
+        "insert into step(run, path, kind, digest, fence, at, shared) values (1, 'round-1', 'round', x'', 1, 1, '[1]')"
+    )
+    columns = "step, fence, at, held, shared, ended, lost, waits_outside"
+    attempt = f"insert into attempt({columns}) values (1, 1, 1, '[]', '[1]', 'failed', '[]', 0)"
+    for charge, table in ((step, "step"), (attempt, "attempt")):
+        session = SqliteSession(":memory:")
+        migrate(session)
+        assert not accounts.has_charges(session)
+        session.rows(charge)
+        assert accounts.has_charges(session)
+        session.rows(f"update {table} set shared = null")
+        assert not accounts.has_charges(session)
+        session.close()
 
 
 async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place: Place) -> None:

@@ -14,12 +14,19 @@ import pytest
 from support.app import Place
 
 from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
-from kairos_mcp.store import schema
+from kairos_mcp.store import file_store, schema
 from kairos_mcp.store.connection import connect
+from kairos_mcp.store.database import make_folder
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.rows import Session
 
 pytestmark = pytest.mark.state_file("it is about the file itself")
+
+
+@pytest.fixture(autouse=True)
+def each_file_is_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not copied, as elsewhere in the tests (support/copied_stores.py)."""
+    monkeypatch.setattr(file_store, "make_folder", make_folder)
 
 
 def open_store(place: Place) -> FileStore:

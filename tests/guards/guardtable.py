@@ -1096,6 +1096,16 @@ SPENDING = (
     ),
     Guard(
         "DailyAccounts._find_and_check",
+        replaced("not accounts.has_charges(session)", "True"),
+        "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
+    ),
+    Guard(
+        "_FIND_CHARGE",
+        without_words("or exists (select 1 from attempt where shared is not null)"),
+        "budgets/test_days_limits.py::test_a_step_or_an_attempt_alone_is_a_charge",
+    ),
+    Guard(
+        "DailyAccounts._find_and_check",
         replaced("accounts.check_day_accounts_exist(session, principal, min(day.begins, at))", "None"),
         "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
     ),

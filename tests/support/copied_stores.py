@@ -1,6 +1,7 @@
 """A new state file is a copy of one with all tables, in this process: to make them takes as long as a short run.
 
-The copy appears whole, under the name of the file. Tests about the tables of other versions have them made.
+The copy appears whole, under the name of the file. Tests about files that are new have them made (core/test_store.py),
+and so have those about the tables of other versions.
 """
 
 from __future__ import annotations
