@@ -265,6 +265,8 @@ def warm_up() -> None:
         code = importlib.import_module("kairos_mcp.cli.main").run_command(["run", "Look.", "--home", "home", "--json"])
         os.chdir(was)
     assert (code, threading.active_count()) == (0, 1), code
+    for each in importlib.import_module("kairos_mcp.server.tools").TOOLS:
+        each.arguments.model_rebuild()  # else each server builds the test of its arguments at the first call
     gc.collect()
     gc.freeze()
 
