@@ -344,7 +344,7 @@ class DailyAccounts:
         day = day_found.day
 
         def check_accounts(session: Session) -> None:
-            if not accounts.has_charges(session):
+            if session.row(accounts.ANY_CHARGE) is None:
                 return
             read_together(
                 session,

@@ -260,6 +260,9 @@ _MANDATE = (
 WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
 HAS_ACCOUNT = f"exists (select 1 from json_each(shared) as item where {LISTED_ID} = ?1)"
 _CHARGES_OF_ACCOUNT = f"charges where {HAS_ACCOUNT}"
+ANY_CHARGE = (
+    "select 1 from step where shared is not null union all select 1 from attempt where shared is not null limit 1"
+)
 
 
 def list_usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[UsageShare]:
@@ -300,17 +303,6 @@ _FIND_LOST_ACCOUNT = f"""
             and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("attempt"))}))
     limit 1
 """
-
-
-_FIND_CHARGE = """
-    select 1 where exists (select 1 from step where shared is not null)
-        or exists (select 1 from attempt where shared is not null)
-"""
-
-
-def has_charges(session: Session) -> bool:
-    """Whether anything was charged to a shared account, which is what the checks below read."""
-    return session.row(_FIND_CHARGE) is not None
 
 
 def check_shared_account(session: Session, account: int) -> None:
