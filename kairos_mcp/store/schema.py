@@ -168,14 +168,14 @@ def schema_differences(session: Session) -> list[str]:
     found = _schema_statements(session)
     return [
         f"{kind} {name} is {'missing' if (kind, name) not in found else 'not as this version makes it'}"
-        for (kind, name), statement in list_own_statements().items()
+        for (kind, name), statement in _statements_of(MIGRATIONS).items()
         if found.get((kind, name)) != statement
     ]
 
 
 @lru_cache(maxsize=1)
-def list_own_statements() -> Mapping[tuple[str, str], str]:
-    """Return by kind and name the statement of each table, index and trigger of this version."""
+def _statements_of(_migrations: tuple[str, ...]) -> Mapping[tuple[str, str], str]:
+    """Return by kind and name the statement of each table, index and trigger that these, this version's, make."""
     with _fresh_tables() as fresh:
         return _schema_statements(fresh)
 

@@ -27,7 +27,7 @@ OBSERVED = {"observations": []}
 @pytest.fixture
 def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """From here on this process is of the next version."""
-    caches = (schema.list_own_statements, schema.list_references, schema.list_text_columns)
+    caches = (schema.list_references, schema.list_text_columns)
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ADDED))
     for cache in caches:
         cache.cache_clear()
