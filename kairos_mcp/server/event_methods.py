@@ -1,6 +1,6 @@
 """The methods of the extension for events: list, poll, stream, subscribe, unsubscribe.
 
-The draft of SEP-3415 is followed where clients agree. Where they differ both forms are served: the capability stands
+SEP-3415 is followed where clients agree. Where they differ both forms are served: the capability stands
 under `events` and under `extensions`; errors have the codes that ChatGPT, TanStack and the design sketch use.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kairos_mcp.app.receivers import MAX_LINES, make_notification
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.table_values import NotifySetting
+from kairos_mcp.store import events
 
 
 class Told:
@@ -151,6 +153,19 @@ async def test_a_look_opens_no_store(place: Place, told: Told) -> None:
     async with App.open(settings, via="mcp") as other:
         await look(other)
         assert not other._store.is_open
+
+
+async def test_where_nobody_listens_runs_cost_no_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one look in all, and nothing is written or watched for it."""
+    looks = []
+    really = events.list_listeners
+    monkeypatch.setattr(events, "list_listeners", lambda *asked, **named: (looks.append(1), really(*asked, **named))[1])
+    async with App.open(place.settings(*[says("done")] * 5), via="mcp") as app:
+        for n in range(5):
+            await start_run(app, f"goal {n}")
+            await asyncio.sleep(0)  # the notifier's task has its turn
+        assert (len(looks), app._pool.change_signal.is_awaited) == (1, False)
+        assert place.rows("select count(*), (select count(*) from event) from listener") == [(0, 5)]
 
 
 @pytest.mark.parametrize(
