@@ -154,9 +154,9 @@ async def test_a_cancel_reaches_every_branch(place: Place) -> None:
 
 async def test_a_pause_reaches_every_branch_and_what_is_under_way_ends(place: Place) -> None:
     lines = (
-        of(1, 1, reads(), delay_s=0.5),
+        of(1, 1, reads(), delay_s=1.5),
         of(1, 2, says("one")),
-        of(2, 1, reads(), delay_s=0.5),
+        of(2, 1, reads(), delay_s=1.5),
         of(2, 2, says("two")),
         of(3, 1, edits("alpha", "omega")),
         of(3, 2, says("three")),

@@ -115,7 +115,11 @@ class Turns:
         begun = [BegunBranch(path, share()) for path, share in state.runner.branches.items() if path in around]
         charged = daily_accounts.known_accounts(state.run, state.executor.tool_access.mandate, at)
         whole = plan._replace(
-            charged=charged or AccountsToCharge(), begun_branches=begun, may_release=decided.releases, others_move=True
+            notes=tuple(state.runner.outcome.notes) if state.runner.finished else (),
+            charged=charged or AccountsToCharge(),
+            begun_branches=begun,
+            may_release=decided.releases,
+            others_move=True,
         )
         self._whole[id(plan)] = whole
         assert comparable(decide(whole, Facts(state.accounts))) == comparable(decided)
@@ -192,6 +196,9 @@ def rows_of(place: Place) -> dict[str, list[Any]]:
     found = {table: [without_varying(row, paths) for row in dictionaries(place, table)] for table in TABLES}
     for row in found["step"] + found["answer"]:
         del row["seq"]
+    if any(path.startswith("task-") for path in paths.values()):
+        for row in found["note"]:
+            del row["step"]  # the newest one of any task
     return {table: sorted(rows, key=repr) for table, rows in found.items()}
 
 
@@ -204,9 +211,7 @@ def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
 def without_varying(row: dict[str, Any], paths: dict[int, str]) -> dict[str, Any]:
     kept = {name: without_times(value) for name, value in row.items() if not VARIES.search(name)}
     steps = {"step": paths[row["step"]]} if row.get("step") in paths else {}
-    if any(path.startswith("task-") for path in paths.values()):
-        kept.pop("step", None)  # of a note: how many steps were there
-    elif kept.get("step"):
+    if kept.get("step"):
         kept["step"] = sum(mark <= kept["step"] for mark in paths)  # a database leaves ids out
     return kept | steps | {name: 0 for name in row if name.endswith("milliseconds")}
 
