@@ -10,36 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kairos_mcp.app.agents import Agents
-from kairos_mcp.app.answers import Answers
-from kairos_mcp.app.auditing import Auditing
-from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.app.control import Control, describe_served_runs
-from kairos_mcp.app.events import Events
-from kairos_mcp.app.finder import Finder
-from kairos_mcp.app.mandates import Mandates
-from kairos_mcp.app.notifier import Notifier
-from kairos_mcp.app.overview import Overview
-from kairos_mcp.app.records import Records
-from kairos_mcp.app.retention import Retention
-from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
-from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.schedules import Schedules
-from kairos_mcp.app.store_watcher import StoreWatcher
-from kairos_mcp.app.subscriptions import Subscriptions
-from kairos_mcp.app.tasks import Tasks
-from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.app.tools import Tools
-from kairos_mcp.app.watch import Watch
-from kairos_mcp.core.decision_rights import OBSERVER, Caller
+from kairos_mcp.app.drive_mode import DRIVES_ALL, DriveMode
+from kairos_mcp.app.served_runs import describe_served_runs
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import runs
 from kairos_mcp.store.database import Store
@@ -49,7 +29,52 @@ from kairos_mcp.telemetry.tally import PROCESS_TALLY
 from kairos_mcp.views import health
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.agents import Agents
+    from kairos_mcp.app.answers import Answers
+    from kairos_mcp.app.auditing import Auditing
+    from kairos_mcp.app.client_requests import ClientRequests
+    from kairos_mcp.app.control import Control
+    from kairos_mcp.app.events import Events
+    from kairos_mcp.app.finder import Finder
+    from kairos_mcp.app.mandates import Mandates
+    from kairos_mcp.app.notifier import Notifier
+    from kairos_mcp.app.overview import Overview
+    from kairos_mcp.app.records import Records
+    from kairos_mcp.app.run_factory import RunFactory
+    from kairos_mcp.app.run_pool import RunPool
+    from kairos_mcp.app.runs import Runs
+    from kairos_mcp.app.schedules import Schedules
+    from kairos_mcp.app.store_watcher import StoreWatcher
+    from kairos_mcp.app.subscriptions import Subscriptions
+    from kairos_mcp.app.tasks import Tasks
+    from kairos_mcp.app.tools import Tools
+    from kairos_mcp.app.watch import Watch
+    from kairos_mcp.core.redaction import Redactor
+    from kairos_mcp.models.model import SpokenText
     from kairos_mcp.store.postgres.database import PostgresStore
+
+
+G = TypeVar("G")
+
+
+class Group(Generic[G]):
+    """A group of operations: imported, and made, when it is first used, since a command needs few of them.
+
+    `where`: its module in this package, and its class there. `uses`: the groups that it uses.
+    """
+
+    def __init__(self, where: str, *uses: str) -> None:
+        self._where, self._uses = where, uses
+
+    def __set_name__(self, owner: type[App], name: str) -> None:
+        self._name = name
+
+    def __get__(self, app: App, owner: type[App]) -> G:
+        module, name = self._where.split(".")
+        make = getattr(import_module(f"kairos_mcp.app.{module}"), name)
+        group: G = make(app._context, *(getattr(app, each) for each in self._uses))
+        vars(app)[self._name] = group  # where it is found from now on
+        return group
 
 
 class App:
@@ -59,6 +84,25 @@ class App:
     be read of it. `make_factory`: makes what runs are performed with; a test may let every run be of a flow of its own.
     """
 
+    runs: Group[Runs] = Group("runs.Runs")
+    answers: Group[Answers] = Group("answers.Answers")
+    agents: Group[Agents] = Group("agents.Agents")
+    control: Group[Control] = Group("control.Control")
+    mandates: Group[Mandates] = Group("mandates.Mandates", "runs")
+    schedules: Group[Schedules] = Group("schedules.Schedules", "mandates", "runs")
+    tools: Group[Tools] = Group("tools.Tools")
+    client_requests: Group[ClientRequests] = Group("client_requests.ClientRequests")
+    records: Group[Records] = Group("records.Records", "runs")
+    overview: Group[Overview] = Group("overview.Overview", "runs")
+    observed: Group[Overview] = Group("overview.ObservedRuns", "runs")
+    finder: Group[Finder] = Group("finder.Finder", "runs", "overview")
+    auditing: Group[Auditing] = Group("auditing.Auditing")
+    tasks: Group[Tasks] = Group("tasks.Tasks")
+    watch: Group[Watch] = Group("watch.Watch")
+    events: Group[Events] = Group("events.Events")
+    notifier: Group[Notifier] = Group("notifier.Notifier")
+    subscriptions: Group[Subscriptions] = Group("subscriptions.Subscriptions")
+
     def __init__(
         self,
         settings: Settings,
@@ -67,53 +111,21 @@ class App:
         new_id: Callable[[], str],
         *,
         salvage: bool = False,
-        make_factory: Callable[[Settings, Store], RunFactory] = RunFactory,
+        make_factory: Callable[[Settings, Store], RunFactory] | None = None,
         mode: DriveMode = DRIVES_ALL,
     ) -> None:
         self.settings = settings
         serves = describe_served_runs(settings, mode.slots) if via in ("mcp", "work") and mode.drives else None
         self._store = make_store(settings, via, serves, salvage=salvage)
         self._store.outages.on_change = PROCESS_TALLY.note_outage
-        clock = clock or self._store.now
-        self._factory = make_factory(settings, self._store)
-        teams = TeamViews(self._store, self._factory)
-        self._pool = RunPool(self._store, self._factory, clock, teams, mode.finish_s)
-        self.watcher = StoreWatcher(self._store, self._factory, clock, self._pool, mode)
-        self._retention = Retention(settings, self._store, clock)
-        by_hand = via == "command"
-        self._context = context = AppContext(
-            settings,
-            self._store,
-            self._factory,
-            teams,
-            self._pool,
-            self.watcher,
-            self._retention,
-            clock,
-            new_id,
-            by_hand,
-            mode.drives,
+        is_command = via == "command"
+        self._context = AppContext(
+            settings, self._store, clock or self._store.now, new_id, mode, make_factory, is_command=is_command
         )
-        self.runs = Runs(context)
-        self.answers = Answers(context)
-        self.agents = Agents(context)
-        self.control = Control(context)
-        self.mandates = Mandates(context, self.runs)
-        self.schedules = Schedules(context, self.mandates, self.runs)
-        self.tools = Tools(context)
-        self.client_requests = ClientRequests(context)
-        self.records = Records(context, self.runs)
-        self.overview = Overview(context, self.runs, self.records)
-        self.observed = Overview(context, self.runs, self.records, lambda _principal: OBSERVER)
-        self.finder = Finder(context, self.runs, self.overview)
-        self.auditing = Auditing(context)
-        self.tasks = Tasks(context)
-        self.watch = Watch(context)
-        self.events = Events(context)
-        self.notifier = Notifier(context)
-        self.subscriptions = Subscriptions(context)
-        context.on_use.append(self.notifier.begin)
-        self.redactor = self._factory.redactor
+        if settings.notify or not is_command:
+            self._context.on_use.append(self._begin_to_notify)
+        if settings.telemetry:
+            assert self._factory.tracing is not None  # raises ConfigError where it can't be had
 
     @staticmethod
     @asynccontextmanager
@@ -127,17 +139,35 @@ class App:
         finally:
             await app._close()
 
+    def _begin_to_notify(self) -> None:
+        self.notifier.begin()
+
     async def _close(self) -> None:
-        self.watch.close()
-        await self.schedules.close()
-        await self.notifier.close()
-        await self._retention.close()
-        self.watcher.close()
-        await self._pool.close()
-        if self._factory.tracing is not None:
-            await self._factory.tracing.close()
-        await self._factory.close()
+        made = vars(self)
+        if "watch" in made:
+            self.watch.close()
+        if "schedules" in made:
+            await self.schedules.close()
+        if "notifier" in made:
+            await self.notifier.close()
+        await self._context.close()
         await self._store.close()
+
+    @property
+    def watcher(self) -> StoreWatcher:
+        return self._context.watcher
+
+    @property
+    def redactor(self) -> Redactor:
+        return self._factory.redactor
+
+    @property
+    def _factory(self) -> RunFactory:
+        return self._context.factory
+
+    @property
+    def _pool(self) -> RunPool:
+        return self._context.pool
 
     def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
@@ -149,7 +179,7 @@ class App:
 
     def wait_for_slow_starts(self, on_slow_start: Callable[[tuple[str, ...]], None]) -> None:
         """From now on wait for servers that start slowly, as a person does, and have this called with their names."""
-        self._factory.on_slow_start = on_slow_start
+        self._context.on_slow_start = on_slow_start
 
     def now(self) -> int:
         """Return the time, in milliseconds since 1970."""
@@ -196,7 +226,7 @@ class App:
 
     async def metrics_page(self) -> bytes | None:
         """Return the metrics in the text format of Prometheus; None where telemetry is off."""
-        tracing = self._factory.tracing
+        tracing = self._factory.tracing if self.settings.telemetry else None
         return None if tracing is None else await asyncio.to_thread(tracing.providers.prometheus_page)
 
     async def health(self, *, thorough: bool = False) -> JsonObject:

@@ -11,12 +11,10 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from kairos_mcp.app.retention import Retention
-from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import RunPool
-from kairos_mcp.app.store_watcher import StoreWatcher
-from kairos_mcp.app.teams import TeamViews
+from kairos_mcp.app.drive_mode import NOT_HERE, DriveMode, RunHere
 from kairos_mcp.core.decision_rights import (
     Caller,
     DecisionKind,
@@ -28,9 +26,8 @@ from kairos_mcp.core.decision_rights import (
 from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, ToolNotOffered, Unreadable
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.replay import Runner, replay_mismatch
 from kairos_mcp.core.steps import RecordedStep, Step
-from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.settings.settings import Settings, variable_name
 from kairos_mcp.store import approvals, ownership, page_files, queries
 from kairos_mcp.store.approvals import WaitingItems
@@ -41,6 +38,13 @@ from kairos_mcp.store.rows import Session, decode, read_together
 from kairos_mcp.views.command_text import CommandLine, program_words, terminal_command_line
 from kairos_mcp.views.run_facts import NOTHING_WAITS, Standing
 from kairos_mcp.views.waiting import OpenStep
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.retention import Retention
+    from kairos_mcp.app.run_factory import RunFactory
+    from kairos_mcp.app.run_pool import RunPool
+    from kairos_mcp.app.store_watcher import StoreWatcher
+    from kairos_mcp.app.teams import TeamViews
 
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
 MAX_DIALOGS = 256  # remembered of one session
@@ -104,27 +108,88 @@ def stopped_server_error(run: RunRow, owner: OwnerState) -> Busy | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class AppContext:
-    """The parts of an App, which opens and closes them.
+    """The parts of an App, which opens and closes them. Those that only moving runs need are imported and made at their
+    first use: most commands read.
 
     `clock`: milliseconds since 1970. `is_command`: this process is a person's command, no server.
-    `drives`: whether it drives runs; else it leaves them to servers that do.
     """
 
-    settings: Settings
-    store: Store
-    factory: RunFactory
-    teams: TeamViews
-    pool: RunPool
-    watcher: StoreWatcher
-    retention: Retention
-    clock: Callable[[], int]
-    new_id: Callable[[], str]
-    is_command: bool
-    drives: bool = True
-    client_states: ClientStates = field(default_factory=ClientStates)
-    on_use: list[Callable[[], None]] = field(default_factory=list)  # what begins with the first request
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Callable[[], int],
+        new_id: Callable[[], str],
+        mode: DriveMode,
+        make_factory: Callable[[Settings, Store], RunFactory] | None,
+        *,
+        is_command: bool,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.new_id = new_id
+        self.is_command = is_command
+        self.client_states = ClientStates()
+        self.on_use: list[Callable[[], None]] = []  # what begins with the first request
+        self.on_slow_start: Callable[[tuple[str, ...]], None] | None = None
+        self._mode = mode
+        self._make_factory = make_factory
+
+    @property
+    def drives(self) -> bool:
+        """Whether this process drives runs; else it leaves them to servers that do."""
+        return self._mode.drives
+
+    @cached_property
+    def factory(self) -> RunFactory:
+        from kairos_mcp.app.run_factory import RunFactory
+
+        factory = (self._make_factory or RunFactory)(self.settings, self.store)
+        factory.on_slow_start = self.on_slow_start
+        return factory
+
+    @cached_property
+    def teams(self) -> TeamViews:
+        from kairos_mcp.app.teams import TeamViews
+
+        return TeamViews(self.store, self.factory)
+
+    @cached_property
+    def retention(self) -> Retention:
+        from kairos_mcp.app.retention import Retention
+
+        return Retention(self.settings, self.store, self.clock)
+
+    @cached_property
+    def watcher(self) -> StoreWatcher:
+        from kairos_mcp.app.run_pool import RunPool
+        from kairos_mcp.app.store_watcher import StoreWatcher
+
+        pool = RunPool(self.store, self.factory, self.clock, self.teams, self._mode.finish_s)
+        return StoreWatcher(self.store, self.factory, self.clock, pool, self._mode)
+
+    @property
+    def pool(self) -> RunPool:
+        return self.watcher.pool
+
+    def look_here(self, run: RunRow) -> RunHere:
+        """Return what this process has of a run: nothing, as long as it has moved none."""
+        return self.pool.look(run.n) if "watcher" in vars(self) else NOT_HERE
+
+    async def close(self) -> None:
+        """Close the parts that were made."""
+        made = vars(self)
+        if "retention" in made:
+            await self.retention.close()
+        if "watcher" in made:
+            self.watcher.close()
+            await self.pool.close()
+        if "factory" in made:
+            if self.factory.tracing is not None:
+                await self.factory.tracing.close()
+            await self.factory.close()
 
     async def register_use(self) -> None:
         """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
@@ -344,4 +409,11 @@ class Operations:
     def __init__(self, context: AppContext) -> None:
         self._context = context
         self._settings, self._store, self._clock = context.settings, context.store, context.clock
-        self._factory, self._pool = context.factory, context.pool
+
+    @property
+    def _factory(self) -> RunFactory:
+        return self._context.factory
+
+    @property
+    def _pool(self) -> RunPool:
+        return self._context.pool

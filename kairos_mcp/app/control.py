@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Literal
 
-from kairos_mcp import __version__
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
+from kairos_mcp.app.served_runs import outdated_servers
 from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.core.calendar import day_at
@@ -20,19 +19,17 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, RouteName, choose_paid_route, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
-from kairos_mcp.settings.settings import KEYS, Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import accounts, approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.inbox import ControlName, submit_request
-from kairos_mcp.store.ownership import Owners, ServedRuns
+from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode, encode
 
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
 PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to go on with what it wrote
-DIGEST_CHARS = 16
 PAUSED_BY_REQUEST = "somebody asked for it"  # why a run is paused, as it is shown
 
 
@@ -317,43 +314,3 @@ class Control(Operations):
             return ownership.find_serving(session, self._store.owners, run.workspace, run.place)
 
         return await self._store.read(find)
-
-
-def describe_served_runs(settings: Settings, slots: int | None = None) -> ServedRuns:
-    """Describe what a server with these settings serves. Values are kept as digests: one may hold a secret."""
-    needs = {name: route.setting for name, route in ROUTES.items() if route.setting is not None}
-    return ServedRuns(
-        tuple(str(folder) for folder in settings.workspaces),
-        tuple(name for name, setting in needs.items() if getattr(settings, setting) is not None),
-        __version__,
-        _setting_digests(settings),
-        None if settings.config_file is None else str(settings.config_file),
-        settings.place,
-        slots,
-    )
-
-
-def differing_settings(settings: Settings, serves: ServedRuns) -> list[str]:
-    """Return the names of the settings that differ from that server's."""
-    own = _setting_digests(settings)
-    return [name for name in own if serves.settings.get(name) != own[name]]
-
-
-def outdated_servers(session: Session, owners: Owners, settings: Settings) -> list[tuple[int, list[str]]]:
-    """Return the living servers that began before the settings file was changed, by process, with the settings that
-    differ for them now. `settings`: as they are read now."""
-    file = settings.config_file
-    if file is None:
-        return []
-    changed_at = file.stat().st_mtime_ns // 10**6
-    living = ownership.list_serving(session, owners)
-    return [
-        (pid, names)
-        for pid, started_at, served in living
-        if started_at < changed_at and (names := differing_settings(settings, served))
-    ]
-
-
-def _setting_digests(settings: Settings) -> dict[str, str]:
-    names = [name for name, key in KEYS.items() if key.compared]
-    return {name: sha256(repr(getattr(settings, name)).encode()).hexdigest()[:DIGEST_CHARS] for name in names}

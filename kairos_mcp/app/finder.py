@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.app.tasks import TASK_INFIX
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import LOCAL, Caller
@@ -170,7 +169,7 @@ class Finder(Operations):
             "principal": newest.principal,
             "workspace": newest.workspace or None,
             "saved_at": format_timestamp(newest.saved_at),
-            "mandate": mandate_of_row(newest).as_json(),
+            "mandate": newest.parse().as_json(),
         }
 
 

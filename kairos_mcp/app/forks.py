@@ -14,14 +14,14 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import ReplayDiffers, Stale
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import truncate
-from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.specs.build import BuiltSpec
 from kairos_mcp.specs.fork import ForkSource, build_fork_spec, check_fork_request
 from kairos_mcp.specs.kinds import kind_of
-from kairos_mcp.specs.ooda import read_mandate
 from kairos_mcp.store import mandates, queries, rows
+from kairos_mcp.store.mandates import read_mandate
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.fork import fork_at_step

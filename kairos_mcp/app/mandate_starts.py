@@ -18,8 +18,9 @@ from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest, Sp
 from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
 from kairos_mcp.specs import ooda
 from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS, kind_of
-from kairos_mcp.specs.ooda import CycleSources, PhaseInput, read_mandate
+from kairos_mcp.specs.ooda import CycleSources, PhaseInput
 from kairos_mcp.store import mandates, queries, rows
+from kairos_mcp.store.mandates import read_mandate
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import decode
 

@@ -15,7 +15,6 @@ from hashlib import sha256
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale
 from kairos_mcp.core.mandate import Trigger
@@ -47,7 +46,7 @@ class MandateTriggers(Operations):
         return any([await self._start_next(row) for row in rows])
 
     async def _start_next(self, row: MandateRow) -> bool:
-        mandate = mandate_of_row(row)
+        mandate = row.parse()
         own = {(trigger.event, trigger.mandate_id) for trigger in mandate.starts_on if trigger.server is None}
         if own and await self._start_on_own(row, own):
             return True

@@ -11,7 +11,7 @@ from itertools import dropwhile
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.saved_mandates import SavedMandates, ambiguous_mandate, changed_since, mandate_of_row, with_id
+from kairos_mcp.app.saved_mandates import SavedMandates, ambiguous_mandate, changed_since, with_id
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.calendar import day_at
@@ -77,7 +77,7 @@ class Mandates(SavedMandates):
         BadArguments."""
         row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
-        return {**item, "mandate": mandate_of_row(row).as_json()}
+        return {**item, "mandate": row.parse().as_json()}
 
     async def edit(
         self,
@@ -133,7 +133,7 @@ class Mandates(SavedMandates):
             return rows[0]
 
         old, target = await self._store.read(find), self._factory.find_workspace(workspace) or ""
-        mandate = mandate_of_row(old)
+        mandate = old.parse()
         mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
         place = self._settings.place if target else None
         new = replace(old, workspace=target, place=place, body=encode(mandate.as_json()), digest=mandate.digest)
@@ -192,7 +192,7 @@ class Mandates(SavedMandates):
         return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
     def _list_item(self, session: Session, row: MandateRow, caller: Caller) -> JsonObject:
-        mandate = mandate_of_row(row)
+        mandate = row.parse()
         goal = truncate(mandate.goal, GOAL_CHARS)
         item: JsonObject = {
             "mandate_id": row.id,
@@ -246,7 +246,7 @@ class Mandates(SavedMandates):
             output = (await self._runs.report(run_id, caller)).output
             cycles += [show_cycle(run_id, cycle) for cycle in (output or {}).get("cycles", ())]
             learned = (output or {}).get("lessons", learned)
-        limits = limits_to_json(mandate_of_row(row).day, DAY_CAPS)
+        limits = limits_to_json(row.parse().day, DAY_CAPS)
         return item | {
             "schema": MANDATE_SCHEMA,
             "runs": run_ids,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from kairos_mcp.app.context import AppContext, Operations
-from kairos_mcp.app.records import Records
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.core.builtin_tools import withhold_more_rounds
 from kairos_mcp.core.command_patterns import format_pattern
-from kairos_mcp.core.decision_rights import LOCAL, Caller, person_on_page
+from kairos_mcp.core.decision_rights import LOCAL, OBSERVER, Caller, person_on_page
 from kairos_mcp.core.errors import BadArguments, NotFound, UnknownRun
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
@@ -28,7 +28,6 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.run_changes import ListedRun
-from kairos_mcp.tools.selection import withhold_more_rounds
 from kairos_mcp.views.run_report import make_report
 from kairos_mcp.views.shown_run import DECIDED_BY_PERSONS, show_row, show_run
 from kairos_mcp.views.steps import ShownSteps
@@ -62,14 +61,16 @@ class Conversation:
 
 
 class Overview(Operations):
-    """Look at the runs of the state folder. `viewer`: as whom, by the principal whose run is looked at."""
+    """Look at the runs of the state folder."""
 
-    def __init__(
-        self, context: AppContext, runs: Runs, records: Records, viewer: Callable[[str], Caller] = person_on_page
-    ) -> None:
+    def __init__(self, context: AppContext, runs: Runs) -> None:
         super().__init__(context)
-        self._runs, self._records, self._viewer = runs, records, viewer
+        self._runs = runs
         self._ended: OrderedDict[str, JsonObject] = OrderedDict()
+
+    def _viewer(self, principal: str) -> Caller:
+        """Return who looks at this principal's runs."""
+        return person_on_page(principal)
 
     async def read_version(self) -> int:
         """Return a number that changes with every commit; 0 for an empty store."""
@@ -127,7 +128,7 @@ class Overview(Operations):
     async def read_run(self, run_id: str) -> JsonObject:
         """Return a run as it is shown beside its steps, with its limits. Raises UnknownRun, Unreadable."""
         run = await self._find(run_id)
-        facts, viewer = await self._records.look(run, self._viewer(run.principal))
+        facts, viewer = await self._runs.look_beside_steps(run, self._viewer(run.principal))
         shown = show_run(facts, viewer)
         offered = await self._store.read(partial(_add_offers, run=run, items=shown["waiting"]))
         return {**shown, "waiting": offered, "limits": limits_to_json(facts.account.caps), "principal": run.principal}
@@ -261,6 +262,13 @@ class Overview(Operations):
         return await self._store.read(
             lambda session: find_runs.list_waiting_for_person(session, caller.principal, workspaces)
         )
+
+
+class ObservedRuns(Overview):
+    """Look at the runs of the state folder as somebody who decides nothing."""
+
+    def _viewer(self, principal: str) -> Caller:
+        return OBSERVER
 
 
 def _add_offers(session: Session, run: RunRow, items: Sequence[JsonObject]) -> list[JsonObject]:

@@ -14,9 +14,9 @@ from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import NotFound, ReplayDiffers
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.outcomes import Outcome
+from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.flow_view import JudgedCall
-from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.flow_check import find_other_judgement

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
+from kairos_mcp.app.drive_mode import RunHere
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.core.errors import FenceLost, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
-from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import DailyAccounts
@@ -21,7 +22,7 @@ from kairos_mcp.execution.decide_at_once import decide_at_once
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.plan_commit import plan_commit
 from kairos_mcp.execution.run_state import RunState, read_stored_run
-from kairos_mcp.execution.worker import RunWorker, replay_mismatch
+from kairos_mcp.execution.worker import RunWorker
 from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.commit import CommitPlan, Committed, Decided, StepResult
 from kairos_mcp.store.database import Store
@@ -87,29 +88,8 @@ class ChangeSignal:
 
 
 MAX_PARKED = 64  # runs at rest whose replayed flow is cached; others are replayed from their rows again
-FINISH_S = 0.7  # how long running steps may take to end when the server stops
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class DriveMode:
-    """How a process drives runs. `drives`: whether it does at all; else it writes rows and leaves the runs to others.
-    `slots`: how many runs it drives at most of those that others left; None: all that there are. `finish_s`: how long
-    running steps may take to end when it stops."""
-
-    drives: bool = True
-    slots: int | None = None
-    finish_s: float = FINISH_S
-
-
-DRIVES_ALL = DriveMode()
-SERVER_SLOTS = 64  # of a server that shares a database with others: what one leaves is shared among those that live
-
-
-def server_mode(*, drives: bool, is_shared: bool) -> DriveMode:
-    """Return how a server for clients drives runs; `is_shared`: others on other machines have the same store."""
-    return DriveMode(drives, SERVER_SLOTS if is_shared else None)
 
 
 class RunPool:
@@ -120,7 +100,7 @@ class RunPool:
     """
 
     def __init__(
-        self, store: Store, factory: RunFactory, clock: Callable[[], int], teams: TeamViews, finish_s: float = FINISH_S
+        self, store: Store, factory: RunFactory, clock: Callable[[], int], teams: TeamViews, finish_s: float
     ) -> None:
         self.on_launch: Callable[[], None] = lambda: None
         settings = factory.settings
@@ -151,19 +131,11 @@ class RunPool:
             await asyncio.wait(tasks, timeout=within_s)
         return bool(tasks)
 
-    def failed_attempts(self, n: int) -> list[BackOff]:
-        """Return the attempts of a run that failed here and are repeated after a pause."""
-        moving = self.moving.get(n)
-        if moving is None:
-            return []
-        found = []
-        for path, step in moving[0].state.pending.items():
-            match step.failed_result:
-                case StepResult(answer=Failure(code=code)) if step.retry_at is not None:
-                    found.append(BackOff(path, code, step.retry_at, step.attempts % MAX_ATTEMPTS + 1, MAX_ATTEMPTS))
-                case _:
-                    pass
-        return found
+    def look(self, n: int) -> RunHere:
+        """Return what there is of a run here."""
+        moving, stalled = self.moving.get(n), self.stalled.get(n)
+        backing_off = () if moving is None else tuple(_failed_attempts(moving[0]))
+        return RunHere(moving is not None, None if stalled is None else stalled.error, backing_off)
 
     async def state_of(self, run: RunRow) -> RunState:
         """Return the in-memory state of a run, for reading: the cached one as long as it fits the rows.
@@ -405,3 +377,13 @@ class RunPool:
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _failed_attempts(worker: RunWorker) -> Iterator[BackOff]:
+    """Yield the attempts of a run that failed here and are repeated after a pause."""
+    for path, step in worker.state.pending.items():
+        match step.failed_result:
+            case StepResult(answer=Failure(code=code)) if step.retry_at is not None:
+                yield BackOff(path, code, step.retry_at, step.attempts % MAX_ATTEMPTS + 1, MAX_ATTEMPTS)
+            case _:
+                pass

@@ -97,6 +97,11 @@ class RunReports(Operations):
             found = damage
         return await self._store.read(lambda session: read_damaged(session, stands, found)), viewer
 
+    async def look_beside_steps(self, run: RunRow, caller: Caller) -> tuple[RunFacts, Viewer]:
+        """Return what a run is, as far as it is shown beside its steps, and who looks."""
+        facts, viewer = await self.look(run, caller, "decisions")
+        return facts, replace(viewer, page=self._context.page_link(run.id, caller))
+
     async def _read_each(self, read: Callable[[Session, A], B], of: Sequence[A]) -> list[B]:
         """Return what a function reads of each of these."""
         return await self._store.read(lambda session: read_each(session, read, of))
@@ -131,21 +136,20 @@ class RunReports(Operations):
     async def _as_server(self, stands: Standing) -> Viewer:
         """Return what this server knows of a run, whoever asks it."""
         run, missing = stands.run, tuple[str, ...]()
-        is_moving = self._pool.is_moving(run.n)
-        is_driven = is_moving or stands.owner.lives
+        here = self._context.look_here(run)
+        is_driven = here.is_moving or stands.owner.lives
         is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
         if run.outcome is None and (run.owner is not None or is_overdue) and not is_driven:
             missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
             is_driven = await self._is_taken_over(run, missing)
-        stopped = None if is_moving else stopped_server_error(run, stands.owner)
-        stalled = self._pool.stalled.get(run.n)
+        stopped = None if here.is_moving else stopped_server_error(run, stands.owner)
         changed = None if self._context.is_command else find_changed_file(self._settings)
         return Viewer(
             is_driven,
-            (stalled and stalled.error) or stopped,
+            here.error or stopped,
             () if is_driven else missing,
             at=self._clock(),
-            backing_off=tuple(self._pool.failed_attempts(run.n)),
+            backing_off=here.backing_off,
             changed_file=None if changed is None else changed.name,
         )
 

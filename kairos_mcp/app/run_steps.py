@@ -11,7 +11,6 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 
 import anyio
 
@@ -23,7 +22,6 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import queries
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views.run_facts import RunFacts, Viewer
 from kairos_mcp.views.shown_run import show_run
 from kairos_mcp.views.steps import ShownSteps, fit_step
 from kairos_mcp.views.trace import matching_items
@@ -76,7 +74,7 @@ class RunSteps(Operations):
             "run_id": run.id,
             "view": "steps",
             "seq": seq,
-            "run": show_run(*await self.look(shown.run, caller)),
+            "run": show_run(*await self._runs.look_beside_steps(shown.run, caller)),
             "steps": page,
             "next_cursor": None if last is None else f"{seq}.{last}",
         }
@@ -90,11 +88,6 @@ class RunSteps(Operations):
         with queries.name_run_in_errors(run):
             await self._store.read(shown.read, one_state=True)
         return shown
-
-    async def look(self, run: RunRow, caller: Caller) -> tuple[RunFacts, Viewer]:
-        """Return what a run is, as far as it is shown beside its steps, and who looks."""
-        facts, viewer = await self._runs.look(run, caller, "decisions")
-        return facts, replace(viewer, page=self._context.page_link(run.id, caller))
 
     async def _wait_for_change(
         self, run_id: str, seq: int, wait_s: float, caller: Caller, on_heartbeat: OnHeartbeat | None

@@ -8,35 +8,34 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import AppContext, read_run
-from kairos_mcp.app.plan_starts import plan_start
-from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.run_reports import RunReports
-from kairos_mcp.app.start import StartResult, start_run
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
 from kairos_mcp.core.run_spec import PlannerRequest, RunRequest, TeamRequest
-from kairos_mcp.specs.build import ModelChoice
-from kairos_mcp.specs.call import CallRequest
 from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.store import approvals, queries, run_changes
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.retention import PrunableRun
 from kairos_mcp.store.rows import Session
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import RunReport
-from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.waiting import run_command
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.retention import PruneResult
+    from kairos_mcp.app.start import StartResult
+    from kairos_mcp.specs.build import ModelChoice
+    from kairos_mcp.store.retention import PrunableRun
+    from kairos_mcp.views.team_view import TeamView
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
@@ -83,17 +82,25 @@ class Runs(RunReports):
 
         Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, UnknownMandate, Stale, ConfigError.
         """
+        # Here, and not above: most commands start no run, and this takes as long to import as all that they need.
+        from kairos_mcp.app.plan_starts import plan_start
+        from kairos_mcp.app.start import start_run
+
         await self._context.register_use()
         plan = await plan_start(self._context, request, caller)
         return await start_run(self._context, replace(plan, is_another=is_another or plan.is_another), caller)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
         """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
+        from kairos_mcp.specs.call import CallRequest
+
         return (await self.start(CallRequest(name, arguments), caller)).run_id
 
     async def choose_model(self, request: PlannerRequest | TeamRequest) -> ModelChoice:
         """Return who a run of this request would ask, where no client offers its own model. Raises BadArguments,
         UnknownAgent, ConfigError."""
+        from kairos_mcp.app.agents import choose_request_model
+
         return await choose_request_model(self._factory, self._factory.find_workspace(request.workspace), request)
 
     async def check_model(self, request: PlannerRequest | TeamRequest) -> None:

@@ -11,7 +11,6 @@ from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.run_spec import MandateRef
 from kairos_mcp.execution.accounting import day_to_charge
-from kairos_mcp.specs.ooda import read_mandate
 from kairos_mcp.store import accounts, mandates
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session, encode
@@ -59,7 +58,7 @@ class SavedMandates(Operations):
         match mandate_ref:
             case MandateRef(mandate_id=str(), mandate=None, goal=None):
                 row = await self.find_saved(mandate_ref, caller)
-                return mandate_of_row(row), row.workspace or None
+                return row.parse(), row.workspace or None
             case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
                 mandate = parse_mandate(given)
             case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
@@ -133,8 +132,3 @@ def ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArgument
     """Make the error for an id under which several folders have a mandate."""
     folders = " and ".join(caller.visible_path(row.workspace) if row.workspace else "no folder" for row in rows)
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
-
-
-def mandate_of_row(row: MandateRow) -> Mandate:
-    """Return the mandate that a row holds. Raises Unreadable."""
-    return read_mandate(row.body)

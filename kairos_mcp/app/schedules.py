@@ -16,7 +16,6 @@ from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandate_triggers import MandateTriggers
 from kairos_mcp.app.mandates import Mandates, due_times_of
 from kairos_mcp.app.runs import Runs
-from kairos_mcp.app.saved_mandates import mandate_of_row
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import canonical_json
@@ -87,7 +86,7 @@ class Schedules(Operations):
         rows = await self._store.read(lambda session: mandates.list_scheduled(session, *folders))
         due, coming = list[ScheduledTime](), list[int]()
         for row in rows:
-            if (schedule := mandate_of_row(row).schedule) is None:
+            if (schedule := row.parse().schedule) is None:
                 continue
             due += [_time_of(row, at) for at in due_times_of(row, schedule, now)[:1]]
             coming += [at for at in [next_time(schedule, now)] if at is not None]
@@ -100,7 +99,7 @@ class Schedules(Operations):
         else:
             workspaces = self._context.listed_workspaces
             rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, workspaces))
-        found = [(row, mandate_of_row(row).schedule) for row in rows]
+        found = [(row, row.parse().schedule) for row in rows]
         if only is not None and any(schedule is None for _, schedule in found):
             raise BadArguments(f"The mandate {only} has no schedule.", "Run it without --due.")
         return [(row, schedule) for row, schedule in found if schedule is not None]

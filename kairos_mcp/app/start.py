@@ -16,9 +16,9 @@ from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.tool import Tool, ToolContext
-from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.gate_rules import unused_rules
 from kairos_mcp.settings.settings import Settings

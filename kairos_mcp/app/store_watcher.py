@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import DriveMode, RunPool
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.core.text import count_of
 from kairos_mcp.store import decisions, gauges, ownership, queries, runs
@@ -55,12 +56,12 @@ class StoreWatcher:
         self._store = store
         self._factory = factory
         self._clock = clock
-        self._pool = pool
+        self.pool = pool
         self._mode = mode
         self.takes_runs = False  # until a tool is called: some hosts start servers only to probe them
         self._undriven: dict[int, int] = {}  # runs of this server that nobody drove at the last look, with their fences
         self._task: asyncio.Task[None] | None = None
-        pool.on_launch = self.watch
+        self.pool.on_launch = self.watch
 
     def watch(self) -> None:
         """Notice what other processes write from now on."""
@@ -81,7 +82,7 @@ class StoreWatcher:
     async def _watch_store(self) -> None:
         is_away, outages = False, self._store.outages
         while True:
-            busy = self._pool.moving or self._pool.change_signal.urgent_listeners
+            busy = self.pool.moving or self.pool.change_signal.urgent_listeners
             await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
             began = time.monotonic()  # a store that was reached before is waited for, before it counts as away
             try:
@@ -94,8 +95,8 @@ class StoreWatcher:
             outages.end()
             if is_away:
                 is_away = False
-                for n in list(self._pool.stalled):
-                    self._pool.retry_run(n)
+                for n in list(self.pool.stalled):
+                    self.pool.retry_run(n)
 
     async def _check_store(self) -> None:
         if not self._store.is_open:
@@ -113,29 +114,29 @@ class StoreWatcher:
         await self._wake_for(news, cancelled)
         # A run that this server took and does not drive: the call that took it was cancelled just then. Only the second
         # look counts, since a call that is under way drives the run in a moment.
-        found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
+        found = {n: fence for n, fence in owned.items() if n not in self.pool.moving and n not in self.pool.stalled}
         undriven, self._undriven = found.items() & self._undriven.items(), found
         for n, fence in undriven:
-            await self._pool.start_taken(n, fence)
+            await self.pool.start_taken(n, fence)
         await self._take_runs(to_take, at)
 
     def _is_concerned(self, news: News) -> bool:
-        return any(map(news.concerns, (*self._pool.moving, *self._pool.stalled)))
+        return any(map(news.concerns, (*self.pool.moving, *self.pool.stalled)))
 
     async def _wake_for(self, news: News, cancelled: Collection[int]) -> None:
         """Wake the workers and waiters of runs that another process may have changed. `cancelled`: the runs that were
         also asked to cancel."""
         if self._is_concerned(news):
-            for n in list(self._pool.moving):
+            for n in list(self.pool.moving):
                 if news.concerns(n):
-                    self._pool.nudge(n, interrupt=n in cancelled)
-            for n in self._pool.stalled.keys() & cancelled:  # a cancel also ends a run that an error has stopped
-                self._pool.retry_run(n)
+                    self.pool.nudge(n, interrupt=n in cancelled)
+            for n in self.pool.stalled.keys() & cancelled:  # a cancel also ends a run that an error has stopped
+                self.pool.retry_run(n)
         if news.of_any:
-            self._pool.change_signal.notify_all()
-        elif news.runs and self._pool.change_signal.is_awaited:
+            self.pool.change_signal.notify_all()
+        elif news.runs and self.pool.change_signal.is_awaited:
             for run_id in await self._store.read(lambda session: queries.ids_of_runs(session, news.runs)):
-                self._pool.change_signal.notify(run_id)
+                self.pool.change_signal.notify(run_id)
 
     async def pick_up_runs(self) -> None:
         """Take over the runs whose server has ended, whose pause is over, or whose approvals have expired, if this
@@ -170,11 +171,11 @@ class StoreWatcher:
         mine = await self._store.register_owner(at)
         fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead), of_run=n)
         if fence is not None:
-            await self._pool.start_taken(n, fence)
+            await self.pool.start_taken(n, fence)
 
     @property
     def _free_slots(self) -> int:
-        return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self._pool.moving)
+        return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self.pool.moving)
 
     async def _adopt_orphans(self, dead: list[int]) -> None:
         """Take over orphaned runs, up to the free slots: first those of the dead servers, then unowned ones (mostly not
@@ -232,5 +233,5 @@ class StoreWatcher:
             return False
         if self._factory.tracing is not None and run.owner:
             self._factory.tracing.follow_takeover(run, fence, mine)
-        await self._pool.start_taken(n, fence)
+        await self.pool.start_taken(n, fence)
         return True

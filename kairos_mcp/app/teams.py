@@ -8,7 +8,8 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views.team_view import TeamView, read_team
+from kairos_mcp.views.read_team import read_team
+from kairos_mcp.views.team_view import TeamView
 
 MAX_VIEWS = 16  # kept: somebody who waits for a team looks at it each second, and most looks find it unchanged
 

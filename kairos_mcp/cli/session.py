@@ -101,7 +101,7 @@ def find_target_to_drive(flags: Flags, name: str, principal: str | None = None) 
     if not is_named and server.config is not None and Path(server.config).is_file():
         settings = read_settings(replace(flags, config=server.config))
 
-    from kairos_mcp.app.control import differing_settings  # loaded with the App
+    from kairos_mcp.app.served_runs import differing_settings  # loaded with the App
 
     if changed := differing_settings(settings, server):
         print_note(f"note: set otherwise here than for the server that had this run: {', '.join(changed)}")

@@ -58,7 +58,7 @@ async def _work(settings: Settings, slots: int, grace_s: float, heartbeat: Path 
     import anyio
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.run_pool import DriveMode
+    from kairos_mcp.app.drive_mode import DriveMode
     from kairos_mcp.telemetry import start_telemetry
 
     if settings.telemetry:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from kairos_mcp.core.effects import Effect, Reach
-from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSpec
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet, ToolSpec
 
 MAX_SUBMITTED_FILES = 2_000  # in one question
 
@@ -211,3 +211,8 @@ CONTAINED_TOOLS = frozenset(
     {*names_where(lambda tool: tool.edits in ("one", "many")), RUN_COMMAND.name, DELETE_FILE.name, MOVE_FILE.name}
 )
 """The tools that write nothing but the stage, in a run that has one."""
+
+
+def withhold_more_rounds(tools: ToolSet) -> ToolSet:
+    """Return the tools without request_more_rounds."""
+    return ToolSet([spec for spec in tools if not REQUEST_MORE_ROUNDS.is_tool(spec)])

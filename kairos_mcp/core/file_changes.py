@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from kairos_mcp.core.messages import ToolResult
 
+NO_NEWLINE = "\\ No newline at end of file"  # in a diff, after a last line that has no end
 STAGED = "staged"  # in the data of a result: the files that only the run's stage has
 
 

@@ -46,6 +46,9 @@ MandateStatus = Literal[
 
 A paused run gives the reason of its pause, an ended one `terminated` or `interrupted`.
 """
+CHECKPOINT_PAUSE: MandateStatus = "paused_at_checkpoint"
+RISK_PAUSE: MandateStatus = "paused_risk_exceeded"
+DRIFT_PAUSE: MandateStatus = "paused_goal_drift"
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 TRIGGER_EVENTS = ("run.ended", "run.stopped", "mandate.ended")

@@ -17,6 +17,9 @@ circles. `failed`: it could not go on. `cancelled`: a person or a caller ended i
 
 RunStatus = Literal["working", "input_required", "paused", EndStatus]
 
+TaskStatus = Literal["waiting", "working", "done", "stopped", "failed", "skipped"]
+"""Of a task of a team."""
+
 END_STATUSES: tuple[EndStatus, ...] = get_args(EndStatus)
 RUN_STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 

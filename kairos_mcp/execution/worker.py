@@ -17,12 +17,12 @@ from kairos_mcp.core.errors import (
     FenceLost,
     KairosError,
     ReplayDiffers,
-    Stale,
     StoreCorrupt,
     StoreUnavailable,
     Unreadable,
 )
 from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.tool import NO_MEMORY
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
@@ -366,12 +366,6 @@ class RunWorker:
         job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
         self.state.fits_rows = False
-
-
-def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:
-    """The error of a run whose record its flow can't replay: it can't go on, but another run can continue it."""
-    go_on = f'planner_run continues="{run_id}" goes on from it.'
-    return Stale(f"The record does not fit the flow: {mismatch}.", go_on, run_id=run_id)
 
 
 def _flatten_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

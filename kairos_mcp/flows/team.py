@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from kairos_mcp.core.builtin_tools import REPORT_PLAN_PROBLEM
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome, StopName, make_outcome
+from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome, StopName, TaskStatus, make_outcome
 from kairos_mcp.core.plan import Plan, PlannedTask
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Branch, CallTool, Failure, Flow, Gather, RequestCompletion
@@ -40,7 +40,6 @@ SHORT_ANSWER = 256
 ANSWER_MARGIN = 1_056  # what may be read around its two messages, of which no cost is known yet
 FOUND_CHARS = 300  # of a result, in the run's output
 
-TaskStatus = Literal["waiting", "working", "done", "stopped", "failed", "skipped"]
 """`stopped`: a guard ended its loop; what it found counts. `skipped`: a task before it failed."""
 
 DECLINED = ("content_filter", "refusal")

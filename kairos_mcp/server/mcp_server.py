@@ -300,7 +300,7 @@ async def open_when_needed(settings: Settings, *, drives: bool = True) -> AsyncI
         async with lock:
             if not opened:
                 from kairos_mcp.app.app import App
-                from kairos_mcp.app.run_pool import server_mode
+                from kairos_mcp.app.drive_mode import server_mode
 
                 mode = server_mode(drives=drives, is_shared=settings.store is not None)
                 opened.append(await stack.enter_async_context(App.open(settings, via="mcp", mode=mode)))

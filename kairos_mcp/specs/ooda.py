@@ -7,16 +7,15 @@ A mandate only narrows: of limits the least counts, of tools those that its glob
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.builtin_tools import EDIT_TOOLS, SUBMIT_CHANGES, names_where
-from kairos_mcp.core.errors import BadArguments, KairosError
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.mandate import Mandate, parse_mandate
+from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.paths import Scopes
@@ -49,7 +48,8 @@ from kairos_mcp.specs.flow_specs import FlowSpecs
 from kairos_mcp.specs.kinds import CYCLES, PHASE_KINDS
 from kairos_mcp.specs.load import LoadedSpec, SpecTexts, begin_at_forks, decode_once
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
-from kairos_mcp.store.rows import decode, encode, unreadable
+from kairos_mcp.store.mandates import read_mandate
+from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
@@ -254,14 +254,6 @@ def _load_context(texts: SpecTexts) -> CycleContext:
 def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
     wanted = set(names or ())
     return ToolSet([spec for spec in tools if spec.name in wanted])
-
-
-def read_mandate(text: str) -> Mandate:
-    """Read the mandate in a row. Raises Unreadable."""
-    try:
-        return parse_mandate(json.loads(text))
-    except (ValueError, KairosError) as error:
-        raise unreadable("mandate") from error
 
 
 _OODA_STEPS = names_where(lambda tool: tool.is_ooda_step)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from kairos_mcp.core.agent import Agent
-from kairos_mcp.core.builtin_tools import SEARCH_FILES
+from kairos_mcp.core.builtin_tools import SEARCH_FILES, withhold_more_rounds
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Message, ToolSet
@@ -45,7 +45,7 @@ from kairos_mcp.specs.short_prompts import (
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
 from kairos_mcp.store.rows import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, ToolOffer, offer_more_rounds, offer_tools, withhold_more_rounds
+from kairos_mcp.tools.selection import MORE_ROUNDS_SPEC, ToolOffer, offer_more_rounds, offer_tools
 
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 

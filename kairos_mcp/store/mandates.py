@@ -9,13 +9,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale
+from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.queries import RunRow, run_by_number
-from kairos_mcp.store.rows import Session, decode_fields, json_or_null, placeholders
+from kairos_mcp.store.rows import Session, decode_fields, json_or_null, placeholders, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,18 @@ class MandateRow:
     saved_at: int
     last_due: int | None = None
     place: str | None = None
+
+    def parse(self) -> Mandate:
+        """Return the mandate that the row holds. Raises Unreadable."""
+        return read_mandate(self.body)
+
+
+def read_mandate(text: str) -> Mandate:
+    """Return the mandate that is stored as this text. Raises Unreadable."""
+    try:
+        return parse_mandate(json.loads(text))
+    except (ValueError, KairosError) as error:
+        raise unreadable("mandate") from error
 
 
 NO_LIMIT = 2**63 - 1  # no number is "all" in every SQL

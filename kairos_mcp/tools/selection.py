@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
-from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS
+from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS, withhold_more_rounds
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import CALLER_SOURCE, SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -367,11 +367,6 @@ def find_wordless_texts(arguments: JsonObject) -> list[str]:
 def offer_more_rounds(tools: ToolSet) -> ToolSet:
     """Return the tools with request_more_rounds at their end."""
     return ToolSet((*withhold_more_rounds(tools), MORE_ROUNDS_SPEC))
-
-
-def withhold_more_rounds(tools: ToolSet) -> ToolSet:
-    """Return the tools without request_more_rounds."""
-    return ToolSet([spec for spec in tools if not REQUEST_MORE_ROUNDS.is_tool(spec)])
 
 
 def more_rounds_tool() -> Tool:

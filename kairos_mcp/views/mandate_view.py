@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kairos_mcp.core.mandate import CHECKPOINT_PAUSE, DRIFT_PAUSE, RISK_PAUSE
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, Outcome
 from kairos_mcp.core.schedule import Schedule, describe_schedule
 from kairos_mcp.core.steps import Pause, last_part
 from kairos_mcp.core.text import truncate
-from kairos_mcp.flows.ooda.act import RISK_PAUSE
-from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phase_kinds import phase_after
 from kairos_mcp.specs.kinds import CYCLES, FlowKind, kind_of
 from kairos_mcp.store import mandates

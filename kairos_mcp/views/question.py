@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kairos_mcp.core.builtin_tools import SUBMIT_CHANGES
-from kairos_mcp.tools.files.diff import NO_NEWLINE
+from kairos_mcp.core.file_changes import NO_NEWLINE
 
 _REMARKS = ("! ", "[", "touches ", "in the stage stay: ", "drops what was changed in ")
 _SAID = ("the model says:", "> ")

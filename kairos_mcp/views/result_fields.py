@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.flows.team import TaskStatus
+from kairos_mcp.core.outcomes import TaskStatus
 
 
 class Cut(NamedTuple):

@@ -14,7 +14,7 @@ from support.commands import command
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest
 

@@ -20,7 +20,7 @@ from support.task_client import AT_ONCE, task_client_of
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.run_spec import PlannerRequest
 
 WITHIN_S = 30.0

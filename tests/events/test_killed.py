@@ -21,8 +21,8 @@ from support.waiting import wait_until
 
 from events.receivers import SECRET, free_port
 from kairos_mcp.app.app import App
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.app.notifier import Notifier
-from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.app.subscriptions import Wanted
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.urls import HostRule

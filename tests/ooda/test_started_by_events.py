@@ -15,7 +15,7 @@ from support.cycles import MANDATE, cycle, noop
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.settings.table_values import ServerSetting

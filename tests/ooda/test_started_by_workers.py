@@ -21,7 +21,7 @@ from support.postgres import both_stores
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.decision_rights import Caller
 
 WITHIN_S = 30.0

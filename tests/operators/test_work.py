@@ -13,7 +13,7 @@ from support.operators import Command
 from support.postgres import on_database
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.cli import work as work_command
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.run_spec import PlannerRequest

@@ -18,7 +18,7 @@ from support.app import ME, Place, reads, says
 from support.forked_program import Forked
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcomes import Outcome

@@ -17,7 +17,7 @@ from support.daily_accounts import count_passed_caps, watch_peaks
 from support.replayed import differences_in_database
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest

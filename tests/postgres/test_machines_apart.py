@@ -19,7 +19,7 @@ from support.app import ME, Place, place_in, reads, rests, says, wait_for_step
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App, make_database
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest

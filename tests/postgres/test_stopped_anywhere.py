@@ -20,7 +20,7 @@ from support.app import ME, Place, assert_all_lawful, place_in
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.errors import StoreBusy
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.views.run_report import RunReport

@@ -7,7 +7,7 @@ from support import postgres
 from support.app import ME, Place, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode, server_mode
+from kairos_mcp.app.drive_mode import DriveMode, server_mode
 from kairos_mcp.core.run_spec import PlannerRequest
 
 pytestmark = [pytest.mark.postgres, pytest.mark.unreplayed]

@@ -17,7 +17,7 @@ from support.stdio_server import PLAN
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.store import accounts
 

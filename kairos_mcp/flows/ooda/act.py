@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from kairos_mcp.core.builtin_tools import APPLY_EDITS, CONTAINED_TOOLS, EDIT_FILE, EDIT_TOOLS, WRITE_FILE
 from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
+from kairos_mcp.core.mandate import RISK_PAUSE
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.paths import RISKS, Risk
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -129,9 +130,6 @@ def _describe_effect(decision: Decision, status: ActStatus, result: ToolResult |
 def _shorten(text: str) -> str:
     """Return the beginning of a text, on one line; all of it is in the record of the act."""
     return truncate(" ".join(text.split()), _EFFECT_CHARS)
-
-
-RISK_PAUSE = "paused_risk_exceeded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import READ_MANDATE
-from kairos_mcp.core.mandate import MandateStatus
+from kairos_mcp.core.mandate import CHECKPOINT_PAUSE, DRIFT_PAUSE, MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outcome
 from kairos_mcp.core.quick_dataclass import dataclass
@@ -38,8 +38,6 @@ VERSION = 1
 MAX_ERRORS = 2  # cycles in a row
 SURE_CYCLES = 2  # in a row in which the model is sure that it is done: then the goal counts as achieved
 IDLE_CYCLES = 2  # noops in a row after which a run is over
-CHECKPOINT_PAUSE = "paused_at_checkpoint"
-DRIFT_PAUSE = "paused_goal_drift"
 
 CycleStatus = ActStatus | Literal["parse_error", "interrupted"]
 

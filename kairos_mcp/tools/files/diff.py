@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from kairos_mcp.core.file_changes import NO_NEWLINE
 from kairos_mcp.core.masked_file import MaskedFile, unify_marks
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.secret_spans import Span
@@ -18,7 +19,6 @@ from kairos_mcp.tools.files.edit import ends_in_crlf
 CONTEXT_LINES = 3  # lines around a change
 SHORT_HASH = 12  # hexadecimal digits that a person is shown; an approval is bound to the whole hash
 MAX_DEPTH = 24  # of searches for anchors between anchors; below that, what differs is one block
-NO_NEWLINE = "\\ No newline at end of file"
 
 Hashes = tuple[str | None, str | None]  # of the file before (None: there was none) and after
 Block = tuple[int, int, int, int]  # lines from, to (excluded) of the one side, then of the other
