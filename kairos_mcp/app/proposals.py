@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from kairos_mcp.core.builtin_tools import BUILTIN
-from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.hidden_text import make_visible
 from kairos_mcp.settings.proposal import Proposal
 from kairos_mcp.store.tool_pins import REGISTERED
 

@@ -23,9 +23,9 @@ from kairos_mcp.core.builtin_tools import LIST_FILES
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
+from kairos_mcp.core.hidden_text import make_visible
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal

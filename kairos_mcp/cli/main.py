@@ -45,7 +45,9 @@ def main() -> None:
     if words[:1] != ["serve"]:  # which logs them
         for note in unknown_variable_notes():
             print_note(f"kairos-mcp: {note}")
-    sys.exit(flush_output(run_command(words)))
+    code = flush_output(run_command(words))
+    gc.freeze()  # all that is loaded ends with the process: looking for garbage in it took a fifth of a short command
+    sys.exit(code)
 
 
 def open_standard_streams() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.flow import Finding
+from kairos_mcp.core.hidden_text import make_visible
 from kairos_mcp.core.messages import (
     JsonObject,
     ToolResult,
@@ -27,7 +28,7 @@ from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.text import count_of, make_visible
+from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
 from kairos_mcp.execution.flow_view import FlowView, describe_finding
 from kairos_mcp.execution.tool_calls import Allowed, Authorization

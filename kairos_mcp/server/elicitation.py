@@ -14,7 +14,8 @@ import mcp_types as wire
 from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision
 from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
-from kairos_mcp.core.text import format_age, make_visible, truncate
+from kairos_mcp.core.hidden_text import make_visible
+from kairos_mcp.core.text import format_age, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.server import dialog_layout
 from kairos_mcp.store import settlements

@@ -49,7 +49,7 @@ class LineFormatter(logging.Formatter):
         line = line.translate(_ESCAPES)
         if line.isascii():
             return line
-        from kairos_mcp.core.text import spell_out_hidden  # at the first such line
+        from kairos_mcp.core.hidden_text import spell_out_hidden  # at the first such line
 
         return spell_out_hidden(line)
 

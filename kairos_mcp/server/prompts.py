@@ -16,9 +16,10 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, KairosError
+from kairos_mcp.core.hidden_text import spell_hidden
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import spell_hidden, truncate
+from kairos_mcp.core.text import truncate
 from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.resources import OUTSIDE, GetApp, protocol_error, refuse_cursor
 from kairos_mcp.server.sender import current_principal

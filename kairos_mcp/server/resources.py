@@ -20,9 +20,10 @@ from pydantic_core import to_json
 from kairos_mcp.app.runs import ListedRun
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, NotFound
+from kairos_mcp.core.hidden_text import spell_hidden
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import spell_hidden, truncate
+from kairos_mcp.core.text import truncate
 from kairos_mcp.server import apps, results
 from kairos_mcp.server.result_schema import SCHEMAS
 from kairos_mcp.server.sender import current_principal

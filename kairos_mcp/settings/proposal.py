@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl
 from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
+from kairos_mcp.core.hidden_text import make_visible
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor, is_key_name
-from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, find_references
 from kairos_mcp.settings.table_values import ServerSetting

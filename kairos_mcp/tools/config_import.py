@@ -21,9 +21,10 @@ from pydantic import ValidationError
 from kairos_mcp.core import jsonc
 from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.hidden_text import spell_out_hidden
 from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import count_of, spell_out_hidden, truncate
+from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.settings.masked_servers import mask_address, mask_command, mask_server, mask_value
 from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.table_values import ServerSetting

@@ -9,10 +9,10 @@ from typing import Any
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import BadArguments, NotFound
+from kairos_mcp.core.hidden_text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit

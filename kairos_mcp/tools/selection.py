@@ -20,10 +20,14 @@ from kairos_mcp.core.builtin_tools import BUILTIN, REQUEST_MORE_ROUNDS, withhold
 from kairos_mcp.core.errors import BadArguments, ToolNotOffered
 from kairos_mcp.core.messages import CALLER_SOURCE, SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import count_different_words, count_of, truncate
+from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.core.tool import Tool, ToolContext
 
 MAX_QUERY_WORDS = 20
+_UNPARTED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"  # scripts without blanks
+)
+_WORDS = re.compile(rf"[{_UNPARTED}]|[^\W\d_{_UNPARTED}]+")
 _STOP_WORDS = """
     a an and any are at by can do does for from how i in into is it its me my need of on or please some that the this to
     want what which with you your
@@ -356,7 +360,7 @@ MORE_ROUNDS_SPEC = REQUEST_MORE_ROUNDS.spec(
 def find_wordless_texts(arguments: JsonObject) -> list[str]:
     """Return what a request for more rounds, which fits its schema, lacks: a sentence for each text with too few
     words."""
-    found = ((name, count_different_words(arguments[name]), least) for name, least in REQUEST_WORDS.items())
+    found = ((name, _count_different_words(arguments[name]), least) for name, least in REQUEST_WORDS.items())
     return [
         f"{name} has {count_of(words, 'different word')}, and at least {least} are needed"
         for name, words, least in found
@@ -382,3 +386,9 @@ def more_rounds_tool() -> Tool:
         "progress_summary": "Read parser, writer and tests: the names differ in 3 places.",
     }
     return Tool(MORE_ROUNDS_SPEC, run, examples=(example,), exact_only=True)
+
+
+def _count_different_words(text: str) -> int:
+    """Count the different words of a text: runs of letters, whatever their case. Where no blanks part words, as in
+    Chinese and Thai, each character counts as one."""
+    return len({word.casefold() for word in _WORDS.findall(text)})

@@ -36,10 +36,10 @@ from urllib.parse import unquote
 
 from kairos_mcp.core.builtin_tools import READ_SKILL, RUN_COMMAND
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.hidden_text import has_hidden_characters
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, Scopes, plain_path, plain_path_or_none
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.commands.git_programs import REPOSITORY_NAMES, is_repository
 

@@ -9,10 +9,10 @@ from support.app import ME, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import Caller
+from kairos_mcp.core.hidden_text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.tool_intents import recall

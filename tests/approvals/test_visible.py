@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.hidden_text import make_visible
 
 
 @pytest.mark.parametrize("text", ["", "a\n\tb\n", "grüße, 世界 ✓ 🙂", "- old\n+ new", "a" * 300])

@@ -7,8 +7,8 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairos_mcp.core.hidden_text import show_with_note
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.text import show_with_note
 from kairos_mcp.tools.results import shorten
 
 TEXTS = st.text(st.characters(codec=None), max_size=40).flatmap(

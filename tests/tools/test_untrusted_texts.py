@@ -11,8 +11,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from kairos_mcp.budget.reservation import Account
+from kairos_mcp.core.hidden_text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.text import show_with_note, shows_all, spell_hidden
 from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.tools.results import shorten
 

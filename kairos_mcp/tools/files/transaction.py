@@ -18,11 +18,11 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
+from kairos_mcp.core.hidden_text import adds_hidden_characters
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_spans import Span
-from kairos_mcp.core.text import adds_hidden_characters
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterable
 
 from kairos_mcp.core.errors import Unreachable
+from kairos_mcp.core.hidden_text import spell_hidden as seen
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import spell_hidden as seen
 from kairos_mcp.tools.http.connection import ReplyHead
 
 SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as git has it

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from kairos_mcp.core.effects import EFFECTS, Effect, Reach
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
+from kairos_mcp.core.hidden_text import make_visible, spell_hidden
 from kairos_mcp.core.json_schema import relax_schema
 from kairos_mcp.core.messages import JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import make_visible, spell_hidden
 from kairos_mcp.settings.table_values import ServerSetting
 
 OLDER_TRANSPORT = "servers of the older HTTP+SSE answer so, which is not spoken here"

@@ -9,11 +9,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from kairos_mcp.core.hidden_text import show_with_note
 from kairos_mcp.core.json_bounds import MAX_VALUES, has_more_values
 from kairos_mcp.core.json_schema import TOO_COSTLY, compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import FindParted, find_nothing_parted, show_with_note, truncate
+from kairos_mcp.core.text import FindParted, find_nothing_parted, truncate
 from kairos_mcp.core.work import THREAD_UNITS
 from kairos_mcp.tools.mcp_servers.definition import quote_server
 

@@ -12,11 +12,12 @@ from typing import Literal
 
 from kairos_mcp.core.builtin_tools import BUILTIN
 from kairos_mcp.core.errors import KairosError, NoChange, StaleFile, Timeout
+from kairos_mcp.core.hidden_text import adds_hidden_characters
 from kairos_mcp.core.masked_file import MaskedFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.text import adds_hidden_characters, count_of
+from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import ImpliedCall, Preview, ProbeResult, Tool, ToolContext, Written, error_result
 from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.files.diff import unified_diff
