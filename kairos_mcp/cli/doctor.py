@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
-from kairos_mcp.cli.doctor_trials import check_interpreters, check_provider_answer, check_servers, check_stages
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Offline, ShowAll
 from kairos_mcp.cli.output import command_line_for
@@ -21,7 +20,6 @@ from kairos_mcp.cli.terminal import Signs, emit, signs_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.core.limits import limits_to_json, set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.text import count_of, format_age
 from kairos_mcp.core.urls import HostRule
@@ -75,6 +73,10 @@ _STATE_LABELS = Signs("ok  ", "note", "BAD ")
 
 def doctor(*, show_all: ShowAll = False, offline: Offline = False, as_json: AsJson = False, flags: AllFlags) -> int:
     """Check what works here, say how to fix what does not, and list the settings that differ from the defaults."""
+    # Here, and not above: what is tried imports most of the program, and the help needs none of it.
+    from kairos_mcp.cli.doctor_trials import check_interpreters, check_provider_answer, check_servers, check_stages
+    from kairos_mcp.core.redaction import Redactor
+
     settings: Settings | None = None
     try:
         settings = read_settings(flags)

@@ -225,6 +225,16 @@ def test_a_command_imports_no_other_command_and_no_library_of_a_protocol_or_prov
     modules = loaded_by(kairos, "runs")
     assert not packages(modules) & {*PROVIDERS, "rich", "starlette", "uvicorn", "jsonschema"}
     assert not {f"kairos_mcp.cli.{name}" for name in ("doctor", "install", "mandates", "tools", "run")} & modules
+    ours = {name.split(".")[1] for name in modules if name.startswith("kairos_mcp.")}
+    assert not {"execution", "tools", "gate", "history"} & ours
+    moving = {"app.run_factory", "app.run_pool", "app.start", "flows.planner", "core.redaction", "models.answers"}
+    assert not {f"kairos_mcp.{name}" for name in moving} & modules
+
+
+def test_the_help_of_a_command_imports_nothing_of_what_it_does(kairos: Shell) -> None:
+    modules = loaded_by(kairos, "doctor", "--help")
+    assert not packages(modules) & {*PROVIDERS, "rich", "apsw", "asyncio"}
+    assert not [name for name in modules if name.startswith(("kairos_mcp.tools", "kairos_mcp.store", "kairos_mcp.app"))]
 
 
 async def test_a_run_imports_the_library_of_its_own_model_alone(kairos: Shell) -> None:
