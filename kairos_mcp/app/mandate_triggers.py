@@ -55,7 +55,7 @@ class MandateTriggers(Operations):
                 return True
         return False
 
-    async def _start_on_own(self, row: MandateRow, wanted: Wanted) -> bool:
+    async def _start_on_own(self, row: MandateRow, wanted: TriggerEvents) -> bool:
         """Start a run for the next of these events of other mandates."""
         name = _name_of(row)
         found = await self._store.read(lambda session: _find_next(session, name, row, wanted), one_state=True)
@@ -121,7 +121,7 @@ class MandateTriggers(Operations):
         return await self._store.read(partial(mandates.find_with_key, row=row, key=key)) is not None
 
 
-Wanted = Set[tuple[str, str | None]]
+TriggerEvents = Set[tuple[str, str | None]]
 """Events of other mandates: kinds, each with the id of its mandate."""
 
 
@@ -136,7 +136,7 @@ def _begin(session: Session, name: str, row: MandateRow) -> None:
 
 
 def _find_next(
-    session: Session, name: str, row: MandateRow, wanted: Wanted
+    session: Session, name: str, row: MandateRow, wanted: TriggerEvents
 ) -> tuple[EventRow | None, Position | None] | None:
     """Return the next event of a mandate, and how far that is; None where it has no listener yet."""
     listener = events.find_listener(session, name)

@@ -32,7 +32,7 @@ WEBHOOK = "webhook:"  # what names of their listeners begin with
 ID_HEADER = "X-MCP-Subscription-Id"
 
 
-class Wanted(NamedTuple):
+class WantedEvents(NamedTuple):
     """What a client wants to be told of: a kind of event, narrowed by arguments."""
 
     kind: EventKind
@@ -63,7 +63,7 @@ class Subscriptions(Operations):
         self,
         url: str,
         secret: str,
-        wanted: Wanted,
+        wanted: WantedEvents,
         start: Position | None,
         ttl_ms: int | None,
         caller: Caller,
@@ -102,7 +102,7 @@ class Subscriptions(Operations):
         assert row is not None
         return Subscription(number, granted, row.position, before.tries if before else 0, before is not None)
 
-    async def unsubscribe(self, url: str, wanted: Wanted, caller: Caller) -> bool:
+    async def unsubscribe(self, url: str, wanted: WantedEvents, caller: Caller) -> bool:
         """End a subscription; return whether there was one."""
         name = WEBHOOK + subscription_id(caller.principal, url, wanted)
         return await self._store.submit(lambda session: events.remove_listener(session, name))
@@ -118,7 +118,7 @@ class Subscriptions(Operations):
             await self._store.submit(end)
 
 
-def subscription_id(principal: str, url: str, wanted: Wanted) -> str:
+def subscription_id(principal: str, url: str, wanted: WantedEvents) -> str:
     """Return the id of a subscription, which follows from its key."""
     key = canonical_json([principal, url, wanted.kind, dict(wanted.arguments)])
     return f"sub_{sha256(key.encode()).hexdigest()[:24]}"
@@ -169,10 +169,10 @@ def send_event(listener: ListenerRow, occurrence: JsonObject, cursor: str, setti
     post(make_client(settings), url, _headers(number, signed_by, occurrence["eventId"], body), body)
 
 
-def wanted_of(listener: ListenerRow) -> Wanted:
+def wanted_of(listener: ListenerRow) -> WantedEvents:
     """Return what a subscription is about."""
     body: Any = json.loads(listener.body)
-    return Wanted(body["kind"], body["arguments"])
+    return WantedEvents(body["kind"], body["arguments"])
 
 
 def _headers(number: str, signed_by: Sequence[str], message: str, body: bytes) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ def lay_out(question: Question, screen: Screen) -> Layout:
     notes = _wrap_lines(question.what.remarks, screen.width)
     if diffs:
         body = [*notes, *_show_changes(diffs, screen.width)]
-        beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.changed)]
+        beginning = [*notes, *_list_files(diffs), *(show_line(line) for diff in diffs for line in diff.changed_lines)]
     else:
         beginning = body = _wrap_lines(question.what.lines, screen.width)
     has_room = count_columns(heading) <= screen.width
@@ -92,7 +92,7 @@ def lay_out(question: Question, screen: Screen) -> Layout:
     fields = _make_fields(diffs[0], screen) if has_room and len(diffs) == 1 and not notes else None
     if fields is not None:
         hint = f"{len(fields)} changed lines below: go down (↓) to the decision."
-        shown = DialogView("walk", screen.name, len(diffs[0].changed), len(diffs[0].changed))
+        shown = DialogView("walk", screen.name, len(diffs[0].changed_lines), len(diffs[0].changed_lines))
         return Layout(f"{heading}\n{hint}", fields | _form(question, question.choices, last=True), None, shown)
     return _lay_out_beginning(question, screen, heading, beginning)
 
@@ -130,7 +130,7 @@ def _form(question: Question, choices: Sequence[str], *, last: bool = False) -> 
 def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
     """Return a field for each changed line, which a person walks through; None where one has no room. What is ticked
     there does not count."""
-    lines = [show_line(line) for line in diff.changed]
+    lines = [show_line(line) for line in diff.changed_lines]
     if not 0 < len(lines) <= screen.fields or max(map(count_columns, lines)) > ABOUT_CHARS:
         return None
     titles = (f"{n} of {len(lines)}" for n in range(1, len(lines) + 1))
@@ -141,7 +141,9 @@ def _make_fields(diff: FileDiff, screen: Screen) -> dict[str, Any] | None:
 
 
 def _list_files(diffs: Sequence[FileDiff]) -> list[str]:
-    return [", ".join(f"{diff.heading} {count_changed(diff.changed)}" for diff in diffs)] if len(diffs) > 1 else []
+    return (
+        [", ".join(f"{diff.heading} {count_changed(diff.changed_lines)}" for diff in diffs)] if len(diffs) > 1 else []
+    )
 
 
 def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
@@ -150,7 +152,7 @@ def _show_changes(diffs: Sequence[FileDiff], width: int) -> list[str]:
     for diff in diffs:
         if len(diffs) > 1:
             shown.append(f"{diff.heading}:")
-        for change in _pair_lines(diff.changed):
+        for change in _pair_lines(diff.changed_lines):
             shown += _shorten_pair(*change, width) if len(change) == 2 else map(show_line, change)
     return _wrap_lines(shown, width)
 

@@ -15,7 +15,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from kairos_mcp.app.events import MAX_EVENTS
 from kairos_mcp.app.receivers import Undelivered
-from kairos_mcp.app.subscriptions import Wanted
+from kairos_mcp.app.subscriptions import WantedEvents
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, Busy
@@ -146,7 +146,7 @@ class EventMethods:
             refuse(wire.INVALID_PARAMS, "delivery.url is missing or too long.")
         return url
 
-    def _read_wanted(self, params: EventParams) -> Wanted:
+    def _read_wanted(self, params: EventParams) -> WantedEvents:
         """What a request is about. Raises MCPError for an unknown kind of event, or arguments that it does not take."""
         event = find_event(params.name)
         if event is None:
@@ -158,7 +158,7 @@ class EventMethods:
         arguments = {**given}
         if "workspace" in arguments:
             arguments["workspace"] = self._workspace(arguments["workspace"])
-        return Wanted(event["name"], arguments)
+        return WantedEvents(event["name"], arguments)
 
     def _workspace(self, named: str) -> str:
         """The path of the workspace of this name, or of this path."""

@@ -133,7 +133,7 @@ class HttpDefinition:
         return tuple(parameter for parameter in self.parameters if parameter.place in places)
 
     def as_json(self) -> JsonObject:
-        """Return it with the keys of the settings file; `tables.parse_http_tool` reads it back."""
+        """Return it with the keys of the settings file; `parse_http_tool` reads it back."""
         fields: JsonObject = {
             "name": self.name,
             "description": self.description,

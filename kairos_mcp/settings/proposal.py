@@ -24,8 +24,9 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, find_references
+from kairos_mcp.settings.http_tool_table import HttpToolTable, parse_http_tool
 from kairos_mcp.settings.table_values import ServerSetting
-from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
+from kairos_mcp.settings.tables import ServerName, ServerTable
 
 SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it
 _IN_SANDBOX = "a proposed server is in the sandbox, and in the workspace"

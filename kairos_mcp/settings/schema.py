@@ -30,6 +30,7 @@ from kairos_mcp.core.urls import HostRule, parse_host_rule
 from kairos_mcp.settings.bounded_files import read_bounded
 from kairos_mcp.settings.folders import absolute_path
 from kairos_mcp.settings.http_definition import HttpDefinition
+from kairos_mcp.settings.http_tool_table import HttpToolTable
 from kairos_mcp.settings.key import Key
 from kairos_mcp.settings.notify_table import NotifyTable
 from kairos_mcp.settings.settings import KEYS, SETTINGS, VARIABLES, Settings, variable_name
@@ -48,7 +49,6 @@ from kairos_mcp.settings.tables import (
     DayBudgetTable,
     FlowTable,
     GateTable,
-    HttpToolTable,
     OAuthTable,
     ServerName,
     ServerTable,

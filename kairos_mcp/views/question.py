@@ -27,7 +27,7 @@ class FileDiff(NamedTuple):
     hashes: list[str]
 
     @property
-    def changed(self) -> list[str]:
+    def changed_lines(self) -> list[str]:
         """The changed lines with their signs."""
         return [line for line in self.body if line[0] in "+-"]
 
@@ -46,7 +46,7 @@ class ShownQuestion(NamedTuple):
         yield from (*self.remarks, *self.said)
         for diff in self.diffs:
             if len(self.diffs) > 1:
-                yield f"{diff.heading}  {count_changed(diff.changed)}"
+                yield f"{diff.heading}  {count_changed(diff.changed_lines)}"
             yield from (line if line.startswith("@") else f"{line[:1]} {line[1:]}" for line in diff.body)
             yield from diff.hashes
         yield from self.lines
@@ -67,7 +67,7 @@ def part_question(heading: str, tool: str, preview: str) -> ShownQuestion:
         return ShownQuestion(f"{tool}: {counts[0]}" if counts else heading, said, (), (), text.split("\n"))
     diffs, remarks = found
     what = diffs[0].heading if len(diffs) == 1 else f"{heading}: {len(diffs)} files"
-    counted = count_changed([line for diff in diffs for line in diff.changed])
+    counted = count_changed([line for diff in diffs for line in diff.changed_lines])
     return ShownQuestion(f"{what}  {counted}", said, remarks, diffs, ())
 
 

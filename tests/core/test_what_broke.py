@@ -11,7 +11,7 @@ from support.network import Peer, peer, rules, text
 
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.tables import parse_http_tool
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 
 WITHIN_S = 10.0
 

@@ -24,9 +24,9 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool import Tool, ToolContext, ToolMemory
 from kairos_mcp.settings.http_definition import HttpDefinition
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import GateRule, ServerSetting
-from kairos_mcp.settings.tables import parse_http_tool
 from kairos_mcp.store import integrity, tool_intents
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.tools.http.client import HttpClient

@@ -18,14 +18,14 @@ from events.event_client import delivery, listening, opened, send_all
 from events.receivers import SECRET, Endpoint
 from kairos_mcp.app import receivers
 from kairos_mcp.app.app import App
-from kairos_mcp.app.subscriptions import Wanted
+from kairos_mcp.app.subscriptions import WantedEvents
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.server.auth import AccessRule, Authentication
 
 pytestmark = pytest.mark.usefixtures("by_hand")
 TRIES = "select tries, next_at > 0 from listener"
-ENDED = Wanted("run.ended", {})
+ENDED = WantedEvents("run.ended", {})
 
 
 async def subscribe_and_end_runs(app: App, client: Any, endpoint: Endpoint, runs: int = 1) -> None:

@@ -23,7 +23,7 @@ from events.receivers import SECRET, free_port
 from kairos_mcp.app.app import App
 from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.app.notifier import Notifier
-from kairos_mcp.app.subscriptions import Wanted
+from kairos_mcp.app.subscriptions import WantedEvents
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.urls import HostRule
 
@@ -74,7 +74,7 @@ async def subscribe_and_start(place: Place, port: int, runs: int) -> None:
     settings = place.settings(says("done"), private_hosts=(HostRule("127.0.0.1", port=port),))
     async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as app:
         await app.subscriptions.subscribe(
-            f"http://127.0.0.1:{port}/hook", SECRET, Wanted("run.ended", {}), None, None, ME
+            f"http://127.0.0.1:{port}/hook", SECRET, WantedEvents("run.ended", {}), None, None, ME
         )
         for n in range(runs):
             await app.runs.start(PlannerRequest(f"look {n}"), ME)

@@ -18,10 +18,10 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.execution.authorization import tool_pin
 from kairos_mcp.execution.flow_view import FlowPolicy, make_call
 from kairos_mcp.server.arguments.planner import CallerTool
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 from kairos_mcp.settings.proposal import parse_proposal
 from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.table_values import FlowSetting, ServerSetting
-from kairos_mcp.settings.tables import parse_http_tool
 from kairos_mcp.tools.mcp_servers.definition import ServerToolDefinition
 from kairos_mcp.tools.selection import describe_tool
 

@@ -30,9 +30,9 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.settings.http_definition import HttpDefinition, Parameter
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.settings.tables import parse_http_tool
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.http_tool import build_request, http_tool

@@ -8,7 +8,7 @@ import pytest
 from support.app import Place, open_checked_app, place_in, rests, start_run
 from support.network import Peer, json_text, rules
 
-from kairos_mcp.settings.tables import parse_http_tool
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 
 KEY = "q7Zp-planted-0K3x9"
 

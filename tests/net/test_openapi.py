@@ -20,9 +20,9 @@ from support.network import Peer, call_net_tool, egress_to, json_text, leads_to
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.settings.http_definition import HttpDefinition
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.settings.tables import parse_http_tool
 from kairos_mcp.tools.http.http_snippet import format_http_tool
 from kairos_mcp.tools.http.http_tool import http_tool
 from kairos_mcp.tools.http.openapi import fetch_document, list_operations, make_definitions, parse_document, tool_name

@@ -17,9 +17,9 @@ from typing import Any, Literal
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, Phase, PhaseRequest, PlannerRequest, TeamRequest
 from kairos_mcp.core.urls import parse_host_rule
+from kairos_mcp.settings.http_tool_table import parse_http_tool
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import GateRule
-from kairos_mcp.settings.tables import parse_http_tool
 from support.app import ASK, ME, PERSON, Place, asks, reads, rests, says
 
 TURNS = 60  # of a person with a run; none needs half as many
