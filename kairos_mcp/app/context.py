@@ -23,10 +23,18 @@ from kairos_mcp.core.decision_rights import (
     decision_way,
     may_decide,
 )
-from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, ToolNotOffered, Unreadable
+from kairos_mcp.core.errors import (
+    ApprovalRequired,
+    Busy,
+    PathDenied,
+    ReplayDiffers,
+    ToolNotOffered,
+    Unreadable,
+    replay_mismatch,
+)
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.replay import Runner, replay_mismatch
+from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.settings.settings import Settings, variable_name
 from kairos_mcp.store import approvals, ownership, page_files, queries

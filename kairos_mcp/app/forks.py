@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import ReplayDiffers, Stale
+from kairos_mcp.core.errors import ReplayDiffers, Stale, replay_mismatch
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.text import truncate
 from kairos_mcp.specs.build import BuiltSpec

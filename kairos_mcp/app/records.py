@@ -11,10 +11,9 @@ from functools import partial
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.spending import Spending
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import NotFound, ReplayDiffers
+from kairos_mcp.core.errors import NotFound, ReplayDiffers, replay_mismatch
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.outcomes import Outcome
-from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.flow_view import JudgedCall
 from kairos_mcp.flows.planner_input import PlannerInput

@@ -11,8 +11,7 @@ from functools import partial
 from kairos_mcp.app.drive_mode import RunHere
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.core.errors import FenceLost, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
-from kairos_mcp.core.replay import replay_mismatch
+from kairos_mcp.core.errors import FenceLost, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable, replay_mismatch
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import DailyAccounts

@@ -12,11 +12,10 @@ from kairos_mcp.app.redact_aside import redact_aside
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.builtin_tools import FILE_TREE, LIST_FILES, SEARCH_FILES
 from kairos_mcp.core.decision_rights import Caller
-from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
+from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale, replay_mismatch
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.gate import GatedCall

@@ -246,3 +246,9 @@ class ReplayDiffers(NotForCallers):
     def __init__(self, path: str, recorded: str, asked: str) -> None:
         super().__init__(f"at {path} the record says {recorded[:12]}, the flow asks {asked[:12] or 'nothing'}")
         self.path, self.recorded, self.asked = path, recorded, asked
+
+
+def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:
+    """The error of a run whose record its flow can't replay: it can't go on, but another run can continue it."""
+    go_on = f'planner_run continues="{run_id}" goes on from it.'
+    return Stale(f"The record does not fit the flow: {mismatch}.", go_on, run_id=run_id)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from kairos_mcp.core.errors import ReplayDiffers, Stale
+from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RecordedStep, Step
@@ -243,9 +243,3 @@ class Runner:
             self._collect_outcome(waiting_flow.parent, waiting_flow.name, outcome)
         else:
             self.finished, self.outcome = True, outcome
-
-
-def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:
-    """The error of a run whose record its flow can't replay: it can't go on, but another run can continue it."""
-    go_on = f'planner_run continues="{run_id}" goes on from it.'
-    return Stale(f"The record does not fit the flow: {mismatch}.", go_on, run_id=run_id)

@@ -20,9 +20,9 @@ from kairos_mcp.core.errors import (
     StoreCorrupt,
     StoreUnavailable,
     Unreadable,
+    replay_mismatch,
 )
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.replay import replay_mismatch
 from kairos_mcp.core.tool import NO_MEMORY
 from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job

@@ -360,7 +360,7 @@ MORE_ROUNDS_SPEC = REQUEST_MORE_ROUNDS.spec(
 def find_wordless_texts(arguments: JsonObject) -> list[str]:
     """Return what a request for more rounds, which fits its schema, lacks: a sentence for each text with too few
     words."""
-    found = ((name, _count_different_words(arguments[name]), least) for name, least in REQUEST_WORDS.items())
+    found = ((name, count_different_words(arguments[name]), least) for name, least in REQUEST_WORDS.items())
     return [
         f"{name} has {count_of(words, 'different word')}, and at least {least} are needed"
         for name, words, least in found
@@ -388,7 +388,7 @@ def more_rounds_tool() -> Tool:
     return Tool(MORE_ROUNDS_SPEC, run, examples=(example,), exact_only=True)
 
 
-def _count_different_words(text: str) -> int:
+def count_different_words(text: str) -> int:
     """Count the different words of a text: runs of letters, whatever their case. Where no blanks part words, as in
     Chinese and Thai, each character counts as one."""
     return len({word.casefold() for word in _WORDS.findall(text)})

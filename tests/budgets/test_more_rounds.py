@@ -23,8 +23,8 @@ from kairos_mcp.budget.more_rounds import (
 )
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import TeamRequest
-from kairos_mcp.core.text import count_different_words
 from kairos_mcp.settings.table_values import GateRule
+from kairos_mcp.tools.selection import count_different_words
 from kairos_mcp.views.trace import TraceQuery
 
 NAME = "request_more_rounds"

@@ -20,7 +20,7 @@ from support.cycles import MANDATE, cycle, noop
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.store.events import EVENT_KINDS
 from tests.foreign.cells import TYPESCRIPT_1, Client
 from tests.foreign.driving import CLIENTS, drive

@@ -13,7 +13,7 @@ from support.operators import Command
 from support.postgres import both_stores, on_database
 
 from kairos_mcp import __version__
-from kairos_mcp.app import control
+from kairos_mcp.app import served_runs
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
 from kairos_mcp.store import schema
@@ -29,20 +29,20 @@ class Versions:
         self._be((*self._own, ADDED), "99.0.0")
 
     def be_own(self) -> None:
-        self._be(self._own, control.__version__)
+        self._be(self._own, served_runs.__version__)
 
     def _be(self, migrations: tuple[str, ...], version: str) -> None:
         self._patched.setattr(schema, "MIGRATIONS", migrations)
-        self._patched.setattr(control, "__version__", version)
+        self._patched.setattr(served_runs, "__version__", version)
         for cache in (schema.list_references, schema.list_text_columns):
             cache.cache_clear()
 
 
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Versions]:
-    made, own = Versions(monkeypatch), control.__version__
+    made, own = Versions(monkeypatch), served_runs.__version__
     yield made
-    monkeypatch.setattr(control, "__version__", own)
+    monkeypatch.setattr(served_runs, "__version__", own)
     made.be_own()
 
 
@@ -109,7 +109,7 @@ async def test_who_lives_is_shown_with_its_version(place: Place, versions: Versi
     settings = waiting_run(place)
     async with App.open(settings, via="mcp") as old:
         await old.begin_work()
-        versions._patched.setattr(control, "__version__", "99.0.0")
+        versions._patched.setattr(served_runs, "__version__", "99.0.0")
         async with App.open(settings, via="work") as newer:
             await newer.begin_work()
             shown = await asyncio.to_thread(command.json, "status")
