@@ -102,7 +102,7 @@ def test_every_changed_line_is_seen_where_it_can_be_approved(before, after, scre
     assert len(laid_out.message.split("\n")) <= screen.lines
     if laid_out.shown.decides:
         seen = see(laid_out, screen)
-        assert sum(line[:2] in ("- ", "+ ") for line in seen) == len(read.changed)
+        assert sum(line[:2] in ("- ", "+ ") for line in seen) == len(read.changed_lines)
         assert not any(line.endswith("…") and line not in laid_out.message for line in seen)
 
 
