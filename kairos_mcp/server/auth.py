@@ -85,10 +85,11 @@ class AccessRule:
         token = text.strip() if scheme.lower() == "bearer" else ""
         if self._no_auth and not authorization:
             return Admission(LOCAL, UNDECIDING)
+        began = time.monotonic()  # a database that was reached before is waited for
         try:
             held = await self._tokens.look_up(token)
         except KairosError as error:
-            self._outages.note(error)
+            self._outages.note(error, began)
             raise
         self._outages.end()
         if not token:

@@ -24,6 +24,7 @@ from kairos_mcp.page.guard import BODY_BYTES as ACT_BYTES
 from kairos_mcp.server.framing import LINE_BYTES
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.oauth import MAX_KEYS_BYTES
+from kairos_mcp.server.observer_page import EXCHANGE_BYTES
 from kairos_mcp.settings import agents, bounded_files, schema
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.files import walk
@@ -159,6 +160,7 @@ ROWS = (
         "it counts as none",
     ),
     ("keys of an OAuth issuer", f"{MAX_KEYS_BYTES:,} bytes", "server/oauth.py", "the issuer's tokens are refused"),
+    ("a token that an issuer gives", f"{EXCHANGE_BYTES:,} bytes", "server/observer_page.py", "nobody is signed in"),
     (
         "an agent's file",
         f"{agents.AGENT_BYTES:,} bytes, {agents.HEAD_CHARS:,} characters of YAML, {agents.HEAD_LEVELS} levels, no "

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support.app import ASK, ME, UNWATCHED, Place, asks, rests, start_run
 from support.command_words import parse_words
+from support.deployment import free_port
 from support.operators import Command
 from support.postgres import both_stores
 from support.provider_server import refuses, standin, talks
@@ -25,7 +27,7 @@ from support.telemetry import Telemetry
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_models import _log_failure
-from kairos_mcp.core.errors import StoreUnavailable
+from kairos_mcp.core.errors import ConfigError, StoreUnavailable
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.server.auth import Refusals
@@ -108,6 +110,22 @@ async def test_gauges_say_what_waits_why_and_what_is_left(
         assert found["kairos_budget_spent"][("model_calls", "local")] == 1
         await app.control.pause(run_id, ME)
         assert families(telemetry)["kairos_runs_paused"][("person",)] == 1
+
+
+def test_a_worker_serves_its_metrics_where_the_variables_say(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(port))
+    monkeypatch.delenv("OTEL_METRICS_EXPORTER", raising=False)
+    telemetry.providers.serve_prometheus()
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"http://localhost:{port}/metrics")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
+    telemetry.providers.serve_prometheus()
+    assert httpx2.get(f"http://localhost:{port}/metrics").status_code == 200
+    with pytest.raises(ConfigError):  # it is taken
+        telemetry.providers.serve_prometheus()
 
 
 def test_a_wrong_token_is_counted_and_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
