@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import re
 
 import pytest
 from support.sources import PACKAGE, nodes_with
 
-from benchmarks.house import FLOWS, compares_flow
+from benchmarks.house import compares_flow
 from kairos_mcp.app import plan_starts
 from kairos_mcp.core.run_spec import RunRequest
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
@@ -47,7 +48,9 @@ def test_a_flow_is_started_by_a_request_through_the_one_door(kind):
 
 
 def test_every_request_starts_a_flow():
-    assert {kind.specs.request for kind in KINDS.values()} == set(RunRequest.__subclasses__())
+    requests = {kind.specs.request for kind in KINDS.values()}
+    gc.collect()  # a class with slots is made of one without, which may still be there
+    assert requests == set(RunRequest.__subclasses__())
 
 
 def test_no_other_code_starts_runs():
@@ -71,13 +74,14 @@ def test_nothing_is_known_of_a_flow_of_a_later_version():
     )
 
 
-def test_the_names_that_are_looked_for_are_those_of_the_register():
-    assert set(FLOWS) == set(KINDS)
-
-
 def test_no_flow_is_compared_by_its_name_outside_the_register():
     modules = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / REGISTER]
-    compared = [(file, line) for file, node in nodes_with(FLOWS) for line in compares_flow(node) if file != REGISTER]
+    compared = [
+        (file, line)
+        for file, node in nodes_with(KINDS)
+        for line in compares_flow(node, tuple(KINDS))
+        if file != REGISTER
+    ]
     assert compared == []
     found = {path.relative_to(PACKAGE).as_posix(): len(re.findall(r"\bflow = '", path.read_text())) for path in modules}
     assert {name: lines for name, lines in found.items() if lines} == IN_STATEMENTS
