@@ -68,7 +68,8 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
     with terminal(kairos, "inbox") as person:
         for name, typed in (("one", "y"), ("two", "l"), ("three", "n")):
             shown = person.shows(QUESTION)
-            assert f"goal: Write {name}.txt." in shown
+            change, added, purpose = (f"create {name}.txt  -0 +1", "+ hello", f"goal: Write {name}.txt.")
+            assert shown.index(change) < shown.index(added) < shown.index(purpose)  # as in a dialog
             assert not (kairos.folder / "one.txt").exists()
             person.types(typed)
         person.shows("Wrote one.txt.")
