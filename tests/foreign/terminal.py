@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,12 @@ class Terminal:
         self._tmux("new-session", "-d", *self._size, *first, alone=ALONE)
 
     def close(self) -> None:
-        """End all that runs in it."""
+        """End all that runs in it; some programs outlive their terminal."""
+        leaders = self._tmux("list-panes", "-s", "-F", "#{pane_pid}").split()
         self._tmux("kill-server")
+        for leader in leaders:
+            with suppress(ProcessLookupError):
+                os.killpg(int(leader), signal.SIGKILL)
 
     def start(self, window: str, command: Sequence[str], variables: Mapping[str, str], folder: Path) -> None:
         """Start a program in a window, with these variables alone; what is typed goes there from now on."""
