@@ -52,7 +52,7 @@ def test_no_more_is_asked_than_model_calls_are_left(
 ) -> None:
     place = Place(tmp_path / "place").lay()
     result = drive_impatient_client(environment, place, transport, 2)
-    assert result["result"]["status"] == "completed"
+    assert place.rows("select outcome ->> 'status', outcome ->> 'stop_reason' from run") == [("stopped", "budget")]
     assert result["asked"] == result["result"]["usage"]["model_calls"] == 2
 
 
