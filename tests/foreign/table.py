@@ -70,8 +70,8 @@ MORE_AT_TERMINALS = """\
   was killed, `claude --continue` takes the task up again and shows the dialog that was open. With `-p` nobody is asked,
   and the run waits for the command. It loads `planner_run`, `run_continue` and `run_status` at once, and finds the
   other tools by its own search.
-- **Copilot and Codex** show up to eight lines of a dialog. Of a longer change they show the beginning, and it can only
-  be left or denied there.
+- **Copilot and Codex** show up to eight lines of a dialog. Of a longer change they show the beginning and how many
+  lines are missing, and it can only be left or denied there.
 - **qwen-code** shows its model one of our tools only after a search for it, unless the server's entry has
   `alwaysLoadTools`; with that it was tried.
 - **Codex** sends no form with an empty text field, so it is asked for no comment.
