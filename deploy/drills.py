@@ -482,7 +482,8 @@ def carry_out(store: str, count: int, drills: Sequence[Callable[[SetUp, int], Dr
 
 def report(found: Sequence[Drill], count: int) -> str:
     """Return the report."""
-    lines = [f"| {each.tried} | {each.seen} | {'yes' if each.is_right else 'NO'} |" for each in found]
+    rows = [(each.tried, each.seen.replace("|", ", "), "yes" if each.is_right else "NO") for each in found]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     head = f"Drills with {count} runs each, on {os.cpu_count()} cores, Python {sys.version.split()[0]}."
     return "\n".join([head, "", "| drill | what was seen | as it should be |", "|---|---|---|", *lines, ""])
 
