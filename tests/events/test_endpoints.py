@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,15 @@ async def test_what_is_not_taken_waits_and_no_redirect_is_followed(
         await subscribe_and_end_runs(app, client, endpoint, 2)
         await send_all(app)
         assert (len(endpoint.events), place.rows(TRIES)) == (1, [(1, 1)])
+
+
+async def test_any_server_looks_again_when_the_next_try_is_due(place: Place, endpoint: Endpoint) -> None:
+    """Also one that did not make the last: it may have been another's, which has ended since."""
+    async with opened(listening(place, endpoint, says("done"))) as (app, client):
+        await subscribe_and_end_runs(app, client, endpoint)
+        place.rows("update listener set next_at = ?", int(time.time() * 1000) + 3_000)
+        await send_all(app)
+        assert (endpoint.events, 0 < app.notifier._rest_s <= 3) == ([], True)
 
 
 async def test_an_event_that_is_too_large_is_passed_over(place: Place, endpoint: Endpoint) -> None:

@@ -5421,6 +5421,11 @@ OF_EVENTS = (
         ENDPOINTS + "what_ends_while_it_is_sent_events_is_sent_no_more",
     ),
     Guard(
+        "Notifier._look",
+        replaced("min(REST_S, (min(tries) - now) / 1000) if tries else REST_S", "REST_S"),
+        ENDPOINTS + "any_server_looks_again_when_the_next_try_is_due",
+    ),
+    Guard(
         "Notifier._put_off",
         without("LAST_RETRY_MS"),
         ENDPOINTS + "tries_follow_each_other_ever_more_slowly_up_to_five_minutes",
