@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -73,9 +73,11 @@ class Database:
     def spent_s(self) -> float:
         """Return the CPU of all of its processes so far, those that have ended included."""
         first = int((Path(self._server.pgdata) / "postmaster.pid").read_text().split()[0])
-        children = [int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split()]
-        ticks = sum(_ticks(first)) + sum(sum(_ticks(pid)[:2]) for pid in children)
-        return ticks / HERTZ
+        while True:
+            children = [int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split()]
+            with suppress(FileNotFoundError):  # one has ended meanwhile, and is the first one's then
+                of_children = sum(sum(_ticks(pid)[:2]) for pid in children)
+                return (sum(_ticks(first)) + of_children) / HERTZ
 
     def close(self) -> None:
         self._server.cleanup()

@@ -53,6 +53,11 @@ TINY = [
         "--runs 2 --rounds 2 --times 1 --most 1",
         {"file_per_s_of_1", "database_server_us_of_1", "database_database_us_of_1", "trips_a_round"},
     ),
+    (
+        "sizing",
+        "--abreast 2 --rounds 3 --runs 4",
+        {"server_ms_3_rounds_2_at_once", "bytes_3_rounds_2_at_once", "p99_s_3_rounds_2_at_once"},
+    ),
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
@@ -69,6 +74,7 @@ LONG = (
     "parked",
     "team",
     "workers",
+    "sizing",
 )  # each starts many processes: in the whole run alone
 
 
