@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ME, PERSON, Place, assert_all_lawful, outcome_of, rests, says
 from support.cycles import MANDATE, PAGE, cycle, edit, gives, page
 from support.team_lines import answers, at, plan_line, task
@@ -67,7 +68,7 @@ async def test_a_task_of_a_team_has_no_submit_of_its_own(place: Place) -> None:
         does(f"{FIRST}1", "submit_changes"),
         *answers(f"{FIRST}2", "synthesis"),
     )
-    async with App.open(place.settings(*lines), via="mcp") as app:
+    async with App.open(place.settings(*lines, **postgres.named_place()), via="mcp") as app:
         await rests(app, (await app.runs.start(TeamRequest("Mend it.", stage=True), ME)).run_id)
         assert (code_at(place, f"{FIRST}1/call-1"), asked(place)) == ("tool_not_offered", [])
 

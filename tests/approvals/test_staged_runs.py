@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ME, PERSON, Place, assert_all_lawful, rests, says, start_run
 
 from kairos_mcp.app.app import App
@@ -292,7 +293,7 @@ async def test_where_there_can_be_no_stage_the_reason_is_said_or_the_run_refused
 
 
 async def test_a_call_says_otherwise_than_the_setting(place):
-    async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
+    async with App.open(place.settings(EDIT, says("done"), **postgres.named_place()), via="mcp") as app:
         await start_run(app, tools=ALL, stage=True)
         assert asked(place) == ["submit-1"]
         await start_run(app, "another", tools=ALL)

@@ -80,6 +80,7 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
     assert kairos.rows("select outcome is not null from run order by n") == [(1,), (0,), (1,)]
 
 
+@pytest.mark.state_file("in a database a stage needs a place that is named")
 @pytest.mark.sandbox
 def test_some_files_of_a_stage_are_chosen_by_number_or_path(kairos: Shell) -> None:
     script_environ(kairos, *map(writes, ("one.txt", "three.txt", "two.txt")), says("Done."))

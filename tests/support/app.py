@@ -69,12 +69,14 @@ class Place:
 
     def settings(self, *lines: Mapping[str, Any], **changes: Any) -> Settings:
         """Settings for this place, with a script of these lines if there are any; `process` durability is quick."""
-        environ = dict(postgres.environ_of(self.root))
+        environ = {}
         if lines:
             self.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
             environ["KAIROS_SCRIPT"] = str(self.script)
         flags = Flags(home=str(self.home), workspaces=(str(self.workspace),))
-        return replace(load_settings(flags, environ), **{"durability": "process", **changes})
+        of_stage = postgres.named_place() if changes.get("stage") else {}
+        ways = {"durability": "process", "store": postgres.database_of(self.root), **of_stage, **changes}
+        return replace(load_settings(flags, environ), **ways)
 
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """What another process sees in the store, or writes there."""

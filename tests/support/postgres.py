@@ -163,9 +163,14 @@ def drop_databases_of(root: Path) -> None:
 
 
 def environ_of(root: Path) -> dict[str, str]:
-    """What tells servers and commands that the rows of this place are in its database. Stages need its name."""
+    """What tells servers and commands that the rows of this place are in its database."""
     database = database_of(root)
-    return {} if database is None else {STORE: database, "KAIROS_PLACE": "here"}
+    return {} if database is None else {STORE: database}
+
+
+def named_place() -> dict[str, str]:
+    """The setting that a stage needs where the rows are in a database."""
+    return {"place": "here"} if is_chosen() else {}
 
 
 def drop_schema(where: str) -> None:
