@@ -46,8 +46,8 @@ NOTHING_TO_TAKE = RunsToTake(False, [], ())
 class StoreWatcher:
     """Looks for commits of other processes, and wakes the workers and waiters of their runs.
 
-    `takes_runs`: it also takes over runs whose server has ended, runs of `ANY_SERVER`, and runs whose pause is over; so
-    once `wake` was called.
+    `takes_runs`, which `wake` sets: it also takes over runs whose server has ended, runs of `ANY_SERVER`, and runs
+    whose pause is over.
     """
 
     def __init__(

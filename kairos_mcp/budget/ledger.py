@@ -47,8 +47,8 @@ class BegunBranch(NamedTuple):
 class SharedChange(NamedTuple):
     """A change of a shared account: what is added to its held and to its spent amounts.
 
-    It is written only if the account's caps have room for all of it, and for `spare` more. A cap limits only the units
-    of which `limited` has some: any other one may be over its cap already.
+    It is written only if, in each unit of which `limited` has some, the cap has room for it and for `spare` more. Any
+    other unit may be over its cap already.
     """
 
     held: Units = NOTHING
@@ -128,8 +128,8 @@ class Ledger:
     def open_branches(self, openings: Iterable[BegunBranch], first: ReservationRequest | None = None) -> bool:
         """Open the accounts of branches that begin, outer ones first. Return False if a branch has to wait.
 
-        Then neither it nor any inside it is opened. It waits while a sibling runs that may leave more, if its part
-        would not buy its `first` step, or if one beside it that comes first waits already.
+        Then neither it nor any inside it is opened. It waits for running siblings, which may leave more, if its part
+        would not buy its `first` step, or if an earlier one beside it waits already.
         """
         for branch in openings:
             around = branch.path.rpartition("/")[0]
@@ -164,7 +164,7 @@ class Ledger:
     # -- reservations and charges ------------------------------------------------------------------------------------
 
     def fit(self, path: str, request: ReservationRequest, around: Sequence[BegunBranch] = ()) -> Reservation | Refused:
-        """Return what the accounts of the run have for the step at this path; nothing is held.
+        """Return what the accounts of the run have for the step at this path. Nothing is held yet.
 
         The caps of the branches `around` it, outer ones first, rise where these don't buy all that it asks for and
         their siblings have left more.

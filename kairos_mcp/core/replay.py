@@ -82,7 +82,7 @@ class Runner:
     `waiting` maps paths to steps, in the order in which the flow yielded them. `take` says which of them may begin.
     Every branch whose dependencies have ended is started, so what waits depends on the answers alone; a gather's
     `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch with limits of its
-    own to its share, outer ones first. `branches_ended` counts the branches that have ended.
+    own to a function for its share, outer ones first. `branches_ended` counts the branches that have ended.
     """
 
     __slots__ = ("_receivers", "_used_paths", "branches", "branches_ended", "finished", "outcome", "waiting")

@@ -217,7 +217,7 @@ def completion_result(
 
 
 def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:
-    """Return all that was reserved, with the time it took. A further attempt reserved no counts, so they are set."""
+    """Return all that was reserved, with the time it took. A further attempt reserved no round, so counts are set."""
     return bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took_ms)
 
 

@@ -199,7 +199,7 @@ def _decide_attempt(
 def _refused_completions(
     plan: CommitPlan, attempts: Sequence[StartedStep], steps: Sequence[StartedStep], ledger: Ledger
 ) -> Iterator[AskedCompletion]:
-    """Yield the steps that a limit refused, each with whether it is the first that its account would pay for."""
+    """Yield the attempts and the refused steps, each with whether it is the first that its account would pay for."""
     for attempt, started in zip(plan.attempts, attempts, strict=True):
         yield AskedCompletion(attempt.path, attempt.request, started.answer, is_first=False)
     for new, started in zip(plan.new_steps, steps, strict=True):

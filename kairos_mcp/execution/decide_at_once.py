@@ -1,9 +1,9 @@
 """Plan and decide the simplest commits in one pass: most commits of most runs, of a team's branches too.
 
-Such a commit has new answers, and begins all steps that follow, opens all of them, or ends the run. Its facts are known
-from earlier commits. There are no open steps, approvals, further attempts, new branches or control requests, which
-`plan_commit` handles. If `decide` would refuse, ask or keep anything waiting, nothing is decided here; else `decide`
-would decide the same. To go through both takes a tenth more time.
+Such a commit may have new answers. It begins all steps that follow, hands all of them out, or ends the run. Its facts
+are known from earlier commits. Before it there are no open steps, approvals, further attempts, new branches or control
+requests: `plan_commit` handles those. If `decide` would refuse, ask or keep anything waiting, nothing is decided here;
+else it would decide the same. To go through both takes a tenth more time.
 """
 
 from __future__ import annotations

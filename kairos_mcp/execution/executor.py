@@ -122,7 +122,7 @@ class StepExecutor:
     def reservation_request(
         self, path: str, step: Step, route: str, counts: Units, time_shares: int = 1
     ) -> ReservationRequest:
-        """What to reserve for the step. `counts`: rounds and calls, which a further attempt does not count again."""
+        """What to reserve for the step. `counts`: rounds and calls; a further attempt counts only its model call."""
         if step.kind == "tool_call":
             tool = self.tool_access.find_tool(step.call.name)
             return _call_request(counts, tool.timeout_s if tool else CALL_TIMEOUT_S, time_shares)

@@ -22,13 +22,13 @@ from kairos_mcp.store.queries import UNKNOWN, StepRow
 
 MAX_ATTEMPTS = 4  # of a completion whose route fails in a way that may pass, before its run backs off
 MAX_BACKOFF_S = 30.0  # the longest pause between two of them
-FIRST_OUTAGE_PAUSE_MS, MAX_OUTAGE_PAUSE_MS = 30_000, 3_600_000  # doubled each time: a minute, two, ... an hour
+FIRST_OUTAGE_PAUSE_MS, MAX_OUTAGE_PAUSE_MS = 30_000, 3_600_000  # doubled before each: a minute, two, ... an hour
 
 
 class PendingStep:
     """A step with a row and without an answer. `id`: of its row.
 
-    `is_open`: it waits outside, or to be begun; otherwise it was begun here. `held`: all that it holds of its
+    `is_open`: it waits outside, or until a limit or an outage lets it begin. `held`: all that it holds of its
     accounts. `reservation`: one that was not used yet: the step may begin. `shared`: the accounts besides the
     run's that it is charged to.
     """
@@ -192,7 +192,7 @@ class PendingStep:
 
 
 def restore_step(row: StepRow, step: Step) -> PendingStep:
-    """The pending step of a row without an answer: where it was begun, its outcome is unknown."""
+    """The pending step of a row without an answer: if it may have been begun, its outcome is unknown."""
     pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
     pending.attempts, pending.begun_at = row.attempts + 1, (row.newest or row).at
     pending.first_begun_at = row.first_begun_at

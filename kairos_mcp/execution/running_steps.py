@@ -52,8 +52,8 @@ class RunningSteps:
 
         Raises FenceLost.
         """
-        # Beside a step that waits for somebody it is a task, and where an answer came while the commit was written: so
-        # another branch goes on meanwhile.
+        # A step is a task beside one that waits for somebody, or where an answer came while the commit was written. So
+        # other branches go on meanwhile.
         steps, self.state.startable = self.state.startable, []
         is_alone = len(steps) == 1 and not self.tasks and len(self.state.pending) == 1 and not self.state.finished
         for path, step in steps:

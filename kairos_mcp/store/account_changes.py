@@ -57,8 +57,8 @@ def write_accounts(session: Session, ledger: Ledger, condition: Condition | None
     """Write what is held and spent now, what is due in shared accounts, what caps have risen, and the branches that
     begin; return the ids of the accounts of these.
 
-    None, and nothing is written: a shared account that nobody has read has no room, or the condition does not hold,
-    which comes with accounts that were known from memory: the run's own, and each that changes, is as it was known.
+    None, and nothing is written: a shared account that was not read has no room, or the `condition` fails. With it the
+    run's own account, and each that changes, must be as it was known.
     """
     written: list[tuple[str, Row]] = []
     for path, known in ledger.known.items():
@@ -100,7 +100,7 @@ def _write_due(session: Session, ledger: Ledger) -> bool:
     """Write what is due in shared accounts. False: one of them has no room, and all are as they were."""
     written: list[tuple[int, SharedChange]] = []
     for number, due in sorted(ledger.due.items()):
-        # What was decided on what the account says has room there.
+        # Decided on the accounts as they were read: there is room.
         change = due if ledger.shared is None else SharedChange(due.held, due.spent)
         if change == NO_CHANGE:
             continue
@@ -115,7 +115,7 @@ def _write_due(session: Session, ledger: Ledger) -> bool:
 def write_shared(session: Session, account: int, change: SharedChange) -> bool:
     """Change a shared account, if it has room; return whether it has. Raises CorruptRows where it is not there.
 
-    Where other servers write beside this one (`last_writes`) it returns True, and the commit fails if there is no room.
+    Where other servers write beside this one (`last_writes`) it returns True; without room the commit fails.
     """
     if session.last_writes is not None:
         session.last_writes.add("account", account, _LastCharge(account, change))

@@ -118,8 +118,8 @@ class Paused(NamedTuple):
 class AccountsToCharge(NamedTuple):
     """The accounts that new model calls are charged to besides the run's own.
 
-    If a shared account has nothing left, the step gets no row and the run is paused as `pause_when_used_up` says; with
-    `is_barred`, before any model call.
+    If a shared account has nothing left, the step gets no row and the run is paused as `pause_when_used_up` says.
+    `is_barred`: no model call may begin.
     """
 
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
@@ -144,11 +144,11 @@ class CommitPlan(NamedTuple):
     request, nor an answer for one of `open_step_ids`, has come in the meantime.
     `dropped_steps`: one that was answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches by path; `begun_branches`: those around its steps, outer ones first,
-    with an account or without one yet. `others_move`: of the run there is more under way than what is begun here.
+    with an account or without one yet. `others_move`: other steps of the run are pending, or were left out here.
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
     `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
-    lets it through; None: the gate allows the call now. `forgets`: tools may have kept what they were about to change.
+    lets it through; None: the gate allows the call now. `forgets`: tools may have stored intents, which are deleted.
     """
 
     run: int

@@ -128,7 +128,7 @@ class StepRow(NamedTuple):
 
     @property
     def was_begun_here(self) -> bool:
-        """Whether a server began the first attempt; else it waited outside."""
+        """Whether a server began the first attempt."""
         return self.held_text is not None
 
     @property

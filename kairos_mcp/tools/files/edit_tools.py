@@ -1,4 +1,4 @@
-"""The tools edit_file and write_file. Both show a diff first, and change exactly what was shown.
+"""The tools edit_file and write_file. A diff can be shown before; what is approved is made exactly as shown.
 
 A file must still have the content that was shown for approval, and the hash that the argument `base` states, where
 there is one. Without either, it must not change between this call's own read and its write; whether the model has

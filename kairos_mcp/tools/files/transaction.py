@@ -5,8 +5,8 @@ after a crash finds the intent, and each file in its old or its new state, and c
 neither state, because another program wrote it, that file is left alone and the others are reverted. The intent is
 deleted with the call's answer, or when the call begins anew.
 
-Before each of these writes, recovery's too, the run's owner is checked again (`ctx.memory.check_owner`): a server that
-was stopped meanwhile must not touch the files of a call that another server now completes.
+Before each change, a revert and the clearing of leftovers, the run's owner is checked again (`ctx.memory.check_owner`):
+a server that was stopped meanwhile must not touch the files of a call that another server now completes.
 """
 
 from __future__ import annotations
