@@ -27,7 +27,7 @@ class BuiltinTool(NamedTuple):
     is_denied: bool = False
     """Denied until a rule of the gate allows it or asks."""
     lists_names: bool = False
-    """Shows names of files and no text of them: `.env` may be among them, unasked."""
+    """Shows names of files, and nothing that depends on their text, as a size does: so `.env` is listed unasked."""
     edits: Literal["none", "one", "many", "plans"] = "none"
     """How many files a call may change; `plans` changes none yet. No mandate observes with such a tool or runs it by
     `run_tool`, which would bypass its limits and the hashes of what was read. The gate takes `many` and `plans` for a
@@ -40,7 +40,7 @@ class BuiltinTool(NamedTuple):
     is_ooda_step: bool = False
     """OODA calls it by name, so the spec of each phase and cycle has it."""
     claude_name: str | None = None
-    """The tool of Claude Code for which it stands in files of agents."""
+    """The tool of Claude Code for which it stands in files of agents. `--write` and `--shell` offer such tools only."""
     search_words: str = ""
     """What people and models call such a tool, apart from its own name: a search for tools finds it by these."""
     for_small: Literal["first", "usual", "never"] = "usual"
