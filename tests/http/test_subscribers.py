@@ -20,13 +20,17 @@ from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
 from kairos_mcp.server.http_shutdown import Shutdown
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.observer_page import SignIn
 from kairos_mcp.server.tokens import TokenStore
 
 
 async def test_nobody_looks_for_a_session_that_was_deleted(tmp_path: Path) -> None:
     place = place_in(tmp_path / "place")
     async with App.open(place.settings(), via="mcp") as app:
-        reach, access = provide_app(app), Access(AccessRule(TokenStore(place.home), no_auth=True), Challenge())
+        reach, access = (
+            provide_app(app),
+            Access(AccessRule(TokenStore(place.home), no_auth=True), Challenge(), SignIn(None, None)),
+        )
         with socket.create_server(("127.0.0.1", 0)) as bound:
             port = bound.getsockname()[1]
             async with serve_app(

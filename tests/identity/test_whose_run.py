@@ -317,4 +317,4 @@ async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
             await client.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
         (seen,) = person.seen
         about = seen.requested_schema["properties"]["decision"]["description"]
-        assert all(word in about for word in ("Write it.", " s old", str(two.one)))
+        assert all(word in about for word in ("Write it.", " s old", str(two.one)[:70]))  # a longer one is cut
