@@ -1,6 +1,6 @@
-"""Writes files atomically: a file is replaced as a whole or not at all. Where the file system can exchange two files,
-no other program's change is lost.
+"""Writes files atomically: a file is replaced as a whole or not at all.
 
+Where the file system can exchange two files, no other program's change is lost.
 The new content is written to a staging file in the same folder, synced, and exchanged with the target by renameat2.
 Only then, when no other program can reach the displaced file by its name, is it compared with the expected content; if
 it differs, the exchange is undone. No target is ever opened for writing, so nothing is written through a link.
