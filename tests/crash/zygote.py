@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.app import Place, asked_digests, assert_all_lawful, outcome_of, place_in
+from support.app import Place, asked_digests, assert_all_lawful, outcome_of, place_in, use_key_of_tests
 from support.commits import call_after_commits, call_before_commits
 from support.journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
@@ -29,6 +29,7 @@ from kairos_mcp.store.key_file import KEY_BYTES, KEY_FILE
 async def count_commits(place: Place, journey: Journey) -> int:
     """Go through the run undisturbed; returns the number of its commits."""
     async with App.open(journey.settings(place), via="mcp") as app:
+        use_key_of_tests(app)
         await gone_through(app, place, journey)
         return app._store.writer.commits
 
@@ -59,12 +60,14 @@ class Ending:
 
 async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
     async with App.open(journey.settings(place), via="mcp") as app:
+        use_key_of_tests(app)
         Ending(way, nth).watch(app)
         await gone_through(app, place, journey)
 
 
 async def recover_run(place: Place, journey: Journey) -> None:
     async with App.open(journey.settings(place), via="mcp") as app:
+        use_key_of_tests(app)
         await gone_through(app, place, journey)
         await assert_all_lawful(app)
         assert app._store.find_damage(Outcome) == []
