@@ -64,6 +64,19 @@ CODE_USED = Refusal(
 )
 
 
+def with_headers(send: Send) -> Send:
+    """Send an answer with the headers that hold a page in its place."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(HEADERS)
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return send_with_headers
+
+
 def error_response(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
     """An error as the page shows it."""
     return JSONResponse({"error": {"code": code, "message": message, "hint": hint}}, status)
@@ -101,15 +114,8 @@ class Guard:
         self._hosts = frozenset(f"{name}:{port}" for name in _HOSTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers.setdefault("cache-control", "no-store")
-            await send(message)
-
         refusal = self._find_refusal(scope)
-        await (self._app if refusal is None else refusal.response())(scope, receive, send_with_headers)
+        await (self._app if refusal is None else refusal.response())(scope, receive, with_headers(send))
 
     def _find_refusal(self, scope: Scope) -> Refusal | None:
         counts = Counter(name for name, _ in scope["headers"])

@@ -16,11 +16,10 @@ import httpx2
 from mcp.server.auth.provider import TokenVerifier
 from pydantic_core import from_json
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp import __version__
 from kairos_mcp.core.calendar import DAY_MS
@@ -28,7 +27,7 @@ from kairos_mcp.core.decision_rights import OBSERVER
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.page.app import query_value, read_body, send_file, status_of
-from kairos_mcp.page.guard import HEADERS, error_response
+from kairos_mcp.page.guard import error_response, with_headers
 from kairos_mcp.server.auth import Challenge, KeysUnavailable
 from kairos_mcp.server.http_guard import ServerNames, header, refuse
 from kairos_mcp.server.sender import has_scope
@@ -224,19 +223,6 @@ class ObserverFiles:
             await Response(status_code=308, headers={"location": f"{OBSERVE}/"})(scope, receive, send)
         else:
             await self._files(scope, receive, with_headers(send))
-
-
-def with_headers(send: Send) -> Send:
-    """Send an answer with the headers that hold a page in its place."""
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers.update(HEADERS)
-            headers.setdefault("cache-control", "no-store")
-        await send(message)
-
-    return send_with_headers
 
 
 async def _shell(_request: Request) -> Response:

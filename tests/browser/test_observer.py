@@ -59,5 +59,6 @@ def test_a_token_opens_the_page_until_it_is_revoked(site: Place, new_context: Ca
         page.wait_for_selector("nav")
         tokens.revoke("olga")
         page.wait_for_selector("#token")
+        assert page.evaluate("sessionStorage.length") == 0
     finally:
         served.stop()

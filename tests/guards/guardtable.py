@@ -4588,7 +4588,7 @@ ON_THE_PAGE = (
         never("any(counts[name] > 1 for name in _ONCE)"),
         PAGE + "a_header_that_stands_twice_is_refused",
     ),
-    Guard("Guard.__call__", without("headers.update(HEADERS)"), PAGE + "every_answer_holds_the_page_in_its_place"),
+    Guard("with_headers", without("headers.update(HEADERS)"), PAGE + "every_answer_holds_the_page_in_its_place"),
     Guard("app:read_body", never("len(body) > BODY_BYTES"), PAGE + "an_act_that_is_too_long_or_no_object_is_refused"),
     Guard("use_code", without("path.unlink()"), PAGE + "a_code_is_good_for_one_browser"),
     Guard("use_code", always("0 <= age_s <= CODE_S"), PAGE + "a_code_is_forgotten_after_two_minutes"),
