@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from support.app import Place
+from support.http_server import Site as HttpSite
+from support.http_server import tokens_of
 
 from tests.browser.gallery import Gallery, Site, fill
 from tests.browser.served_page import ServedPage, serve_page
@@ -68,6 +70,53 @@ def test_nothing_is_wider_than_the_screen(width: int, pages: Callable[..., Itera
         if wide > width:
             too_wide[name] = wide
     assert too_wide == {}
+
+
+OPERATORS_VIEWS = {
+    "runs": ("#/runs", "tbody tr"),
+    "waits": ("#/waits", "main > *:nth-child(2)"),
+    "budget": ("#/budget", "main > *:nth-child(2)"),
+    "servers": ("#/servers", "main > *:nth-child(2)"),
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_for_operators_has_no_fault_and_is_not_too_wide(
+    theme: str, axe: str, filled: tuple[Place, Gallery], new_context: Callable[..., Any]
+) -> None:
+    root = filled[0].root
+    token = tokens_of(root).add(f"olga-{theme}", scopes=("observe",))
+    served = HttpSite.start(root, token=token)
+    found, too_wide = {}, {}
+    try:
+        page = new_context(color_scheme=theme, bypass_csp=True, viewport={"width": 390, "height": 844}).new_page()
+        page.goto(f"{served.url}/observe/")
+        page.wait_for_selector("#token")
+
+        def look(name: str) -> None:
+            page.evaluate(f"() => {{ {axe} }}")
+            if violations := page.evaluate(LOOK, RULES):
+                found[name] = violations
+            if (wide := page.evaluate("document.documentElement.scrollWidth")) > 390:
+                too_wide[name] = wide
+
+        look("sign in")
+        page.fill("#token", token)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("nav")
+        for name, (address, selector) in OPERATORS_VIEWS.items():
+            page.goto(f"{served.url}/observe/{address}")
+            page.wait_for_selector(f'nav a[aria-current="page"][href="{address}"]')
+            page.wait_for_selector(selector)
+            look(name)
+        page.goto(f"{served.url}/observe/#/runs")
+        page.wait_for_selector("tbody tr a")
+        page.click("tbody tr a")
+        page.wait_for_selector(".group")
+        look("run")
+    finally:
+        served.stop()
+    assert (found, too_wide) == ({}, {}), json.dumps([found, too_wide], indent=1)
 
 
 def test_nothing_moves_for_those_who_want_it_so(pages: Callable[..., Iterator[Any]]) -> None:
