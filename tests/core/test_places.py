@@ -36,15 +36,16 @@ def places(place: Place) -> list[Any]:
     return [found for (found,) in place.rows("select place from run order by n")]
 
 
-async def has_ended(place: Place, at: str | None, run_id: str) -> bool:
-    """Whether a server at this place goes on with a run that was left."""
+async def has_ended(place: Place, at: str | None, *run_ids: str) -> bool:
+    """Whether a server at this place goes on with the first of these runs that were left, and ends them all."""
     async with server(place, at, drives=True) as app:
         app.watcher.wake()
         await app._context.watcher.pick_up_runs()
-        if place.rows("select owner from run where id = ?", run_id) == [(0,)]:
+        if place.rows("select owner from run where id = ?", run_ids[0]) == [(0,)]:
             return False
-        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-    return place.rows("select outcome is not null from run where id = ?", run_id) == [(1,)]
+        for run_id in run_ids:
+            await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+    return all(place.rows("select outcome is not null from run where id = ?", each) == [(1,)] for each in run_ids)
 
 
 @both_stores
@@ -63,8 +64,7 @@ async def test_a_run_that_began_nowhere_in_particular_or_in_no_folder_goes_on_an
     async with server(place, "one", workspaces=()) as app:
         without_folder = await start(app, "think")
     assert places(place) == [None, None]
-    assert await has_ended(place, "two", unplaced)
-    assert place.rows("select outcome is not null from run where id = ?", without_folder) == [(1,)]
+    assert await has_ended(place, "two", unplaced, without_folder)
 
 
 async def test_the_same_start_at_two_places_is_two_runs(place: Place) -> None:
