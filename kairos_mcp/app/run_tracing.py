@@ -246,7 +246,7 @@ def _current_attempt(session: Session, run_id: str, path: str) -> str:
     """Return the key of the newest attempt at the step at this path. Raises UnknownRun."""
     n = queries.run_by_id(session, run_id).n  # a run has no number yet when its worker is made
     step = queries.step_at(session, n, path)
-    return attempt_key(path, 1 + (0 if step is None else step.attempts))
+    return attempt_key(path, 1 + (0 if step is None else step.further_attempts))
 
 
 def _input_messages(model_input: ModelInput) -> str:

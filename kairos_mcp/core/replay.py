@@ -79,7 +79,7 @@ class _ActiveGather:
 class Runner:
     """Advances a flow through the answers it has. `agent`: the agent of steps whose branches name none.
 
-    `waiting` maps paths to steps, in the order in which the flow yielded them. `take` says which of them may begin.
+    `waiting` maps paths to steps, in the order in which the flow yielded them; `try_begin` begins those that may begin.
     Every branch whose dependencies have ended is started, so what waits depends on the answers alone; a gather's
     `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch with limits of its
     own to a function for its share, outer ones first. `branches_ended` counts the branches that have ended.
@@ -106,10 +106,11 @@ class Runner:
         elif gathering is not None:
             self._collect_outcome(gathering, path.removeprefix(gathering.waiting_flow.prefix), answer)
 
-    def take(self, path: str) -> bool:
-        """Return whether the step that waits at this path may begin. If so, the branches around it count as begun.
+    def try_begin(self, path: str) -> bool:
+        """Begin the step that waits at this path, if it may begin, and return whether it has begun.
 
-        A branch that has begun is never held back. Another one begins if its gather has room for it.
+        The branches around it then count as begun. One that has begun is never held back; another one begins if its
+        gather has room for it.
         """
         waiting_flow, gathering = self._receivers[path]
         if gathering is None and waiting_flow is not None and waiting_flow.parent is None:
@@ -129,7 +130,7 @@ class Runner:
         return True
 
     def may_begin(self, path: str) -> bool:
-        """Whether `take` would let the step that waits at this path begin."""
+        """Whether `try_begin` would let the step that waits at this path begin."""
         return all(gathering.may_begin(name) for gathering, name in self._enclosing_branches(path))
 
     def _enclosing_branches(self, path: str) -> list[tuple[_ActiveGather, str]]:
@@ -177,7 +178,7 @@ class Runner:
         request = step.digest if step is not None else b""
         if step is None or request != digest:
             raise ReplayDiffers(path, digest.hex(), request.hex())
-        self.take(path)
+        self.try_begin(path)
         if answer is not None:
             self.answer(path, answer)
         return step

@@ -29,7 +29,7 @@ from kairos_mcp.core.limits import NOTHING, counts_of
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Refused, Sent, sort_key
 from kairos_mcp.store.client_completions import RequestCharge, charge_requests
-from kairos_mcp.store.commit import CommitPlan, Decided, Facts, NewAttempt, NewStep, Paused, StartedStep
+from kairos_mcp.store.commit import CommitPlan, Decided, DecidedStep, Facts, NewAttempt, NewStep, Paused
 
 _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 _LOOPS_ARE_KNOWN = "what loops have done is known where one of them asks for more rounds"
@@ -52,18 +52,18 @@ def decide(plan: CommitPlan, facts: Facts) -> Decided:
         steps = _decide_steps_in_branches(plan, ledger, loops)
     else:
         steps = [_decide_step(plan, new, ledger, loops) for new in plan.new_steps]
-    started = [*attempts, *steps]
-    paused, refusal = plan.pause, next((each.refusal for each in started if each.refusal is not None), None)
+    decided = [*attempts, *steps]
+    paused, refusal = plan.pause, next((each.refusal for each in decided if each.refusal is not None), None)
     if paused is None and refusal is not None:
         paused = plan.charged.pause_when_used_up
         if paused is not None and refusal.scope != NO_DAY:
             paused = Paused(USED_UP_REASONS[refusal.scope], paused.resume_at)
-    unpriced = [each.sent for each in started if each.reservation is not None and each.sent.unpriced]
+    unpriced = [each.sent for each in decided if each.reservation is not None and each.sent.unpriced]
     notes += exceeded_cap_notes(ledger.exceeded_caps())
     notes += too_small_notes(_refused_completions(plan, attempts, steps, ledger))
     notes += unpriced_notes(unpriced)
-    waits_outside = any(each.is_open and each.has_row for each in started)
-    releases = plan.may_release and plan.outcome is None and all(each.is_open for each in started)
+    waits_outside = any(each.is_open and each.has_row for each in decided)
+    releases = plan.may_release and plan.outcome is None and all(each.is_open for each in decided)
     return Decided(ledger, attempts, steps, charges, notes, paused, waits_outside, releases)
 
 
@@ -77,26 +77,26 @@ def _drop_steps(plan: CommitPlan, facts: Facts, ledger: Ledger) -> list[RequestC
     return charges
 
 
-def _decide_steps_in_branches(plan: CommitPlan, ledger: Ledger, loops: LoopRecord | None) -> list[StartedStep]:
+def _decide_steps_in_branches(plan: CommitPlan, ledger: Ledger, loops: LoopRecord | None) -> list[DecidedStep]:
     """Decide on new steps, some of which are in branches with limits of their own.
 
     A completion that its branch can't buy while a sibling runs waits as long as anything else of the run moves. If
     nothing moves, one is refused: the first by its path, since arrival may differ between servers.
     """
-    started = []
+    decided = []
     for new in plan.new_steps:
         around = _branches_around(plan, new.path)
         if around and not _open_branches(ledger, around, new):
-            started.append(StartedStep(new.sent, is_open=True))
+            decided.append(DecidedStep(new.sent, is_open=True))
         else:
-            started.append(_decide_step(plan, new, ledger, loops, around, may_wait=True))
-    if not plan.others_move and all(not step.has_row and step.refusal is None for step in started):
+            decided.append(_decide_step(plan, new, ledger, loops, around, may_wait=True))
+    if not plan.others_move and all(not step.has_row and step.refusal is None for step in decided):
         for nth, new in sorted(enumerate(plan.new_steps), key=lambda each: sort_key(each[1].path)):
             around = _branches_around(plan, new.path)
             if all(branch.path in ledger.branches for branch in around):
-                started[nth] = _decide_step(plan, new, ledger, loops, around)
+                decided[nth] = _decide_step(plan, new, ledger, loops, around)
                 break
-    return started
+    return decided
 
 
 def _branches_around(plan: CommitPlan, path: str) -> list[BegunBranch]:
@@ -117,7 +117,7 @@ def _decide_step(
     around: Sequence[BegunBranch] = (),
     *,
     may_wait: bool = False,
-) -> StartedStep:
+) -> DecidedStep:
     """Decide whether a step is begun, waits outside, is answered at once, or waits for a sibling's end (`may_wait`)."""
     request, path = new.request, new.path
     fitting = ledger.fit(path, request, around)
@@ -127,10 +127,10 @@ def _decide_step(
     shared, reserved = _hold(plan, ledger, path, request, fitting)
     if isinstance(reserved, Refused):
         if reserved.scope in SHARED_SCOPES:
-            return StartedStep(new.sent, is_open=True, refusal=reserved)
+            return DecidedStep(new.sent, is_open=True, refusal=reserved)
         if may_wait and request.wanted_tokens and ledger.may_get_more(around, reserved):
-            return StartedStep(new.sent, is_open=True)
-        return StartedStep(replace(new.sent, tail=status, line=None), answer=reserved)
+            return DecidedStep(new.sent, is_open=True)
+        return DecidedStep(replace(new.sent, tail=status, line=None), answer=reserved)
     sent = _with_reservation(new.sent, reserved, status)
     answer, by_route, grant = new.answer, SERVER_ROUTE, None
     if answer is None and new.rounds_request is not None and new.approval_request is None:
@@ -138,12 +138,12 @@ def _decide_step(
         answer, grant = answer_request(ledger, loops, path, new.rounds_request)
         by_route = BY_BUDGET
     if answer is None:
-        return StartedStep(sent, reserved, None, request.counts_only, shared)
+        return DecidedStep(sent, reserved, None, request.counts_only, shared)
     spent = reserved.held._replace(milliseconds=0)
     ledger.settle(path, reserved.held, spent, shared)
     if loops is not None and new.kind == "call":
         loops.add_call(path, new.digest, answer, by_route)
-    return StartedStep(sent, reserved, answer, shared=shared, spent=spent, by_route=by_route, grant=grant)
+    return DecidedStep(sent, reserved, answer, shared=shared, spent=spent, by_route=by_route, grant=grant)
 
 
 def _hold(
@@ -164,14 +164,14 @@ def _with_reservation(sent: Sent, reservation: Reservation, tail: str | None) ->
 
 def _decide_attempt(
     plan: CommitPlan, attempt: NewAttempt, ledger: Ledger, loops: LoopRecord | None, facts: Facts
-) -> StartedStep:
+) -> DecidedStep:
     """Charge the attempt that ended, then reserve anew; if refused, the step is answered with the refusal.
 
     Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
     """
     path, request = attempt.path, attempt.request
     if (arrived := facts.arrived.get(path)) is not None:
-        return StartedStep(attempt.sent, answer=arrived, arrived=True)
+        return DecidedStep(attempt.sent, answer=arrived, arrived=True)
     lost = attempt.previous.charge
     if attempt.withdrawn_requests:
         lost = ledger.cap_to_remaining(path, attempt.freed, lost, attempt.shared)
@@ -183,10 +183,10 @@ def _decide_attempt(
         shared, reserved = NO_SHARED_ACCOUNTS, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
         ledger.settle(path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
-        return StartedStep(attempt.sent, answer=reserved, lost=lost)
+        return DecidedStep(attempt.sent, answer=reserved, lost=lost)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = request.counts_only or refusal is not None
-    begun = StartedStep(sent, reserved, None, is_open, shared, refusal, lost=lost)
+    begun = DecidedStep(sent, reserved, None, is_open, shared, refusal, lost=lost)
     if attempt.rounds_request is None or is_open:
         return begun
     assert loops is not None, _LOOPS_ARE_KNOWN
@@ -197,12 +197,12 @@ def _decide_attempt(
 
 
 def _refused_completions(
-    plan: CommitPlan, attempts: Sequence[StartedStep], steps: Sequence[StartedStep], ledger: Ledger
+    plan: CommitPlan, attempts: Sequence[DecidedStep], steps: Sequence[DecidedStep], ledger: Ledger
 ) -> Iterator[AskedCompletion]:
     """Yield the attempts and the refused steps, each with whether it is the first that its account would pay for."""
-    for attempt, started in zip(plan.attempts, attempts, strict=True):
-        yield AskedCompletion(attempt.path, attempt.request, started.answer, is_first=False)
-    for new, started in zip(plan.new_steps, steps, strict=True):
-        if isinstance(started.answer, Refused):
+    for attempt, decision in zip(plan.attempts, attempts, strict=True):
+        yield AskedCompletion(attempt.path, attempt.request, decision.answer, is_first=False)
+    for new, decision in zip(plan.new_steps, steps, strict=True):
+        if isinstance(decision.answer, Refused):
             is_first = not ledger.nearest_account(new.path).spent.model_calls
-            yield AskedCompletion(new.path, new.request, started.answer, is_first)
+            yield AskedCompletion(new.path, new.request, decision.answer, is_first)

@@ -21,7 +21,7 @@ from kairos_mcp.execution.accounting import DailyAccounts
 from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_calls import Allowed
-from kairos_mcp.store.commit import CommitPlan, Decided, NewStep, StartedStep
+from kairos_mcp.store.commit import CommitPlan, Decided, DecidedStep, NewStep
 from kairos_mcp.store.rows import encode
 
 
@@ -35,12 +35,12 @@ def decide_at_once(
     run, runner, pending, kept = state.run, state.runner, state.pending, state.kept_waiting
     if kept and state.has_new_room:
         return None
-    # `take` comes first: it counts the branches that begin with such a step, and `has_more_to_do` then sees those whose
-    # accounts have to be opened.
+    # `try_begin` comes first: it counts the branches that begin with such a step, and `has_more_to_do` then sees those
+    # whose accounts have to be opened.
     waiting = [
         (path, step)
         for path, step in runner.waiting.items()
-        if path not in pending and path not in kept and runner.take(path)
+        if path not in pending and path not in kept and runner.try_begin(path)
     ]
     if not (waiting or runner.finished) or state.has_more_to_do or len(state.accounts) <= len(state.branches):
         return None
@@ -56,7 +56,7 @@ def decide_at_once(
         outcome = encode(runner.outcome)
         notes += runner.outcome.notes
     new: list[NewStep] = []
-    started: list[StartedStep] = []
+    decided: list[DecidedStep] = []
     shares = Counter(runner.branch_of(path) for path, _ in waiting) if len(waiting) > 1 else None
     for path, step in waiting:
         time_shares = 1
@@ -72,17 +72,17 @@ def decide_at_once(
             state.return_lines(new)
             return None
         new.append(found[0])
-        started.append(found[1])
-    waits_outside = bool(started) and started[0].is_open
-    if (waits_outside and pending) or (len(started) > 1 and any(each.is_open is not waits_outside for each in started)):
+        decided.append(found[1])
+    waits_outside = bool(decided) and decided[0].is_open
+    if (waits_outside and pending) or (len(decided) > 1 and any(each.is_open is not waits_outside for each in decided)):
         return None  # the run is not released; it took no lines of a script, whose steps never wait outside
     plan = CommitPlan(
         *(run.n, run.id, owner, fence, run.account, at, answers, new),
         outcome=outcome,
         branches=state.branches,
-        forgets=state.has_notes_of_tools,
+        may_have_intents=state.has_notes_of_tools,
     )
-    return plan, _decided((ledger, (), started, (), notes, None, waits_outside, waits_outside))
+    return plan, _decided((ledger, (), decided, (), notes, None, waits_outside, waits_outside))
 
 
 _decided: Callable[[tuple[object, ...]], Decided] = partial(tuple.__new__, Decided)  # it is made at every commit
@@ -96,7 +96,7 @@ def _begin_completion(
     step: RequestCompletion,
     time_shares: int,
     at: int,
-) -> tuple[NewStep, StartedStep] | None:
+) -> tuple[NewStep, DecidedStep] | None:
     """Begin a completion that this server performs, or hand it out; its price and its day are known."""
     executor, purpose, route = state.executor, step.purpose, state.run.route
     if route not in executor.models and (route not in OUTSIDE_ROUTES or purpose == "compact"):
@@ -116,12 +116,12 @@ def _begin_completion(
     ledger.hold(path, request, fitting, charged.shared)
     sent = executor.completion_sent(path, route, status, fitting.max_tokens)
     new = NewStep(path, purpose, step.digest, request, sent)
-    return new, StartedStep(sent, fitting, None, request.counts_only, charged.shared)
+    return new, DecidedStep(sent, fitting, None, request.counts_only, charged.shared)
 
 
 def _begin_call(
     state: RunState, ledger: Ledger, path: str, step: CallTool, time_shares: int, at: int
-) -> tuple[NewStep, StartedStep] | None:
+) -> tuple[NewStep, DecidedStep] | None:
     """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
     executor, call = state.executor, step.call
     access = executor.tool_access
@@ -140,4 +140,4 @@ def _begin_call(
         return None
     ledger.hold(path, request, fitting, NO_SHARED_ACCOUNTS)
     new = NewStep(path, "call", step.digest, request, SENT_TO_SERVER, call=step.stored_call)
-    return new, StartedStep(SENT_TO_SERVER, fitting)
+    return new, DecidedStep(SENT_TO_SERVER, fitting)

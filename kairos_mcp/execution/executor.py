@@ -228,7 +228,7 @@ class StepExecutor:
         if line is not None and line == self.lines_used - 1:
             self.lines_used = line
 
-    def restore_step(self, step: Step, sent: Sent, at: int) -> None:
+    def restore_counts(self, step: Step, sent: Sent, at: int) -> None:
         """Take over what a recorded step used: a line of the script, a call of a tool."""
         if sent.line is not None:
             self.lines_used = max(self.lines_used, sent.line + 1)

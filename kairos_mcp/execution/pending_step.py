@@ -16,7 +16,7 @@ from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, St
 from kairos_mcp.core.tool import ProbeResult
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_completions import WITHDRAWN, RequestRow
-from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
+from kairos_mcp.store.commit import AnsweredStep, DecidedStep, EndedAttempt, Paused, StepResult
 from kairos_mcp.store.prefixes import PrefixCost
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 
@@ -68,13 +68,13 @@ class PendingStep:
         self.id, self.step, self.is_open, self.held = number, step, is_open, held
         self.sent, self.reservation, self.shared = sent, reservation, shared
 
-    def apply_reservation(self, started: StartedStep, reservation: Reservation) -> None:
+    def apply_reservation(self, decision: DecidedStep, reservation: Reservation) -> None:
         """Take over what was reserved for a further attempt: the step may begin, or waits for somebody else."""
         # Read before it is reset: whether this open call is one whose outcome nobody knows.
-        self.needs_settlement = started.is_open and self.outcome_unknown and self.kind == "call"
+        self.needs_settlement = decision.is_open and self.outcome_unknown and self.kind == "call"
         self.held = self.held.minus(self.releasable).plus(reservation.held)
-        self.sent, self.is_open, self.shared = started.sent, started.is_open, started.shared
-        self.reservation = None if started.is_open else reservation
+        self.sent, self.is_open, self.shared = decision.sent, decision.is_open, decision.shared
+        self.reservation = None if decision.is_open else reservation
         self.ended_attempt = self.failed_result = self.begun_at = self.probe_result = self.retry_at = None
         self.is_backing_off = self.may_begin_again = False
         self.withdrawn_requests = ()
@@ -191,10 +191,10 @@ class PendingStep:
         return self.ended_attempt is not None and self.ended_attempt.reason == UNKNOWN
 
 
-def restore_step(row: StepRow, step: Step) -> PendingStep:
+def pending_from_row(row: StepRow, step: Step) -> PendingStep:
     """The pending step of a row without an answer: if it may have been begun, its outcome is unknown."""
     pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
-    pending.attempts, pending.begun_at = row.attempts + 1, (row.newest or row).at
+    pending.attempts, pending.begun_at = row.further_attempts + 1, (row.newest or row).at
     pending.first_begun_at = row.first_begun_at
     pending.needs_settlement = row.needs_settlement
     if row.is_begun_unanswered:

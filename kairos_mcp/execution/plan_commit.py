@@ -87,7 +87,7 @@ def plan_commit(
         handled_requests=tuple(state.handled_requests),
         pause=pause,
         renewed_approvals=renewed,
-        forgets=state.has_notes_of_tools,
+        may_have_intents=state.has_notes_of_tools,
     )
 
 
@@ -99,7 +99,7 @@ def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
     without_row = [
         (path, step)
         for path, step in runner.waiting.items()
-        if path not in pending and path not in passed_by and (path in state.authorizations or runner.take(path))
+        if path not in pending and path not in passed_by and (path in state.authorizations or runner.try_begin(path))
     ]
     if passed_by and not without_row:
         without_row, passed_by = [item for item in runner.waiting.items() if item[0] in kept], ()
@@ -195,7 +195,7 @@ def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt
     _finish_probed_calls(state, at)
     planned = []
     for path, step in state.pending.items():
-        if state.needs_attempt(step) and (is_paused or not step.is_held_back(at)) and state.runner.take(path):
+        if state.needs_attempt(step) and (is_paused or not step.is_held_back(at)) and state.runner.try_begin(path):
             step.is_backing_off = step.is_backing_off and is_paused
             planned.append(_new_attempt(state, path, step, at))
     return planned

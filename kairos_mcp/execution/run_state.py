@@ -23,7 +23,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, Refused, Resumed, enclosing_paths, task_of, turn_of
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import PendingStep, restore_step
+from kairos_mcp.execution.pending_step import PendingStep, pending_from_row
 from kairos_mcp.execution.tool_calls import Authorization
 from kairos_mcp.store import approvals, client_completions, queries
 from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
@@ -33,10 +33,10 @@ from kairos_mcp.store.commit import (
     AnsweredStep,
     CommitPlan,
     Committed,
+    DecidedStep,
     Facts,
     NewAttempt,
     NewStep,
-    StartedStep,
     StepResult,
 )
 from kairos_mcp.store.commit_rows import branches_in_view
@@ -128,13 +128,13 @@ class RunState:
             for row in stored.record:
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
-                self.executor.restore_step(step, sent, row.at)
+                self.executor.restore_counts(step, sent, row.at)
                 if isinstance(step, CallTool) and task_of(row.path):
                     calls_of_tasks.append((row, step))
                 if answer is not None:
                     self.executor.record_answer(row.path, step, answer, sent)
                 else:
-                    self.pending[row.path] = restore_step(row, step)
+                    self.pending[row.path] = pending_from_row(row, step)
         if calls_of_tasks:
             self.executor.tool_caller.restore_changes(calls_of_tasks)
         for path, approval in stored.approvals.items():
@@ -288,7 +288,7 @@ class RunState:
             and (
                 self.pending[path].approval_expired
                 if path in self.pending
-                else self._authorize_at_once(path, step) is None and self.runner.take(path)
+                else self._authorize_at_once(path, step) is None and self.runner.try_begin(path)
             )
         ]
 
@@ -427,23 +427,23 @@ class RunState:
         if self.kept_waiting:
             self.kept_waiting.difference_update([new.path for new in plan.new_steps])
         is_whole = not plan.attempts
-        for new, started, step_id in zip(plan.new_steps, decided.steps, step_ids, strict=True):
-            if started.reservation is None or started.answer is not None:
+        for new, decision, step_id in zip(plan.new_steps, decided.steps, step_ids, strict=True):
+            if decision.reservation is None or decision.answer is not None:
                 is_whole = False
             else:
-                self._add_pending(new, started, step_id, started.reservation)
+                self._add_pending(new, decision, step_id, decision.reservation)
         if not is_whole:  # backwards: a script's lines are given back in the reverse of the order of their taking
-            for new, started in reversed(list(zip(plan.new_steps, decided.steps, strict=True))):
-                self._apply_unbegun(new, started)
-            for attempt, started in reversed(list(zip(plan.attempts, decided.attempts, strict=True))):
-                self._apply_attempt(attempt, started)
+            for new, decision in reversed(list(zip(plan.new_steps, decided.steps, strict=True))):
+                self._apply_unbegun(new, decision)
+            for attempt, decision in reversed(list(zip(plan.attempts, decided.attempts, strict=True))):
+                self._apply_attempt(attempt, decision)
 
-    def _add_pending(self, new: NewStep, started: StartedStep, step_id: int, reservation: Reservation) -> None:
+    def _add_pending(self, new: NewStep, decision: DecidedStep, step_id: int, reservation: Reservation) -> None:
         """Add a step that may begin, or that is open."""
-        path, is_open = new.path, started.is_open
+        path, is_open = new.path, decision.is_open
         unused = None if is_open else reservation
         step = self.pending[path] = PendingStep(
-            step_id, self.runner.waiting[path], is_open, reservation.held, started.sent, unused, started.shared
+            step_id, self.runner.waiting[path], is_open, reservation.held, decision.sent, unused, decision.shared
         )
         if not is_open:
             self.startable.append((path, step))
@@ -452,28 +452,28 @@ class RunState:
         elif new.reused_approval is not None:
             step.approved_base = new.reused_approval.request.base_hashes
 
-    def _apply_unbegun(self, new: NewStep, started: StartedStep) -> None:
+    def _apply_unbegun(self, new: NewStep, decision: DecidedStep) -> None:
         """Apply what became of a step that is neither begun nor open."""
-        if started.answer is not None:
-            self.executor.return_line(new.sent.line if started.reservation is None else None)
+        if decision.answer is not None:
+            self.executor.return_line(new.sent.line if decision.reservation is None else None)
             step = PendingStep(0, self.runner.waiting[new.path], False, NOTHING, new.sent)
-            self._feed(new.path, step, started.answer)
-        elif started.reservation is None:  # an account that runs share is used up, or its branch waits
+            self._feed(new.path, step, decision.answer)
+        elif decision.reservation is None:  # an account that runs share is used up, or its branch waits
             self.executor.return_line(new.sent.line)
-            if started.refusal is None:
+            if decision.refusal is None:
                 self.kept_waiting.add(new.path)
                 self.room_seen = self._room
 
-    def _apply_attempt(self, attempt: NewAttempt, started: StartedStep) -> None:
+    def _apply_attempt(self, attempt: NewAttempt, decision: DecidedStep) -> None:
         """Apply what became of a further attempt."""
         step = self.pending[attempt.path]
-        if started.answer is not None:
-            takes_line = started.reservation is None and attempt.sent.line != step.sent.line
+        if decision.answer is not None:
+            takes_line = decision.reservation is None and attempt.sent.line != step.sent.line
             self.executor.return_line(attempt.sent.line if takes_line else None)
             del self.pending[attempt.path]
-            self._feed(attempt.path, step, started.answer)
-        elif started.reservation is not None:
-            step.apply_reservation(started, started.reservation)
+            self._feed(attempt.path, step, decision.answer)
+        elif decision.reservation is not None:
+            step.apply_reservation(decision, decision.reservation)
             if step.reservation is not None:
                 self.startable.append((attempt.path, step))
             self.failed.pop(attempt.path, None)

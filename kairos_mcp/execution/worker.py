@@ -124,7 +124,7 @@ class RunWorker:
                 self._apply(committed)
                 if (waits_for := self._steps.begin()) is not None:
                     await waits_for
-            while not await self._step():
+            while not await self._advance():
                 pass
         except KairosError as error:
             self.error = queries.with_run_id(self.state.run, error) if isinstance(error, Unreadable) else error
@@ -133,7 +133,7 @@ class RunWorker:
         finally:
             self._steps.cancel_soon()
 
-    async def _step(self) -> bool:
+    async def _advance(self) -> bool:
         """Read the inbox, commit, perform: once each, or as often as nothing has to be awaited. Returns True when
         nothing is left to do here."""
         if time.monotonic() > self._yields_at:
@@ -277,7 +277,7 @@ class RunWorker:
         """Take over what was committed."""
         self.state.apply(committed)
         self._is_released = committed.released
-        if committed.has_news:
+        if committed.has_arrivals:
             self._inbox_changed = True
         self.on_change()
 

@@ -82,7 +82,7 @@ def _step_row(n: int, step: ExportedStep, history: ExportedHistory) -> StepRow:
     body, at = (None, None) if answer is None else (encode_answer(answer.answer), answer.at)
     call = None if step.call is None else encode(step.call)
     what = n, step.path, step.kind, bytes.fromhex(step.digest), step.at
-    return StepRow(*what, None, None, body, at, None, 0, None, None, None, call, None, attempts=0, seq=0)
+    return StepRow(*what, None, None, body, at, None, 0, None, None, None, call, None, further_attempts=0, seq=0)
 
 
 def _check_version(history: ExportedHistory) -> None:

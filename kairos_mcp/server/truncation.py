@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.views.cuts import NOTE_CHARS, size
-from kairos_mcp.views.result_fields import Cut
+from kairos_mcp.views.result_fields import FieldCut
 from kairos_mcp.views.run_report import FIELDS
 from kairos_mcp.views.waiting import is_named_only, leave_out_texts, name_item, text_ids
 
@@ -38,7 +38,7 @@ def fit_result(
     return {**body, "waiting": items}
 
 
-def _cut_field(body: JsonObject, name: str, cut: Cut, chars: int) -> JsonObject:
+def _cut_field(body: JsonObject, name: str, cut: FieldCut, chars: int) -> JsonObject:
     """Make a field shorter, which keeps what is left of `chars` beside the others, but at least its share of them."""
     room = 0
     if cut.least:

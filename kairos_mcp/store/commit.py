@@ -148,7 +148,7 @@ class CommitPlan(NamedTuple):
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
     `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
-    lets it through; None: the gate allows the call now. `forgets`: tools may have stored intents, which are deleted.
+    lets it through; None: the gate allows the call now. `may_have_intents`: of tools, which the commit then deletes.
     """
 
     run: int
@@ -172,7 +172,7 @@ class CommitPlan(NamedTuple):
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
     renewed_approvals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]] = ()
-    forgets: bool = True
+    may_have_intents: bool = True
 
     @property
     def has_changes(self) -> bool:
@@ -219,7 +219,7 @@ class Facts(NamedTuple):
     loops: LoopRecord | None = None
 
 
-class StartedStep(NamedTuple):
+class DecidedStep(NamedTuple):
     """What became of a new step or a further attempt: its reservation, or the answer that it got at once (a refusal, or
     a known one), for which `spent` is charged.
 
@@ -257,8 +257,8 @@ class Decided(NamedTuple):
     """
 
     ledger: Ledger
-    attempts: Sequence[StartedStep]
-    steps: Sequence[StartedStep]
+    attempts: Sequence[DecidedStep]
+    steps: Sequence[DecidedStep]
     charges: Sequence[RequestCharge]
     notes: Sequence[str]
     paused: Paused | None
@@ -270,7 +270,7 @@ class Committed(NamedTuple):
     """A commit that was written: its plan, what was decided, and what the rows have become.
 
     `step_ids`: of the rows of its new steps; 0: none. `opened`: the ids of the accounts of branches that began.
-    `released`: nobody owns the run from now on; `has_news`: it was not released, because something had come for it.
+    `released`: nobody owns the run from now on; `has_arrivals`: it was not released, because something had come for it.
     """
 
     plan: CommitPlan
@@ -278,4 +278,4 @@ class Committed(NamedTuple):
     step_ids: Sequence[int]
     opened: BranchAccountIds
     released: bool
-    has_news: bool = False
+    has_arrivals: bool = False

@@ -25,11 +25,11 @@ from kairos_mcp.store.commit import (
     CommitPlan,
     Committed,
     Decided,
+    DecidedStep,
     DroppedStep,
     Facts,
     NewAttempt,
     NewStep,
-    StartedStep,
     StepResult,
 )
 from kairos_mcp.store.inbox import insert_answer, mark_handled
@@ -159,11 +159,11 @@ def write_commit(
         _write_answer(session, plan, answered)
     if decided.attempts or decided.charges:
         client_completions.write_charges(session, decided.charges, plan.fence, at)
-        for attempt, started in zip(plan.attempts, decided.attempts, strict=True):
-            _write_attempt(session, plan, attempt, started)
+        for attempt, decision in zip(plan.attempts, decided.attempts, strict=True):
+            _write_attempt(session, plan, attempt, decision)
     step_ids = []
-    for new, started in zip(plan.new_steps, decided.steps, strict=True):
-        step_ids.append(_write_step(session, plan, new, started) if started.has_row else 0)
+    for new, decision in zip(plan.new_steps, decided.steps, strict=True):
+        step_ids.append(_write_step(session, plan, new, decision) if decision.has_row else 0)
     for note in decided.notes:
         insert_note(session, run, note)
     if plan.renewed_approvals or plan.handled_requests:
@@ -173,7 +173,7 @@ def write_commit(
         session.rows("update run set paused = ?, resume_at = ? where n = ?", (*decided.paused, run))
     if plan.outcome is not None:
         session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (plan.outcome, at, run))
-        if plan.forgets:
+        if plan.may_have_intents:
             tool_intents.forget_calls(session, run)
         approvals.ask_queued(session, run, at)
         return Committed(plan, decided, step_ids, opened, released=True)
@@ -191,13 +191,13 @@ def _release(session: Session, plan: CommitPlan, decided: Decided, condition: Co
     The transaction that releases it also finds that nothing came: who writes something for it later sees that no server
     owns the run, and takes it over.
     """
-    has_news = decided.releases and condition is None and find_news(session, plan.run, plan.open_step_ids)
-    released = decided.releases and not has_news
+    arrived = decided.releases and condition is None and has_arrivals(session, plan.run, plan.open_step_ids)
+    released = decided.releases and not arrived
     if decided.waits_outside:
         session.rows(_ANNOUNCE_AND_RELEASE if released else _ANNOUNCE, (plan.run,))
     elif released:
         session.rows(_RELEASE, (plan.run,))
-    return released, has_news
+    return released, arrived
 
 
 def _write_answer(session: Session, plan: CommitPlan, answered: AnsweredStep) -> None:
@@ -208,28 +208,28 @@ def _write_answer(session: Session, plan: CommitPlan, answered: AnsweredStep) ->
         approvals.withdraw_question(session, plan.run, answered.step_id, plan.at)
     if answered.cost is not None:
         insert_cost(session, plan.run, answered.step_id, answered.cost)
-    if plan.forgets and isinstance(result.answer, ToolResult):
+    if plan.may_have_intents and isinstance(result.answer, ToolResult):
         tool_intents.forget_call(session, plan.run, answered.path)
     if result.text is not None:
         rows.keep_texts(session, (result.text,))
 
 
-def _write_step(session: Session, plan: CommitPlan, new: NewStep, started: StartedStep) -> int:
+def _write_step(session: Session, plan: CommitPlan, new: NewStep, decision: DecidedStep) -> int:
     """Insert the row of a step that is begun, open, or answered at once, and return its id."""
-    if started.grant is not None:
-        insert_grant(session, plan.run, started.grant, plan.at)
-    reservation, answer = started.reservation, started.answer
-    begun = None if answer is not None or started.is_open or reservation is None else encode_units(reservation.held)
-    sent = _encode_sent(started.sent) if new.kind == "call" else encode(started.sent)
+    if decision.grant is not None:
+        insert_grant(session, plan.run, decision.grant, plan.at)
+    reservation, answer = decision.reservation, decision.answer
+    begun = None if answer is not None or decision.is_open or reservation is None else encode_units(reservation.held)
+    sent = _encode_sent(decision.sent) if new.kind == "call" else encode(decision.sent)
     call = None if new.call is None else encode(new.call)
     step = plan.run, new.path, new.kind, new.digest, plan.fence, plan.at, call, new.judged
-    step_id = session.insert(_INSERT_STEP, (*step, begun, sent, encode_shared(started.shared), plan.run))
+    step_id = session.insert(_INSERT_STEP, (*step, begun, sent, encode_shared(decision.shared), plan.run))
     if new.approval_request is not None:
         approvals.add_approval(session, plan.run, step_id, new.approval_request, plan.at)
     elif new.reused_approval is not None:
         approvals.record_reused(session, plan.run, step_id, new.reused_approval, plan.at)
     if answer is not None:
-        insert_answer(session, step_id, StepResult(answer, started.spent), started.by_route, plan.at)
+        insert_answer(session, step_id, StepResult(answer, decision.spent), decision.by_route, plan.at)
     return step_id
 
 
@@ -238,35 +238,35 @@ def _encode_sent(sent: Sent) -> str:
     return encode(sent)
 
 
-def _write_attempt(session: Session, plan: CommitPlan, attempt: NewAttempt, started: StartedStep) -> None:
+def _write_attempt(session: Session, plan: CommitPlan, attempt: NewAttempt, decision: DecidedStep) -> None:
     """Write how the attempt before ended, and the row of the further one; or the refusal with which the step ends."""
-    if started.arrived:
+    if decision.arrived:
         return
     if not attempt.request.counts_only:
         tool_intents.forget_call(session, plan.run, attempt.path)
-    if started.reservation is None:
-        assert started.answer is not None, "a limit refuses it"
-        result = StepResult(started.answer, started.lost, exactness="bounded")
+    if decision.reservation is None:
+        assert decision.answer is not None, "a limit refuses it"
+        result = StepResult(decision.answer, decision.lost, exactness="bounded")
         insert_answer(session, attempt.step_id, result, SERVER_ROUTE, plan.at)
         client_completions.record_charge(session, attempt.withdrawn_requests, client_completions.CHARGED_TO_ANSWER)
         return
     bindings = (
-        *(attempt.step_id, plan.fence, plan.at, encode_units(started.reservation.held), encode(started.sent)),
-        *(encode_units(started.lost), attempt.previous.reason, started.is_open, encode_shared(started.shared)),
+        *(attempt.step_id, plan.fence, plan.at, encode_units(decision.reservation.held), encode(decision.sent)),
+        *(encode_units(decision.lost), attempt.previous.reason, decision.is_open, encode_shared(decision.shared)),
     )
     if not attempt.withdrawn_requests:
         session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number
     else:
         number = session.insert(_INSERT_ATTEMPT, bindings)
         client_completions.record_charge(session, attempt.withdrawn_requests, number)
-    if started.grant is not None:
-        insert_grant(session, plan.run, started.grant, plan.at)
-    if started.answer is not None:
-        result = StepResult(started.answer, started.spent)
-        insert_answer(session, attempt.step_id, result, started.by_route, plan.at)
+    if decision.grant is not None:
+        insert_grant(session, plan.run, decision.grant, plan.at)
+    if decision.answer is not None:
+        result = StepResult(decision.answer, decision.spent)
+        insert_answer(session, attempt.step_id, result, decision.by_route, plan.at)
 
 
-def find_news(session: Session, run: int, waiting: Sequence[int]) -> bool:
+def has_arrivals(session: Session, run: int, waiting: Sequence[int]) -> bool:
     """Whether something came that the owner has not seen.
 
     That is a control request, an answer for one of these open steps, or a withdrawn request that is to be charged.
@@ -281,7 +281,7 @@ def find_news(session: Session, run: int, waiting: Sequence[int]) -> bool:
 def release_run(session: Session, plan: CommitPlan) -> bool:
     """Release the run, unless something came for it; return whether it was released. Raises FenceLost."""
     read_owned_account(session, plan)
-    if find_news(session, plan.run, plan.open_step_ids):
+    if has_arrivals(session, plan.run, plan.open_step_ids):
         return False
     session.rows(_RELEASE, (plan.run,))
     return True

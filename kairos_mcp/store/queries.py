@@ -93,8 +93,8 @@ class NewestAttempt(NamedTuple):
 class StepRow(NamedTuple):
     """A step of the record: its row, with its answer.
 
-    The encoded columns are decoded by the properties, since replaying a run needs few of them. `attempts` counts those
-    after the first; the properties take the newest one into account. `seq`: the run's at its newest change.
+    The encoded columns are decoded by the properties, since replaying a run needs few of them. `further_attempts`: how
+    many came after the first; the properties take the newest one into account. `seq`: the run's at its newest change.
     """
 
     id: int
@@ -113,7 +113,7 @@ class StepRow(NamedTuple):
     shared_text: str | None
     call_text: str | None
     judged_text: str | None
-    attempts: int
+    further_attempts: int
     seq: int
     newest: NewestAttempt | None = None
 
@@ -134,7 +134,7 @@ class StepRow(NamedTuple):
     @property
     def first_begun_at(self) -> int:
         """When it was begun first, or earlier: when it was asked for, if only that is known."""
-        was_open_before = self.attempts == 1 and not self.was_begun_here
+        was_open_before = self.further_attempts == 1 and not self.was_begun_here
         return self.newest.at if was_open_before and self.newest is not None else self.at
 
     @property
@@ -328,7 +328,7 @@ def read_steps_since(session: Session, n: int, last: int, unanswered: Collection
 
 def _step_rows(session: Session, found: Sequence[Row]) -> list[StepRow]:
     steps = [StepRow._make((*columns, None)) for columns in found]
-    again = [at for at, step in enumerate(steps) if step.attempts]
+    again = [at for at, step in enumerate(steps) if step.further_attempts]
     if again:
         for at, step in zip(again, read_each(session, _add_newest, [steps[at] for at in again]), strict=True):
             steps[at] = step

@@ -13,7 +13,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import TaskStatus
 
 
-class Cut(NamedTuple):
+class FieldCut(NamedTuple):
     """A way to make a field shorter in a result that is too long."""
 
     turn: int
@@ -31,7 +31,7 @@ class Field(NamedTuple):
     schema: JsonObject
     words: Callable[[Any], str | None] | None = None
     """What stands behind the field's name on a line of the text; None: no line. Not asked for null."""
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[FieldCut, ...] = ()
     in_row: bool = False
     """A row in a list of runs has it."""
     in_delta: bool = False

@@ -33,8 +33,8 @@ from kairos_mcp.views.result_fields import (
     TEXT_OR_NULL,
     USAGE,
     WAITING,
-    Cut,
     Field,
+    FieldCut,
     list_of,
     object_of,
 )  # fmt: skip
@@ -84,7 +84,7 @@ class RunReport:
         Field(
             {**TEXT_OR_NULL, "description": "A model's last words; null where it said none"},
             in_one_line,
-            (Cut(4, cut_text, "summary cut from {} characters: run_trace ref=summary", 2_200),),
+            (FieldCut(4, cut_text, "summary cut from {} characters: run_trace ref=summary", 2_200),),
         ),
     ]
     record: Annotated[
@@ -92,7 +92,7 @@ class RunReport:
         Field(
             {**TEXT_OR_NULL, "description": "What was done, where there is no summary"},
             in_one_line,
-            (Cut(4, cut_text, "record cut from {} characters: run_trace ref=record", 2_200),),
+            (FieldCut(4, cut_text, "record cut from {} characters: run_trace ref=record", 2_200),),
         ),
     ]
     output: Annotated[
@@ -100,7 +100,7 @@ class RunReport:
         Field(
             {"description": "By output_schema, of a phase or a call; else null"},
             as_json,
-            (Cut(3, cut_output, "output cut from {} characters: run_trace ref=output", 1_800, size),),
+            (FieldCut(3, cut_output, "output cut from {} characters: run_trace ref=output", 1_800, size),),
         ),
     ]
     rounds: Annotated[int, Field(COUNT, in_row=True, in_delta=True)]
@@ -115,8 +115,8 @@ class RunReport:
             CALLS,
             calls_words,
             (
-                Cut(1, cut_texts("preview"), "previews of calls cut: run_trace view=calls"),
-                Cut(6, leave_out, "calls left out: run_trace view=calls"),
+                FieldCut(1, cut_texts("preview"), "previews of calls cut: run_trace view=calls"),
+                FieldCut(6, leave_out, "calls left out: run_trace view=calls"),
             ),
             in_delta=True,
         ),
@@ -126,8 +126,8 @@ class RunReport:
         Field(
             PLAN,
             cuts=(
-                Cut(2, cut_texts("description"), "plan cut: run_trace view=plan"),
-                Cut(5, leave_out, "plan left out: run_trace view=plan"),
+                FieldCut(2, cut_texts("description"), "plan cut: run_trace view=plan"),
+                FieldCut(5, leave_out, "plan left out: run_trace view=plan"),
             ),
         ),
     ]
@@ -137,7 +137,7 @@ class RunReport:
         Field(
             {**list_of(TEXT), "description": "What was cut, defaulted, skipped or done otherwise than asked"},
             notes_words,
-            (Cut(7, cut_notes, "{} notes, some cut: run_trace view=events"),),
+            (FieldCut(7, cut_notes, "{} notes, some cut: run_trace view=events"),),
             in_delta=True,
         ),
     ]
@@ -368,8 +368,8 @@ def current_waits(facts: RunFacts, viewer: Viewer) -> Iterator[str]:
             yield f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}."
         elif step.is_begun_unanswered and step.held.milliseconds:
             since = step.at if step.newest is None else step.newest.at
-            if step.attempts or viewer.at - since >= MIN_SHOWN_WAIT_MS:
-                tries = f", attempt {step.attempts + 1}" if step.attempts else ""
+            if step.further_attempts or viewer.at - since >= MIN_SHOWN_WAIT_MS:
+                tries = f", attempt {step.further_attempts + 1}" if step.further_attempts else ""
                 until = f"since {format_time(since)}, until {format_time(since + step.held.milliseconds)} at the latest"
                 yield f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}."
 

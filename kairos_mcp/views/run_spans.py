@@ -101,7 +101,7 @@ class _Look:
         if not is_ours:  # the server that has the run now sends what has ended since it began anything
             until = span_rows.oldest_begin(self._session, run.n, cursor.fence)
             rows = [row for row in rows if until is None or (row.answered_at or row.at) < until]
-        attempts = span_rows.list_attempts(self._session, [row.id for row in rows if row.attempts])
+        attempts = span_rows.list_attempts(self._session, [row.id for row in rows if row.further_attempts])
         approvals = span_rows.list_approvals(
             self._session, [row.id for row in rows if row.kind == "call" and not row.was_begun_here]
         )

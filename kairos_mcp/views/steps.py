@@ -90,8 +90,8 @@ class ShownSteps:
             }
         if row.sent.agent is not None:
             step["agent"] = row.sent.agent
-        if row.attempts:
-            step["attempts"] = row.attempts + row.was_begun_here
+        if row.further_attempts:
+            step["attempts"] = row.further_attempts + row.was_begun_here
         if decided:
             step["decided"] = [each.as_json() for each in decided]
         answer = row.answer

@@ -122,8 +122,8 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
         event["route"] = row.sent.route
     if row.sent.dialect is not None:
         event["dialect"] = row.sent.dialect
-    if row.attempts:
-        event["attempts"] = row.attempts + row.was_begun_here
+    if row.further_attempts:
+        event["attempts"] = row.further_attempts + row.was_begun_here
     match answer:
         case None:
             return event | {"state": _open_state(row)}

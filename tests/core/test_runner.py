@@ -90,7 +90,7 @@ def groups(depth: int = 1) -> st.SearchStrategy[Group]:
 
 def begin_all(runner: Runner) -> dict[str, Step]:
     """Begin every waiting step that may begin; return those that have."""
-    return {path: step for path, step in runner.waiting.items() if runner.take(path)}
+    return {path: step for path, step in runner.waiting.items() if runner.try_begin(path)}
 
 
 def answer_to(path: str) -> ToolResult:
@@ -308,7 +308,7 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
         BranchShare(asked, 3, aside, 2, siblings=siblings) for siblings in (("c",), ("b",))
     ]
     for path in ("b/call-1", "c/call-1", "d/call-1"):
-        assert runner.take(path)
+        assert runner.try_begin(path)
         runner.answer(path, ToolResult(""))
     assert (runner.finished, runner.branches) == (True, {})
 

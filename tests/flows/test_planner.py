@@ -52,7 +52,7 @@ def test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier() -> None:
     runner.answer("round-1", turn(*calls))
     begun = []
     while "round-2" not in runner.waiting:
-        begun.append([path.removeprefix("round-1/call-") for path in runner.waiting if runner.take(path)])
+        begun.append([path.removeprefix("round-1/call-") for path in runner.waiting if runner.try_begin(path)])
         for number in begun[-1]:
             runner.answer(f"round-1/call-{number}", ToolResult("so"))
     assert begun == [["1", "2"], ["3"], ["4"], ["5"], ["6"]]
@@ -78,7 +78,7 @@ def test_a_tool_that_is_not_offered_is_a_step_of_its_own_and_a_barrier() -> None
     )
     runner = Runner(planner(brief()))
     runner.answer("round-1", turn(call("look"), call("rm"), call("look")))
-    assert [path for path in runner.waiting if runner.take(path)] == ["round-1/call-1"]
+    assert [path for path in runner.waiting if runner.try_begin(path)] == ["round-1/call-1"]
     assert run.paths == ["round-1", "round-1/call-1", "round-1/call-2", "round-1/call-3", "round-2"]
 
 

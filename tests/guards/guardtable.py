@@ -609,12 +609,12 @@ ONE_OWNER = (
     ),
     Guard(
         "_release",
-        never("decided.releases and condition is None and find_news(...)"),
+        never("decided.releases and condition is None and has_arrivals(...)"),
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
     Guard(
         "release_run",
-        never("find_news(session, plan.run, plan.open_step_ids)"),
+        never("has_arrivals(session, plan.run, plan.open_step_ids)"),
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
     Guard(
@@ -708,7 +708,7 @@ ONE_OWNER = (
         OWNERS + "a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun",
     ),
     Guard(
-        "RunWorker._step",
+        "RunWorker._advance",
         without("self.state.run.paused is not None"),
         RUNS + "a_pause_lets_what_runs_finish_and_begins_nothing_more",
     ),
@@ -749,7 +749,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "decide_at_once",
-        without("runner.take(path)"),
+        without("runner.try_begin(path)"),
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
     Guard(
@@ -3487,7 +3487,7 @@ WORDS = (
     ),
     Guard(
         "_plan_attempts",
-        without("state.runner.take(path)"),
+        without("state.runner.try_begin(path)"),
         TOGETHER + "they_are_made_in_order_whatever_is_decided_first",
     ),
     Guard(
@@ -4469,7 +4469,7 @@ TOLD_TO_SUBSCRIBERS = (
 TELEMETRY = (
     Guard(
         "_current_attempt",
-        replaced("... + (0 if step is None else step.attempts)", "..."),
+        replaced("... + (0 if step is None else step.further_attempts)", "..."),
         "telemetry/test_context.py::test_a_provider_is_told_the_span_of_each_attempt[openai]",
     ),
     Guard(

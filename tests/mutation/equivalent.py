@@ -66,7 +66,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     **{
         (
             "core/replay.py",
-            "Runner.take",
+            "Runner.try_begin",
             "if gathering is None and waiting_flow is not None and waiting_flow.parent is None:",
             f"if {condition} and waiting_flow.parent is None:",
         ): "a shorter way for a step in no branch: without it no branch is found around it, and none forbids it"

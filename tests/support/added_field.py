@@ -13,7 +13,7 @@ NAME = "kairos_mcp.views.run_report"
 LAST_FIELD = "\n    held_up_by: "
 FIELD = (
     '\n    touched: Annotated[list[str], Field(list_of(TEXT), " and ".join,'
-    ' (Cut(0, leave_out, "{} files left out"),), in_row=True, in_delta=True)] = ()'
+    ' (FieldCut(0, leave_out, "{} files left out"),), in_row=True, in_delta=True)] = ()'
 )
 
 

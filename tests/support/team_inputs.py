@@ -73,7 +73,7 @@ def run_team(
     state = TeamState()
     runner, record = Runner(team(given, state)), dict[str, RecordedStep]()
     while not runner.finished:
-        begun = {path: step for path, step in runner.waiting.items() if runner.take(path)}
+        begun = {path: step for path, step in runner.waiting.items() if runner.try_begin(path)}
         for path, step in begun.items():
             record.setdefault(path, RecordedStep(path, step.digest, None))
         path = list(begun)[choose(len(begun))]
