@@ -22,7 +22,7 @@ from kairos_mcp.core.text import nearest_names
 from kairos_mcp.server.arguments.runs import RunStatus
 from kairos_mcp.server.call import ClientCapabilities, ServerCall, WaitPolicy
 from kairos_mcp.server.client_requests import take_responses
-from kairos_mcp.server.handlers import Result
+from kairos_mcp.server.handlers import HANDLERS, Result, start_run
 from kairos_mcp.server.log_messages import CallLog, open_log
 from kairos_mcp.server.progress import progress_reporter
 from kairos_mcp.server.request_state import ResumedRequest
@@ -70,7 +70,7 @@ async def dispatch(
             call = opened
             if resumed is not None and not await take_responses(call, resumed, params.input_responses):
                 call = replace(call, client=replace(call.client, refused=True))
-            return await tool.handle(call, arguments)
+            return await HANDLERS.get(tool.name, start_run)(call, arguments)
     except KairosError as error:
         app = await get_app()
         return error_result(error, app.redactor, lambda text: app.complete_commands(text, Caller(current_principal())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -196,3 +197,13 @@ async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.
     if viewer.sees_all and arguments.scope in (None, "day"):
         return results.plain_result(await call.app.records.read_spending_by_day(None, None, None))
     return results.plain_result(await call.app.records.read_spending(arguments.scope, viewer))
+
+
+HANDLERS: dict[str, Callable[[ServerCall, Any], Awaitable[Result]]] = {
+    each.__name__: each
+    for each in (
+        *(mandate_save, mandate_list, run_status, run_continue, run_control, run_trace),
+        *(registry_search, registry_register, budget_status),
+    )
+}
+"""By the name of the tool. Every other tool starts a run: its arguments make the request."""

@@ -20,7 +20,7 @@ from kairos_mcp.core.hidden_text import spell_hidden
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate
-from kairos_mcp.server.arguments import ooda, planner, runs
+from kairos_mcp.server.arguments import ooda, planner, runs, team
 from kairos_mcp.server.resources import OUTSIDE, GetApp, protocol_error, refuse_cursor
 from kairos_mcp.server.sender import current_principal
 from kairos_mcp.server.validation import validate_arguments
@@ -78,7 +78,7 @@ _AGENTS = PromptArgument("agents", "Agents that may be chosen, with commas", "ag
 PROMPTS = (
     PromptKind(
         "plan", "Plan", "Split a goal into tasks for agents, to be looked at first", "planner_plan",
-        planner.PlannerPlan, (_GOAL, _AGENTS, _ROUTE),
+        team.PlannerPlan, (_GOAL, _AGENTS, _ROUTE),
     ),
     PromptKind(
         "run", "Run", "Hand a goal to an agent loop", "planner_run", planner.PlannerRun,
@@ -93,7 +93,7 @@ PROMPTS = (
         ),
     ),
     PromptKind(
-        "team", "Team", "Have several agents work on a goal", "team_run", planner.TeamRun, (_GOAL, _AGENTS, _ROUTE),
+        "team", "Team", "Have several agents work on a goal", "team_run", team.TeamRun, (_GOAL, _AGENTS, _ROUTE),
     ),
     PromptKind(
         "ooda", "Mandate", "Run the next cycles of a mandate", "ooda_run", ooda.OodaRun,

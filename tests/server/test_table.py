@@ -18,9 +18,11 @@ from jsonschema import Draft202012Validator
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
+from kairos_mcp.server.arguments.ooda import MANDATE_SHAPE
 from kairos_mcp.server.claude_code import without_meta
+from kairos_mcp.server.handlers import HANDLERS
 from kairos_mcp.server.mcp_server import CORE, LEAN, LISTING, instructions, list_tools
-from kairos_mcp.server.tools import MANDATE_SHAPE, TOOLS, as_listed
+from kairos_mcp.server.tools import TOOLS, as_listed
 from kairos_mcp.server.validation import flat_schema
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")
@@ -56,6 +58,12 @@ async def test_only_lists_that_change_are_said_to_change(settings, connect):
         said = client.raw.server_capabilities
         changes = {name: getattr(said, name).list_changed for name in ("tools", "prompts", "resources")}
         assert changes == {"tools": False, "prompts": False, "resources": True}
+
+
+def test_every_tool_has_a_handler_or_starts_a_run():
+    starting = {tool.name for tool in TOOLS if hasattr(tool.arguments, "request")}
+    assert starting.isdisjoint(HANDLERS)
+    assert starting | HANDLERS.keys() == {tool.name for tool in TOOLS}
 
 
 def test_every_tool_says_what_it_gives():

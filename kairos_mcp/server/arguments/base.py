@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.core.limits import Limits
@@ -35,6 +36,15 @@ KEY_TEXT = "A text of yours that names this start. A second start with the same 
 def in_listing(text: str) -> dict[str, Any]:
     """Return what makes the listing say this of an argument, in place of its description; empty: nothing."""
     return {IN_LISTING: text}
+
+
+def _refuse_blank(goal: str | None) -> str | None:
+    if goal is not None and goal.isspace():
+        raise PydanticCustomError("blank", "Should say what to achieve")
+    return goal
+
+
+Goal = Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS), AfterValidator(_refuse_blank)]
 
 
 class Arguments(BaseModel):

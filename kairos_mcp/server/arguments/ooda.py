@@ -1,4 +1,4 @@
-"""The arguments of the tools for mandates: cycles, each phase alone, and saving and listing mandates."""
+"""The tools for mandates: cycles, each phase alone, and saving and listing mandates, with their arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
-from kairos_mcp.flows.ooda.phase_kinds import PhaseKind, phase_before
+from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
 from kairos_mcp.server.arguments.base import (
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
@@ -23,6 +23,7 @@ from kairos_mcp.server.arguments.base import (
     Wait,
     in_listing,
 )
+from kairos_mcp.server.server_tool import OBJECT, TEXT, ServerTool
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
@@ -125,3 +126,64 @@ class MandateList(Arguments):
     status: MandateStatus | None = Field(None, description="List only mandates of this status.")
     all: bool | None = Field(None, description="List also those of other workspaces.")
     cursor: str | None = Field(None, description=CURSOR_TEXT)
+
+
+def _phase_tool(kind: PhaseKind) -> ServerTool:
+    """Make the tool that runs a phase alone. Its `output` has the listed keys once the phase has ended."""
+    output = {"type": "object", "properties": {name: {"type": each} for name, each in kind.output.items()}}
+    return ServerTool(
+        kind.tool,
+        kind.title,
+        f"Run one phase alone: {kind.about}",
+        "irreversible" if kind.calls is None else "idempotent",
+        phase_arguments(kind),
+        {**OBJECT, "properties": {"output": output}},
+        "OODA phase",
+        briefs={"limits": OBJECT, "route": TEXT, "goal": TEXT},
+    )
+
+
+MANDATE_SHAPE = (
+    "{goal, id?, observe?: [tool|{tool, args}], max_cycles?, checkpoint_every?, risk_budget?: low|medium, "
+    "allowed_actions?: [code_edit|edit_plan|create_file|run_tool|noop], "
+    "decide_hints?: {prefer_scope?, max_edit_bytes?}, "
+    "acceptance?: [{check: file_exists|file_contains|command_succeeds, path?, text?, argv?, cwd?}], "
+    "tools?: [glob], workspace?, limits?, day?, schedule?: {rule, time_zone?, catch_up?, bound?}, "
+    "starts_on?: [{event, mandate_id?, server?, arguments?}]}; "
+    "all of it: kairos://schema/mandate"
+)
+
+TOOLS = (
+    ServerTool(
+        "ooda_run",
+        "Run a mandate",
+        "Work on a mandate (a standing goal) in cycles until it holds: observe, orient, decide, act, reflect. Changes "
+        "ask a person, unless a rule allows them. A second call returns the open run.",
+        "idempotent",
+        OodaRun,
+        OBJECT,
+        "keep going or iterate until it passes; start the mandate now, run another cycle",
+    ),
+    *map(_phase_tool, PHASES.values()),
+    ServerTool(
+        "mandate_save",
+        "Save a mandate",
+        'Save a mandate: a standing goal, for "do this each week", "every day", "whenever", "make sure that".\n'
+        f"{MANDATE_SHAPE}",
+        "idempotent",
+        MandateSave,
+        OBJECT,
+        "make sure that a rule holds; do this, look or check every morning, every Friday, each week on Monday, "
+        "daily, weekly, hourly, nightly, on schedule, from today on, always; watch or monitor a log, remind, keep up "
+        "to date, repair what fails",
+    ),
+    ServerTool(
+        "mandate_list",
+        "List mandates",
+        "List the saved mandates with their status and newest run.",
+        "read",
+        MandateList,
+        OBJECT,
+        "which schedules, scheduled and standing goals do I have",
+    ),
+)

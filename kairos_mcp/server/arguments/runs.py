@@ -1,4 +1,4 @@
-"""The arguments of the tools that look at runs, answer and steer them, of the registry tools, and of budget_status."""
+"""The tools that look at runs, answer and steer them, of the registry, and budget_status, with their arguments."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from kairos_mcp.server.arguments.base import (
     Wait,
     in_listing,
 )
+from kairos_mcp.server.arguments.run_control import RUN_CONTROL_ARGUMENTS, summarize_actions
+from kairos_mcp.server.server_tool import OBJECT, ServerTool
 
 if TYPE_CHECKING:
     from kairos_mcp.app.run_steps import StepsQuery
@@ -233,3 +235,81 @@ class RegistryRegister(Arguments):
         "result?, effect?} or {kind: server, name, command, args?, env? | url, headers?, effects?: {glob: effect}}. "
         "Never write a secret: name the variable that holds it, as env:NAME."
     )
+
+
+TOOLS = (
+    ServerTool(
+        "run_status",
+        "See runs",
+        "Show where runs stand, what to call next; wait with until.",
+        "read",
+        RunStatus,
+        OBJECT,
+        "is it done yet, has the agent finished, state of my job, progress, how far",
+        is_always_loaded=True,
+    ),
+    ServerTool(
+        "run_continue",
+        "Answer a run",
+        "Answer what waits. An item with `after` has only what is new since you answered that key.",
+        "idempotent",
+        RunContinue,
+        OBJECT,
+        "approve or deny it, reply to its question",
+        is_always_loaded=True,
+    ),
+    ServerTool(
+        "run_control",
+        "Steer a run",
+        summarize_actions(),
+        "idempotent",
+        RUN_CONTROL_ARGUMENTS,
+        OBJECT,
+        "stop that run, kill, abort, cancel or pause the agent for now; give it more rounds, budget or time",
+    ),
+    ServerTool(
+        "run_trace",
+        "Look into a run",
+        "Show what happened in a run: calls, diff, plan; or a ref's text.",
+        "read",
+        RunTrace,
+        OBJECT,
+        "why did it fail, what did the agent do or change, history, show its tool calls",
+    ),
+    ServerTool(
+        "registry_search",
+        "Find tools",
+        "Find tools for runs.",
+        "read",
+        RegistrySearch,
+        OBJECT,
+        "which tools are available, list the tools, what can the agent use to query",
+    ),
+    ServerTool(
+        "registry_call",
+        "Call one tool",
+        "Call one tool without a loop; registry_search finds it. `output` is {content, is_error, data?}.",
+        "irreversible",
+        RegistryCall,
+        OBJECT,
+        "use just this one tool once",
+    ),
+    ServerTool(
+        "registry_register",
+        "Propose a tool",
+        "Connect an MCP server or the API of a service: propose it. It can be used once a person has approved it.",
+        "idempotent",
+        RegistryRegister,
+        OBJECT,
+        "add or connect the API or MCP server of our own, of a tracker or database, as a tool",
+    ),
+    ServerTool(
+        "budget_status",
+        "See what is left",
+        "What is spent and left, today or of a run.",
+        "read",
+        BudgetStatus,
+        OBJECT,
+        "how much did it cost, spending, tokens, usd, money",
+    ),
+)

@@ -17,7 +17,7 @@ from mcp.shared.message import ServerMessageMetadata
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.call import ServerCall
-from kairos_mcp.server.tools import ServerTool
+from kairos_mcp.server.server_tool import ServerTool
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -140,10 +140,14 @@ async def _reconnection(call: ServerCall, _arguments: NoArguments) -> wire.CallT
     return text_result("Reconnection test completed")
 
 
+HANDLERS: dict[str, Callable[[ServerCall, Any], Awaitable[Any]]] = {}
+
+
 def _tool(name: str, handle: Any, arguments: type[Arguments] = NoArguments) -> ServerTool:
     no_schema: Any = None  # ours all state one; these give content alone, which clients refuse where one is stated
     about = f"For a scenario: {name}."
-    return ServerTool(name, name, about, "idempotent", arguments, handle, no_schema, search_hint=about)
+    HANDLERS[name] = handle
+    return ServerTool(name, name, about, "idempotent", arguments, no_schema, search_hint=about)
 
 
 _PICTURE = wire.ImageContent(data=PNG, mime_type="image/png")

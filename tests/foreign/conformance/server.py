@@ -19,6 +19,7 @@ from mcp.server.lowlevel import Server
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.dispatch import TOOLS_BY_NAME
+from kairos_mcp.server.handlers import HANDLERS
 from kairos_mcp.server.http import ListenOptions, serve
 from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.server.mcp_server import build_server
@@ -55,6 +56,7 @@ def _add_tools(server: Server[Any], get_app: Callable[[], Awaitable[App]]) -> No
     tools = (*(tool.as_tool() for tool in content.TOOLS), *rounds.TOOLS, *tasks.TOOLS)
     schemas = {tool.name: tool.input_schema for tool in tools}
     TOOLS_BY_NAME.update({tool.name: tool for tool in content.TOOLS})
+    HANDLERS.update(content.HANDLERS)
     our_schema = server.get_tool_input_schema
     assert our_schema is not None
     server.get_tool_input_schema = lambda name: schemas.get(name) or our_schema(name)
