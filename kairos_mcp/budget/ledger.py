@@ -75,8 +75,8 @@ class Ledger:
 
     `known`: as they were. `branches`: the paths of all branches that have an account; of these, `known` has those that
     are charged or compared. `opened`: the paths of branches that begin here, outer ones first. `raised`: the paths of
-    accounts whose caps have risen. `shared`: the accounts that runs share, by id; None: they were not read. `due`: the
-    changes of shared accounts, by id. `exceeded`: accounts that are charged more than was held, by path and id.
+    accounts whose caps have risen. `shared_accounts`: those of several runs, by id; None: they were not read. `due`:
+    their changes, by id. `exceeded`: accounts that are charged more than was held, by path and id.
     """
 
     opened: tuple[str, ...] = ()
@@ -88,10 +88,10 @@ class Ledger:
         self,
         known: Mapping[str, Account],
         branches: Collection[str] = (),
-        shared: Mapping[int, Account] | None = None,
+        shared_accounts: Mapping[int, Account] | None = None,
     ) -> None:
         self.known, self.accounts = known, dict(known)
-        self.branches, self.shared = branches, shared
+        self.branches, self.shared_accounts = branches, shared_accounts
         self.due: dict[int, SharedChange] = {}
 
     def with_account(self, number: int) -> Ledger:
@@ -191,7 +191,7 @@ class Ledger:
         `fitting`: what the accounts of the run have for it. Shared ones that were read may have less, or refuse it.
         """
         reserved = fitting
-        if shared and self.shared is not None:
+        if shared and self.shared_accounts is not None:
             nearest, *outer = self.accounts_above(path)
             reserved = reserve(nearest, request, [self.shared_account(number) for number in shared], outer)
         if isinstance(reserved, Refused):
@@ -200,7 +200,7 @@ class Ledger:
         for each in self.charged_paths(path) if self.branches else _RUN_ALONE:
             accounts[each] = accounts[each].hold(held)
         if shared:
-            if request.price is None and self.shared is None:
+            if request.price is None and self.shared_accounts is None:
                 raise AssertionError("nobody knows what a token costs, so whether money is limited has to be known")
             # A step outside holds no tokens, but some have to be left.
             limited, spare = (_LIMITS_OUTSIDE, 1) if request.counts_only else (held, 0)
@@ -242,7 +242,7 @@ class Ledger:
         found = [
             self.accounts[each] if isinstance(each, str) else self.shared_account(each)
             for each in self.exceeded
-            if isinstance(each, str) or self.shared is not None
+            if isinstance(each, str) or self.shared_accounts is not None
         ]
         for account in sorted(found, key=lambda each: each.id):
             for unit in SHARED_TOKENS:  # of model calls no more are ever made than were reserved
@@ -252,8 +252,8 @@ class Ledger:
 
     def shared_account(self, number: int) -> Account:
         """Return a shared account, which was read, with what is due there."""
-        assert self.shared is not None, "it is read before anything depends on it"
-        account, due = self.shared[number], self.due.get(number)
+        assert self.shared_accounts is not None, "it is read before anything depends on it"
+        account, due = self.shared_accounts[number], self.due.get(number)
         if due is None:
             return account
         return account._replace(

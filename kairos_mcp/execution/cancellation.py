@@ -33,14 +33,16 @@ def final_commit(
     ]
     stopped = [_stop_step(path, step) for path, step in begun if late[path] is None]
     dropped = [
-        DroppedStep(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open
+        DroppedStep(step.id, path, step.held, step.shared_accounts)
+        for path, step in state.pending.items()
+        if step.is_open
     ]
     for row in mismatched:
         if row.is_open:
-            dropped.append(DroppedStep(row.id, row.path, row.held, row.shared))
+            dropped.append(DroppedStep(row.id, row.path, row.held, row.shared_accounts))
         else:
             result = _stopped_result(row.kind, row.held)
-            stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared))
+            stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared_accounts))
     return CommitPlan(
         *(run.n, run.id, owner, fence, run.account, at, (*state.finished, *stopped)),
         dropped_steps=dropped,

@@ -38,10 +38,10 @@ _LOOPS_ARE_KNOWN = "what loops have done is known where one of them asks for mor
 def decide(plan: CommitPlan, facts: Facts) -> Decided:
     """Return what the commit writes. Answers and dropped steps are settled first, so that new reservations can use what
     these release."""
-    ledger, loops, notes = Ledger(facts.accounts, plan.branches, facts.shared), facts.loops, list[str]()
+    ledger, loops, notes = Ledger(facts.accounts, plan.branches, facts.shared_accounts), facts.loops, list[str]()
     for answered in plan.answers:
         result = answered.result
-        ledger.settle(answered.path, answered.held, result.spent, answered.shared)
+        ledger.settle(answered.path, answered.held, result.spent, answered.shared_accounts)
         notes += result.notes
     notes += plan.notes
     charges = _drop_steps(plan, facts, ledger) if plan.dropped_steps else ()
@@ -72,7 +72,7 @@ def _drop_steps(plan: CommitPlan, facts: Facts, ledger: Ledger) -> list[RequestC
     charges: list[RequestCharge] = []
     for dropped in plan.dropped_steps:
         if (found := facts.dropped.get(dropped.path)) is not None:
-            ledger.settle(dropped.path, dropped.held, NOTHING, dropped.shared)
+            ledger.settle(dropped.path, dropped.held, NOTHING, dropped.shared_accounts)
             charges += charge_requests(ledger, *found)
     return charges
 
@@ -143,7 +143,7 @@ def _decide_step(
     ledger.settle(path, reserved.held, spent, shared)
     if loops is not None and new.kind == "call":
         loops.add_call(path, new.digest, answer, by_route)
-    return DecidedStep(sent, reserved, answer, shared=shared, spent=spent, by_route=by_route, grant=grant)
+    return DecidedStep(sent, reserved, answer, shared_accounts=shared, spent=spent, by_route=by_route, grant=grant)
 
 
 def _hold(
@@ -154,7 +154,7 @@ def _hold(
         return NO_SHARED_ACCOUNTS, ledger.hold(path, request, fitting, NO_SHARED_ACCOUNTS)
     if plan.charged.is_barred:
         return NO_SHARED_ACCOUNTS, _NO_DAY
-    return plan.charged.shared, ledger.hold(path, request, fitting, plan.charged.shared)
+    return plan.charged.shared_accounts, ledger.hold(path, request, fitting, plan.charged.shared_accounts)
 
 
 def _with_reservation(sent: Sent, reservation: Reservation, tail: str | None) -> Sent:
@@ -174,8 +174,8 @@ def _decide_attempt(
         return DecidedStep(attempt.sent, answer=arrived, arrived=True)
     lost = attempt.previous.charge
     if attempt.withdrawn_requests:
-        lost = ledger.cap_to_remaining(path, attempt.freed, lost, attempt.shared)
-    ledger.settle(path, attempt.freed, lost, attempt.shared)
+        lost = ledger.cap_to_remaining(path, attempt.freed, lost, attempt.shared_accounts)
+    ledger.settle(path, attempt.freed, lost, attempt.shared_accounts)
     fitting = ledger.fit(path, request, _branches_around(plan, path))
     shared, reserved = _hold(plan, ledger, path, request, fitting)
     refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None

@@ -47,7 +47,7 @@ def decide_at_once(
     ledger, notes, answers = Ledger(state.accounts, state.branches), list[str](), tuple(state.finished)
     for answered in answers:
         result = answered.result
-        ledger.settle(answered.path, answered.held, result.spent, answered.shared)
+        ledger.settle(answered.path, answered.held, result.spent, answered.shared_accounts)
         notes += result.notes
     if ledger.exceeded and any(ledger.exceeded_caps()):
         return None
@@ -113,10 +113,10 @@ def _begin_completion(
     status = None
     if purpose in ("round", "closing"):
         status = format_status_line(ledger.nearest_account(path), closing=purpose == "closing")
-    ledger.hold(path, request, fitting, charged.shared)
+    ledger.hold(path, request, fitting, charged.shared_accounts)
     sent = executor.completion_sent(path, route, status, fitting.max_tokens)
     new = NewStep(path, purpose, step.digest, request, sent)
-    return new, DecidedStep(sent, fitting, None, request.counts_only, charged.shared)
+    return new, DecidedStep(sent, fitting, None, request.counts_only, charged.shared_accounts)
 
 
 def _begin_call(

@@ -100,7 +100,6 @@ class StepExecutor:
     _estimators: dict[tuple[str, str | None], InputEstimator] = field(
         default_factory=lambda: defaultdict(InputEstimator)
     )
-
     _prefix_reports: PrefixReports = field(default_factory=PrefixReports)
 
     def plan_completion(self, path: str, step: RequestCompletion, route: str, time_shares: int) -> NewStep:

@@ -29,7 +29,7 @@ class PendingStep:
     """A step with a row and without an answer. `id`: of its row.
 
     `is_open`: it waits outside, or until a limit or an outage lets it begin. `held`: all that it holds of its
-    accounts. `reservation`: one that was not used yet: the step may begin. `shared`: the accounts besides the
+    accounts. `reservation`: one that was not used yet: the step may begin. `shared_accounts`: the accounts besides the
     run's that it is charged to.
     """
 
@@ -63,17 +63,17 @@ class PendingStep:
         held: Units,
         sent: Sent,
         reservation: Reservation | None = None,
-        shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
+        shared_accounts: SharedAccountIds = NO_SHARED_ACCOUNTS,
     ) -> None:
         self.id, self.step, self.is_open, self.held = number, step, is_open, held
-        self.sent, self.reservation, self.shared = sent, reservation, shared
+        self.sent, self.reservation, self.shared_accounts = sent, reservation, shared_accounts
 
     def apply_reservation(self, decision: DecidedStep, reservation: Reservation) -> None:
         """Take over what was reserved for a further attempt: the step may begin, or waits for somebody else."""
         # Read before it is reset: whether this open call is one whose outcome nobody knows.
         self.needs_settlement = decision.is_open and self.outcome_unknown and self.kind == "call"
         self.held = self.held.minus(self.releasable).plus(reservation.held)
-        self.sent, self.is_open, self.shared = decision.sent, decision.is_open, decision.shared
+        self.sent, self.is_open, self.shared_accounts = decision.sent, decision.is_open, decision.shared_accounts
         self.reservation = None if decision.is_open else reservation
         self.ended_attempt = self.failed_result = self.begun_at = self.probe_result = self.retry_at = None
         self.is_backing_off = self.may_begin_again = False
@@ -128,7 +128,7 @@ class PendingStep:
 
     def with_result(self, path: str, result: StepResult, by_route: str, cost: PrefixCost | None = None) -> AnsweredStep:
         """Return the step at this path with its result, as a commit writes it."""
-        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared, cost, self.is_withdrawn)
+        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared_accounts, cost, self.is_withdrawn)
 
     def take_reservation(self) -> Reservation:
         """Use the reservation: once, at the moment when the step begins."""
@@ -193,7 +193,7 @@ class PendingStep:
 
 def pending_from_row(row: StepRow, step: Step) -> PendingStep:
     """The pending step of a row without an answer: if it may have been begun, its outcome is unknown."""
-    pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
+    pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared_accounts=row.shared_accounts)
     pending.attempts, pending.begun_at = row.further_attempts + 1, (row.newest or row).at
     pending.first_begun_at = row.first_begun_at
     pending.needs_settlement = row.needs_settlement

@@ -257,6 +257,7 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
     ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
     asks = isinstance(step.step, CallTool) and state.executor.asks_for_rounds(step.step)
     return NewAttempt(
-        *(path, step.id, request, sent, step.held, step.releasable, ended, step.shared, step.withdrawn_requests),
+        *(path, step.id, request, sent, step.held, step.releasable, ended),
+        *(step.shared_accounts, step.withdrawn_requests),
         _rounds_request(state, path, step.step) if isinstance(step.step, CallTool) and asks else None,
     )

@@ -440,11 +440,10 @@ class RunState:
 
     def _add_pending(self, new: NewStep, decision: DecidedStep, step_id: int, reservation: Reservation) -> None:
         """Add a step that may begin, or that is open."""
-        path, is_open = new.path, decision.is_open
+        path, asked, is_open = new.path, self.runner.waiting[new.path], decision.is_open
         unused = None if is_open else reservation
-        step = self.pending[path] = PendingStep(
-            step_id, self.runner.waiting[path], is_open, reservation.held, decision.sent, unused, decision.shared
-        )
+        step = PendingStep(step_id, asked, is_open, reservation.held, decision.sent, unused, decision.shared_accounts)
+        self.pending[path] = step
         if not is_open:
             self.startable.append((path, step))
         if new.approval_request is not None:

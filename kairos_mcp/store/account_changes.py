@@ -101,7 +101,7 @@ def _write_due(session: Session, ledger: Ledger) -> bool:
     written: list[tuple[int, SharedChange]] = []
     for number, due in sorted(ledger.due.items()):
         # Decided on the accounts as they were read: there is room.
-        change = due if ledger.shared is None else SharedChange(due.held, due.spent)
+        change = due if ledger.shared_accounts is None else SharedChange(due.held, due.spent)
         if change == NO_CHANGE:
             continue
         if not write_shared(session, number, change):

@@ -223,8 +223,8 @@ def charge_requests(ledger: Ledger, step: StepRow, requests: Iterable[RequestRow
     """Charge requests about a step that were asked in vain, each as an attempt of its own."""
     charges = []
     for request in requests:
-        lost = ledger.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
-        ledger.settle(step.path, NOTHING, lost, step.shared)
+        lost = ledger.cap_to_remaining(step.path, NOTHING, request.bound, step.shared_accounts)
+        ledger.settle(step.path, NOTHING, lost, step.shared_accounts)
         charges.append(RequestCharge(step, request.id, lost))
     return charges
 

@@ -53,7 +53,7 @@ class AnsweredStep(NamedTuple):
     result: StepResult
     held: Units
     by_route: str
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    shared_accounts: SharedAccountIds = NO_SHARED_ACCOUNTS
     cost: PrefixCost | None = None
     is_withdrawn: bool = False
 
@@ -103,7 +103,7 @@ class NewAttempt(NamedTuple):
     held: Units
     freed: Units
     previous: EndedAttempt
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    shared_accounts: SharedAccountIds = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
     rounds_request: RoundsRequest | None = None
 
@@ -122,7 +122,7 @@ class AccountsToCharge(NamedTuple):
     `is_barred`: no model call may begin.
     """
 
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    shared_accounts: SharedAccountIds = NO_SHARED_ACCOUNTS
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
 
@@ -134,7 +134,7 @@ class DroppedStep(NamedTuple):
     step_id: int
     path: str
     held: Units
-    shared: SharedAccountIds
+    shared_accounts: SharedAccountIds
 
 
 class CommitPlan(NamedTuple):
@@ -205,15 +205,15 @@ class CommitPlan(NamedTuple):
 class Facts(NamedTuple):
     """What a decision on a commit rests on, beside its plan: read in its transaction, or known from the commits before.
 
-    `accounts`: the run's own under "", and by path those of branches that are charged or compared. `shared`: the
-    accounts that runs share, by id; None: they are not read, and the writer changes them only if they have room.
+    `accounts`: the run's own under "", and by path those of branches that are charged or compared. `shared_accounts`:
+    those of several runs, by id; None: they are not read, and the writer changes them only if they have room.
     `arrived`: by path, answers that came while the commit was planned, of steps that it was to begin again. `dropped`:
     by path, the rows of dropped steps that have no answer, each with the requests about it. `loops`: what the run's
     loops were granted and have done, where one of them asks for more rounds.
     """
 
     accounts: Mapping[str, Account]
-    shared: Mapping[int, Account] | None = None
+    shared_accounts: Mapping[int, Account] | None = None
     arrived: Mapping[str, Answer] = MappingProxyType({})
     dropped: Mapping[str, tuple[StepRow, Sequence[RequestRow]]] = MappingProxyType({})
     loops: LoopRecord | None = None
@@ -223,9 +223,9 @@ class DecidedStep(NamedTuple):
     """What became of a new step or a further attempt: its reservation, or the answer that it got at once (a refusal, or
     a known one), for which `spent` is charged.
 
-    `is_open`: it waits outside, or to be begun, so the server has nothing to execute for it. `shared`: the shared
-    accounts that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where
-    it is to begin once a sibling of its branch has left more. `lost`: what the attempt before is charged. `arrived`: a
+    `is_open`: it waits outside, or to be begun, so the server has nothing to execute for it. `shared_accounts`: those
+    that it is charged to. A step gets no row where a shared account refused it (`refusal` says why), or where it is to
+    begin once a sibling of its branch has left more. `lost`: what the attempt before is charged. `arrived`: a
     row contains the answer already.
     """
 
@@ -233,7 +233,7 @@ class DecidedStep(NamedTuple):
     reservation: Reservation | None = None
     answer: Answer | None = None
     is_open: bool = False
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    shared_accounts: SharedAccountIds = NO_SHARED_ACCOUNTS
     refusal: Refused | None = None
     spent: Units = NOTHING
     by_route: str = SERVER_ROUTE

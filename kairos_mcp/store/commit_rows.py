@@ -77,11 +77,11 @@ def read_facts(session: Session, plan: CommitPlan) -> Facts:
 
 def add_shared(session: Session, plan: CommitPlan, facts: Facts) -> Facts:
     """Add the accounts that runs share. Raises CorruptRows if one is missing."""
-    charged = [each.shared for steps in (plan.answers, plan.attempts, plan.dropped_steps) for each in steps]
+    charged = [each.shared_accounts for steps in (plan.answers, plan.attempts, plan.dropped_steps) for each in steps]
     shared = SharedAccounts(session)
-    for number in {number for each in (plan.charged.shared, *charged) for number in each}:
+    for number in {number for each in (plan.charged.shared_accounts, *charged) for number in each}:
         shared[number]
-    return facts._replace(shared=shared)
+    return facts._replace(shared_accounts=shared)
 
 
 def branches_in_view(plan: CommitPlan) -> Sequence[str]:
@@ -223,7 +223,7 @@ def _write_step(session: Session, plan: CommitPlan, new: NewStep, decision: Deci
     sent = _encode_sent(decision.sent) if new.kind == "call" else encode(decision.sent)
     call = None if new.call is None else encode(new.call)
     step = plan.run, new.path, new.kind, new.digest, plan.fence, plan.at, call, new.judged
-    step_id = session.insert(_INSERT_STEP, (*step, begun, sent, encode_shared(decision.shared), plan.run))
+    step_id = session.insert(_INSERT_STEP, (*step, begun, sent, encode_shared(decision.shared_accounts), plan.run))
     if new.approval_request is not None:
         approvals.add_approval(session, plan.run, step_id, new.approval_request, plan.at)
     elif new.reused_approval is not None:
@@ -252,7 +252,8 @@ def _write_attempt(session: Session, plan: CommitPlan, attempt: NewAttempt, deci
         return
     bindings = (
         *(attempt.step_id, plan.fence, plan.at, encode_units(decision.reservation.held), encode(decision.sent)),
-        *(encode_units(decision.lost), attempt.previous.reason, decision.is_open, encode_shared(decision.shared)),
+        *(encode_units(decision.lost), attempt.previous.reason),
+        *(decision.is_open, encode_shared(decision.shared_accounts)),
     )
     if not attempt.withdrawn_requests:
         session.rows(_INSERT_ATTEMPT, bindings)  # nobody waits for its number

@@ -97,7 +97,7 @@ def _end_steps(
 
 def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccountIds]:
     try:
-        shared = step.shared
+        shared = step.shared_accounts
     except Unreadable:
         shared = NO_SHARED_ACCOUNTS  # unknown, so it stays held there
     try:
@@ -131,6 +131,6 @@ def _settle_accounts(session: Session, run: RunRow, ended: Sequence[AnsweredStep
         session.rows(_END_ACCOUNT, (*spent, number))
     for step in ended:
         cost = shared_part(step.result.spent if isinstance(step, AnsweredStep) else NOTHING)
-        for number in step.shared:
+        for number in step.shared_accounts:
             amounts = zip(unit_columns("spent", "held"), (*cost, *shared_part(step.held)), strict=True)
             session.rows(_SETTLE_SHARED, {"account": number, **dict(amounts)})

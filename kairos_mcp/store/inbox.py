@@ -129,7 +129,7 @@ def _write_answers(
     for step, submitted in new:
         result = submitted.as_result(step.kind)
         insert_answer(session, step.id, result, by_route, at)
-        ledger.settle(step.path, step.held, result.spent, step.shared)
+        ledger.settle(step.path, step.held, result.spent, step.shared_accounts)
         client_completions.settle_answered(session, ledger, step, submitted.request, run.fence, at)
         record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:

@@ -143,7 +143,7 @@ class StepRow(NamedTuple):
         return bool(self.newest.open) if self.newest is not None else self.held_text is None
 
     @property
-    def shared(self) -> SharedAccountIds:
+    def shared_accounts(self) -> SharedAccountIds:
         """The accounts beside the run's own that it is charged to."""
         return decode_shared((self.newest or self).shared_text)
 

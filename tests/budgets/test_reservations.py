@@ -217,10 +217,10 @@ def hold(
     books: Books,
 ) -> None:
     shared = numbers if request.counts.model_calls else ()
-    if ledger.shared is None:
+    if ledger.shared_accounts is None:
         request = request._replace(price=request.price or Price(0, 0))  # else the shared accounts have to be read
     nearest, *outer = ledger.accounts_above(path)
-    read = [] if ledger.shared is None else [ledger.shared_account(number) for number in shared]
+    read = [] if ledger.shared_accounts is None else [ledger.shared_account(number) for number in shared]
     expected = reserve(nearest, request, read, outer)
     outcome = reserve_in(ledger, path, request, shared)
     assert outcome == expected
@@ -232,7 +232,7 @@ def hold(
         assert outcome.max_tokens >= min(USEFUL_TOKENS, request.wanted_tokens)
     books.add(books.held, path, shared, outcome.held)
     closing = request.purpose == "closing"  # it has half a minute of its own
-    read = [] if ledger.shared is None else [ledger.shared_account(number) for number in shared]
+    read = [] if ledger.shared_accounts is None else [ledger.shared_account(number) for number in shared]
     for account, amount in (
         *((each, outcome.held) for each in ledger.accounts_above(path)),
         *((each, shared_part(outcome.held)) for each in read),

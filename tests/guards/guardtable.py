@@ -577,7 +577,7 @@ ONE_OWNER = (
     ),
     Guard(
         "Ledger.hold",
-        never("request.price is None and self.shared is None"),
+        never("request.price is None and self.shared_accounts is None"),
         RESERVATIONS + "what_has_no_price_is_not_held_before_shared_accounts_are_read",
         quick=True,
     ),
@@ -1084,8 +1084,8 @@ SPENDING = (
     Guard(
         "_decide_attempt",
         replaced(
-            "ledger.settle(path, attempt.freed, lost, attempt.shared)",
-            "ledger.settle(path, attempt.freed, NOTHING, attempt.shared)",
+            "ledger.settle(path, attempt.freed, lost, attempt.shared_accounts)",
+            "ledger.settle(path, attempt.freed, NOTHING, attempt.shared_accounts)",
         ),
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
