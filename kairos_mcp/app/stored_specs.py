@@ -14,11 +14,9 @@ from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
-from kairos_mcp.specs.kinds import kind_of
+from kairos_mcp.specs.kinds import KINDS, kind_of
 from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.specs.load_spec import load_built_spec, load_spec
 from kairos_mcp.store import rows, runs
@@ -160,8 +158,8 @@ def rebuild_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
     scopes, specs of tools. `rest`: what is left of the damaged one; it may name tools."""
     yield settings.read_prompt("planner").strip()
     yield settings.read_prompt("planner-short").strip()
-    yield encode(Prompts.load(settings.read_prompt))
-    yield encode(PhasePrompts.load(settings.read_prompt))
+    for prompts in dict.fromkeys(prompts for kind in KINDS.values() for prompts in kind.specs.prompts):
+        yield encode(prompts.load(settings.read_prompt))
     yield encode(load_text_prompts(settings))
     yield encode(load_text_prompts(settings, is_brief=True))
     yield encode(build_scopes(Path(workspace), settings) if workspace is not None else Scopes())

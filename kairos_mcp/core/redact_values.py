@@ -119,22 +119,16 @@ def redact_label(name: str, redactor: Redactor) -> str:
     return redactor.redact_text(name[:_LABEL_READ]).text.strip()[:LABEL_CHARS]
 
 
-AS_WRITTEN = (
-    *("script_text", "prompts_text", "dialect_text", "phase_prompts_text", "team_prompts_text"),  # of our own files
-    *("given_text", "carried_over_text"),  # what phases and cycles gave, in a model's words
-    "fork_text",  # answers that were redacted when they became rows
-)
-
-
 def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts, int]:
     """Redact all that the row of a new run will hold; also return how many secrets were found in what it was given.
 
-    Every start comes through here, and with it every field that a spec has or will have: only the texts in AS_WRITTEN,
-    and a model's turns in a conversation, are rid of known values alone.
+    Every start comes through here, and with it every field that a spec has or will have: only texts that are
+    declared `as_written`, and a model's turns in a conversation, are rid of known values alone.
     """
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    given = {value for name, value in values.items() if name.endswith("_text") and name not in AS_WRITTEN}
-    written = {values[name] for name in AS_WRITTEN} - given
+    as_written = {field.name for field in fields(spec) if field.metadata.get("as_written")}
+    given = {value for name, value in values.items() if name.endswith("_text") and name not in as_written}
+    written = {values[name] for name in as_written} - given
     count, named, bodies = 0, dict[str, str](), list[tuple[str, str]]()
     for name, body in texts:
         found = redactor.redact_known(body) if name in written else _redact_given_text(body, redactor)

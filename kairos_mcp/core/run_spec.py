@@ -6,9 +6,8 @@ content hash and stored once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
@@ -155,8 +154,10 @@ class MandateRef:
         return self.mandate_id is None and self.mandate is None and self.goal is None
 
 
-AS_WRITTEN: Mapping[str, bool] = {"as_written": True}
-"""Of a field of a request: a model wrote it, so that it is rid of known secrets alone."""
+def as_written() -> Any:
+    """Declare a field of a request or a spec that is of our own files, or that a model wrote: it is rid of known
+    secrets alone."""
+    return field(default=None, metadata={"as_written": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class PhaseRequest(RunRequest):
 
     phase: Phase
     mandate: MandateRef
-    given: JsonObject | str | None = field(default=None, metadata=AS_WRITTEN)
+    given: JsonObject | str | None = as_written()
     route: RouteName = AUTO
     limits: Limits = UNLIMITED
 
@@ -200,7 +201,8 @@ class Spec:
     """What a run's row holds: never changed after the start.
 
     Fields that end in `_text` are content hashes. Limits are not part of it, since they can be extended: they are the
-    caps of the run's account. Names of fields are stored.
+    caps of the run's account. Names of fields are stored. What one flow alone reads is in a subclass, beside its
+    `FlowSpecs`.
     """
 
     flow: str
@@ -214,8 +216,8 @@ class Spec:
     whose_text: str | None = None  # of a history that is taken over, message by message
     user_text: str | None = None
     schema_text: str | None = None
-    prompts_text: str | None = None
-    script_text: str | None = None
+    prompts_text: str | None = as_written()
+    script_text: str | None = as_written()
     context_tokens: int = 100_000
     max_tokens: int = 4096
     has_goal: bool | None = None  # the user prompt is in the history already
@@ -227,7 +229,7 @@ class Spec:
     temperature: float | None = None
     asked_route: str = AUTO
     dialect: DialectName | None = None  # of a provider
-    dialect_text: str | None = None
+    dialect_text: str | None = as_written()
     agent: str | None = None  # for rules of the gate and the reports of spending
     asks_at_limit: bool | None = None  # a person is asked whether it may have more, before a limit of its own ends it
     grants_rounds: bool | None = None  # a loop that asks for more rounds may get some
@@ -244,24 +246,19 @@ class Spec:
     # a run that goes on from another
     continues: str | None = None
     from_round: str | None = None  # where that run's conversation was cut, or the step of a fork; None: at its end
-    fork_text: str | None = None  # the `FrozenFork` of a run that goes on at a step, with that run's spec
+    fork_text: str | None = as_written()  # the `FrozenFork` of a run that goes on at a step, with that run's spec
 
     # a single call, and a team
     arguments: JsonObject | None = None
     team_text: str | None = None
-    team_prompts_text: str | None = None
 
     # OODA
     mandate: str | None = None  # the id under which it is saved
     mandate_text: str | None = None
-    phase_prompts_text: str | None = None
-    given_text: str | None = None  # what a phase alone was given
+    given_text: str | None = as_written()  # what a phase alone was given
     given_by: str | None = None  # the run that gave it, if known: the refs in it are that run's
-    carried_over_text: str | None = None  # what a mandate's run takes over from earlier ones
+    carried_over_text: str | None = as_written()  # what a mandate's run takes over from earlier ones
     scopes_text: str | None = None
-    cycles: int | None = None
-    reads: tuple[str, ...] | None = None  # tools that observe and decide may call, within `tools_text`
-    may: tuple[str, ...] | None = None  # tools that act may run, within `tools_text`
     unattended_allowance: UnattendedAllowance | None = None
 
     def route_after(self, route: str) -> RouteName:

@@ -8,16 +8,17 @@ model; without a usable summary, older results become references to the record, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import lru_cache
 from string import Template
 
-from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet, canonical_json
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Flow, RequestCompletion, call_path
 from kairos_mcp.core.text import count_of
+from kairos_mcp.flows.prompt_texts import PromptTexts, check_template, prompt_field
 
 MAX_CONTEXT_CHARS = 100_000  # more is an error, never a silent cut
 MAX_EARLIER_SUMMARIES = 3
@@ -25,15 +26,9 @@ MAX_REPEATED_GOAL_CHARS = 500  # a longer one would weigh more than the results 
 USER_PLACEHOLDERS = ("goal", "context", "earlier")
 
 
-def prompt_field(*placeholders: str) -> str:
-    """Declare a text from the prompt file of the field's name that may use these `$placeholders`."""
-    text: str = field(metadata={"placeholders": placeholders})
-    return text
-
-
 @dataclass(frozen=True, slots=True)
-class Prompts:
-    """Every sentence that the loop itself says to a model; each comes from the prompt file of its name."""
+class Prompts(PromptTexts):
+    """Every sentence that the loop itself says to a model; each file has its field's name."""
 
     closing: str = prompt_field("limit")  # a limit was reached: write the summary
     stalled: str = prompt_field("tool")  # the same call gave the same result five times: write the summary
@@ -53,12 +48,8 @@ class Prompts:
     goal_again: str = prompt_field("goal")  # reminder after results, for a small model
 
     @classmethod
-    def load(cls, read: Callable[[str], str]) -> Prompts:
-        """Read each prompt with `read(field)`. Raises ConfigError for an unknown placeholder."""
-        texts = {prompt.name: read(prompt.name).strip() for prompt in fields(cls)}
-        for prompt in fields(cls):
-            check_template(prompt.name, texts[prompt.name], prompt.metadata["placeholders"])
-        return cls(**texts)
+    def files(cls) -> dict[str, str]:
+        return {each.name: each.name for each in fields(cls)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +98,6 @@ class PlannerInput:
             return None
         is_after_results = conversation[-1].role == "tool"
         return render_prompt(self.prompts.goal_again, goal=self.repeated_goal) if is_after_results else None
-
-
-def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
-    """Raise ConfigError where a prompt file has a `$` that starts none of its placeholders."""
-    template = Template(text)
-    unknown = sorted(set(template.get_identifiers()) - set(placeholders))
-    if unknown or not template.is_valid():
-        found = ", ".join(f"${part}" for part in unknown) or "a single $"
-        known = ", ".join(f"${part}" for part in placeholders) or "no placeholder"
-        raise ConfigError(f"prompts/{name}.md has {found}.", f"It knows {known}; a plain $ is written $$.")
 
 
 def render_prompt(template: str, **values: object) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from kairos_mcp.core.effects import EFFECTS
 from kairos_mcp.core.messages import Conversation, Message, ToolSet
 from kairos_mcp.core.plan import MAX_TASKS, AgentTools, Plan, PlannedTask, fitting_agents
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
+from kairos_mcp.flows.planner_input import PlannerInput, quote_lines, render_sections
+from kairos_mcp.flows.prompt_texts import PromptTexts, prompt_field
 
 CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task
 
 
 @dataclass(frozen=True, slots=True)
-class TeamPrompts:
-    """Every sentence that a team itself says to a model; each comes from the prompt file `team-NAME`."""
+class TeamPrompts(PromptTexts):
+    """Every sentence that a team itself says to a model."""
+
+    prefix = "team"
 
     plan: str = prompt_field()  # after the planner's own prompt: what a plan is
     plan_user: str = prompt_field("goal", "context", "agents", "records", "files")
@@ -27,16 +30,6 @@ class TeamPrompts:
     left_out: str = prompt_field("left", "ref")  # in the middle of a text that was cut
     repair: str = prompt_field("problems")
     cut_off: str = prompt_field("tokens")
-
-    @classmethod
-    def load(cls, read: Callable[[str], str]) -> TeamPrompts:
-        """Read each prompt with `read(name)`. Raises ConfigError for an unknown placeholder."""
-        texts: dict[str, str] = {}
-        for prompt in fields(cls):
-            name = f"team-{prompt.name.replace('_', '-')}"
-            texts[prompt.name] = read(name).strip()
-            check_template(name, texts[prompt.name], prompt.metadata["placeholders"])
-        return cls(**texts)
 
 
 @dataclass(frozen=True, slots=True)

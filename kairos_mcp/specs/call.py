@@ -46,7 +46,7 @@ def _build(request: CallRequest, sources: StartSources) -> BuiltSpec:
     return BuiltSpec(spec, tuple(builder.texts.items()), limits._replace(rounds=None), notes)
 
 
-def _load(texts: SpecTexts) -> LoadedSpec:
+def _load(texts: SpecTexts[Spec]) -> LoadedSpec:
     spec = texts.spec
     return texts.load(lambda: tool_calls.single_call(spec.goal, spec.arguments or {}))
 

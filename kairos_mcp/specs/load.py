@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.messages import ToolSet, ToolSpec
@@ -21,6 +22,7 @@ from kairos_mcp.store.rows import decode, decode_answer
 
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 NO_TOOLS = ToolSet()
+S = TypeVar("S", bound=Spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,10 @@ def begin_at_forks(flow: Flow[Outcome], forks: tuple[FrozenFork, ...]) -> Flow[O
 
 
 @dataclass(frozen=True, slots=True)
-class SpecTexts:
+class SpecTexts(Generic[S]):
     """A spec with its texts, decoded. `read` returns a text by its hash; what it raises, each of these raises."""
 
-    spec: Spec
+    spec: S
     read: Callable[[str], str]
 
     def text(self, content_hash: str | None) -> str:

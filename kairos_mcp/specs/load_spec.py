@@ -12,7 +12,9 @@ from kairos_mcp.store.rows import decode
 
 def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     """Load a spec. Raises StoreCorrupt where a text is missing or damaged."""
-    return load_built_spec(decode(Spec, spec_text), text_of)
+    spec: Spec = decode(Spec, spec_text)
+    own = kind_of(spec.flow).specs.spec
+    return load_built_spec(spec if own is Spec else decode(own, spec_text), text_of)
 
 
 def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:

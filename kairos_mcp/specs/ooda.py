@@ -26,6 +26,7 @@ from kairos_mcp.core.run_spec import (
     PhaseRequest,
     Spec,
     UnattendedAllowance,
+    as_written,
 )
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda import cycles, phases
@@ -56,6 +57,17 @@ from kairos_mcp.tools.selection import offer_tools
 
 _EDIT_ACTIONS = frozenset(("code_edit", "edit_plan", "create_file"))
 UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
+
+
+@dataclass(frozen=True, slots=True)
+class OodaSpec(Spec):
+    """What the specs of cycles and of a phase alone have. `reads`: the tools that observe and decide may call; `may`:
+    those that act may run; both within `tools_text`."""
+
+    phase_prompts_text: str | None = as_written()
+    cycles: int | None = None
+    reads: tuple[str, ...] | None = None
+    may: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,7 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
 
 def _build_ooda_spec(
     builder: SpecBuilder, request: PhaseRequest | CyclesRequest, sources: CycleSources
-) -> tuple[ModelChoice, Spec, list[str]]:
+) -> tuple[ModelChoice, OodaSpec, list[str]]:
     """Build what the specs of all OODA flows have in common; also return who completes, and notes about tools that were
     left out."""
     settings, registry, mandate = sources.settings, sources.registry, sources.mandate
@@ -157,7 +169,7 @@ def _build_ooda_spec(
     if coming and may_run_tools:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
-    spec = Spec(
+    spec = OodaSpec(
         CYCLES.name,
         mandate.goal,
         choice.route,
@@ -219,7 +231,7 @@ def add_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowa
     return begin, UnattendedAllowance(calls, time_ms, limits)
 
 
-def _load(texts: SpecTexts) -> LoadedSpec:
+def _load(texts: SpecTexts[OodaSpec]) -> LoadedSpec:
     context, given = _load_context(texts), texts.spec.given_text
     phase = next((phase for phase, kind in PHASE_KINDS.items() if kind.name == texts.spec.flow), None)
     phase_input: JsonObject | None = decode(dict[str, Any], texts.text(given)) if given else None
@@ -234,7 +246,7 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(make_flow)
 
 
-def _load_context(texts: SpecTexts) -> CycleContext:
+def _load_context(texts: SpecTexts[OodaSpec]) -> CycleContext:
     spec, text, tools, behind = texts.spec, texts.text, texts.offered_tools, texts.searchable_tools
     return CycleContext(
         read_mandate(text(spec.mandate_text)),
@@ -257,5 +269,5 @@ def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
 
 
 _OODA_STEPS = names_where(lambda tool: tool.is_ooda_step)
-CYCLES_SPECS = FlowSpecs(cycles.VERSION, _load, CyclesRequest)
-PHASE_SPECS = FlowSpecs(phases.VERSION, _load, PhaseRequest)
+CYCLES_SPECS = FlowSpecs(cycles.VERSION, _load, CyclesRequest, spec=OodaSpec, prompts=(Prompts, PhasePrompts))
+PHASE_SPECS = CYCLES_SPECS._replace(version=phases.VERSION, request=PhaseRequest)

@@ -262,7 +262,7 @@ def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent 
     return ToolSet((*chosen, *request.caller_tools))
 
 
-def _load(texts: SpecTexts) -> LoadedSpec:
+def _load(texts: SpecTexts[Spec]) -> LoadedSpec:
     spec, text = texts.spec, texts.text
     planner_input = PlannerInput(
         system=sys.intern(text(spec.system_text)),  # most runs have the same one, and keep it
@@ -282,4 +282,4 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(lambda: planner.planner(planner_input), planner_input=planner_input)
 
 
-SPECS = FlowSpecs(planner.VERSION, _load, PlannerRequest)
+SPECS = FlowSpecs(planner.VERSION, _load, PlannerRequest, prompts=(Prompts,))

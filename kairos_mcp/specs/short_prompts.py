@@ -15,7 +15,8 @@ from kairos_mcp.core.builtin_tools import LIST_FILES, names_where
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import count_of, truncate
-from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
+from kairos_mcp.flows.planner_input import quote_lines, render_prompt
+from kairos_mcp.flows.prompt_texts import check_template
 
 MAX_LINES_CHARS = 1_000
 MAX_LINE_CHARS = 160  # of one line; the rest is left out

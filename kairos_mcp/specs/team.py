@@ -17,9 +17,10 @@ from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.plan import EARLIER_MAX_TASKS, MAX_TASKS, Plan, PlanInvalid, parse_plan
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES
-from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
+from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest, as_written
 from kairos_mcp.flows import plan, team
-from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, PlannerInput, Prompts, check_template, render_prompt
+from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, PlannerInput, Prompts, render_prompt
+from kairos_mcp.flows.prompt_texts import check_template
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
@@ -46,6 +47,14 @@ from kairos_mcp.tools.team_tools import PLAN_PROBLEM_SPEC
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.agents import AgentFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSpec(Spec):
+    """What the specs of a team and of a plan alone have."""
+
+    team_prompts_text: str | None = as_written()
+
 
 MAX_PARALLEL = 4  # tasks at once, where the request says nothing
 
@@ -111,7 +120,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
     small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()
     kind = PLAN if request.plans_only else TEAM
-    spec = Spec(
+    spec = TeamSpec(
         kind.name,
         request.goal,
         choice.route,
@@ -211,7 +220,7 @@ def smaller_rounds(asked: Limits, allowed: Limits) -> int | None:
     return min(caps, default=None)
 
 
-def _load(texts: SpecTexts) -> LoadedSpec:
+def _load(texts: SpecTexts[TeamSpec]) -> LoadedSpec:
     spec, text, tools = texts.spec, texts.text, texts.offered_tools
     loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, texts.prompts)
     frozen: FrozenTeam = decode(FrozenTeam, text(spec.team_text))
@@ -247,5 +256,5 @@ def _load(texts: SpecTexts) -> LoadedSpec:
     return texts.load(loaded.make_flow, team=loaded)
 
 
-PLAN_SPECS = FlowSpecs(plan.VERSION, _load, TeamRequest)
-TEAM_SPECS = FlowSpecs(team.VERSION, _load, TeamRequest)
+PLAN_SPECS = FlowSpecs(plan.VERSION, _load, TeamRequest, spec=TeamSpec, prompts=(Prompts, TeamPrompts))
+TEAM_SPECS = PLAN_SPECS._replace(version=team.VERSION)

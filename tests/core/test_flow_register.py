@@ -12,8 +12,9 @@ from support.sources import PACKAGE, nodes_with
 
 from benchmarks.house import compares_flow
 from kairos_mcp.app import plan_starts
-from kairos_mcp.core.run_spec import RunRequest
+from kairos_mcp.core.run_spec import RunRequest, Spec
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
+from kairos_mcp.flows.prompt_texts import PromptTexts
 from kairos_mcp.specs.kinds import KINDS, PHASE_KINDS, kind_of
 
 REGISTER = "specs/kinds.py"
@@ -47,10 +48,12 @@ def test_a_flow_is_started_by_a_request_through_the_one_door(kind):
     assert (specs.build is not None) != (specs.request in plan_starts._PLANNED_BY)
 
 
-def test_every_request_starts_a_flow():
-    requests = {kind.specs.request for kind in KINDS.values()}
+def test_every_request_starts_a_flow_and_every_kind_of_spec_and_prompts_is_of_one():
+    specs = [kind.specs for kind in KINDS.values()]
     gc.collect()  # a class with slots is made of one without, which may still be there
-    assert requests == set(RunRequest.__subclasses__())
+    assert {each.request for each in specs} == set(RunRequest.__subclasses__())
+    assert {each.spec for each in specs} == {Spec, *Spec.__subclasses__()}
+    assert {prompts for each in specs for prompts in each.prompts} == set(PromptTexts.__subclasses__())
 
 
 def test_no_other_code_starts_runs():

@@ -7,10 +7,9 @@ from support.planner_inputs import PROMPTS, conversation_faults, prompts
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, Message, ToolCall
-from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_prompt, render_user_prompt
-from kairos_mcp.flows.team_input import TeamPrompts
 from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.specs.kinds import KINDS
 
 USER = (PROMPTS / "planner-user.md").read_text()
 
@@ -49,16 +48,9 @@ def test_a_template_with_a_strange_placeholder_is_a_configuration_error(template
 
 
 def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
-    named = {field.name for field in fields(Prompts)} | {
-        "planner",
-        "planner-short",
-        "planner-lines",
-        "planner-tree",
-        "planner-user",
-    }
+    named = {file for kind in KINDS.values() for prompts in kind.specs.prompts for file in prompts.files().values()}
+    named |= {"planner", "planner-short", "planner-lines", "planner-tree", "planner-user", "agent-tools"}
     named |= {f"text_{field.name}" for field in fields(TextPrompts) if field.name != "is_brief"} | {"text_tools-short"}
-    named |= {f"ooda-{field.name.replace('_', '-')}" for field in fields(PhasePrompts)}
-    named |= {f"team-{field.name.replace('_', '-')}" for field in fields(TeamPrompts)} | {"agent-tools"}
     assert {path.stem for path in PROMPTS.glob("*.md")} == named
     texts = prompts()
     assert all(getattr(texts, field.name) for field in fields(Prompts))

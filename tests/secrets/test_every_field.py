@@ -30,11 +30,11 @@ from kairos_mcp.app.operations.register import OPERATIONS
 from kairos_mcp.app.start import NewRunPlan
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.redact_values import AS_WRITTEN, redact_result
+from kairos_mcp.core.redact_values import redact_result
 from kairos_mcp.core.redaction import MASK, Redactor
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.page.acts import act_class
 from kairos_mcp.specs.build import BuiltSpec
+from kairos_mcp.specs.kinds import KINDS as FLOWS
 
 VALUE = "kq-4711/zX9+pLm=c0ffee"  # known by its value alone, as one that the server was given
 SHAPE = "sk-canary-0123456789abcdef"  # by its shape alone
@@ -213,6 +213,15 @@ def test_a_value_under_the_name_of_a_key_is_redacted_in_a_results_data() -> None
         assert value not in str(redact_result(result, Redactor()).data), value
 
 
+# Each field of a spec that has a text, with a flow whose specs have it.
+SPEC_FIELDS = {
+    field: kind
+    for kind in {kind.specs.spec: kind for kind in reversed(FLOWS.values())}.values()
+    for field in fields(kind.specs.spec)
+    if "str" in str(field.type) and not field.metadata and field.name not in ("flow", "route", "asked_route")
+}
+
+
 @pytest.mark.unreplayed  # their texts are no spec's
 async def test_a_secret_in_any_field_of_a_start_of_a_new_kind_is_stored_nowhere(place: Place) -> None:
     """Whoever writes a further way to start runs may know of no redaction: whatever field of a spec holds a secret."""
@@ -220,11 +229,9 @@ async def test_a_secret_in_any_field_of_a_start_of_a_new_kind_is_stored_nowhere(
     held, empty = texts
     clock = replace(ME, via="clock")  # stored, and left to a server
     async with App.open(place.settings(), via="mcp") as app:
-        for field in fields(Spec):
-            if "str" not in str(field.type) or field.name in (*AS_WRITTEN, "flow", "route", "asked_route"):
-                continue
+        for field, kind in SPEC_FIELDS.items():
             value: Any = held if field.name.endswith("_text") else (SHAPE,) if "tuple" in str(field.type) else SHAPE
-            spec = replace(Spec("planner", "look", "caller", empty), **{field.name: value})
+            spec = replace(kind.specs.spec(kind.name, "look", "caller", empty), **{field.name: value})
             built = BuiltSpec(spec, tuple(texts.items()) if value == held else (), Limits(), ())
             plan = NewRunPlan(built, None, field.name.encode(), key=f"{field.name} {SHAPE}")
             assert not (await start.start_run(app.runs._context, plan, clock)).attached

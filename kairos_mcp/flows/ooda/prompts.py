@@ -6,18 +6,19 @@ What is filled in is cut to what a prompt has room for, field by field: it stays
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.flows.planner_input import check_template, prompt_field, render_prompt
+from kairos_mcp.flows.planner_input import render_prompt
+from kairos_mcp.flows.prompt_texts import PromptTexts, prompt_field
 
 
 @dataclass(frozen=True, slots=True)
-class PhasePrompts:
+class PhasePrompts(PromptTexts):
     """The prompts of all phases: a system and a user prompt for orient, decide and reflect, and the texts between."""
+
+    prefix = "ooda"
 
     orient: str = prompt_field()
     orient_user: str = prompt_field("goal", "acceptance", "lessons", "acts", "observations")
@@ -31,16 +32,6 @@ class PhasePrompts:
     excerpt: str = prompt_field("path", "lines", "sha256")  # the line above a file's lines
     left_out: str = prompt_field("left", "whole", "ref")  # at the end of a text that was cut
     left_out_read: str = prompt_field("left", "whole", "ref")  # the same for decide, which can read the whole
-
-    @classmethod
-    def load(cls, read: Callable[[str], str]) -> PhasePrompts:
-        """Read each prompt with `read(name)`. Raises ConfigError for an unknown placeholder."""
-        texts: dict[str, str] = {}
-        for prompt in fields(cls):
-            name = f"ooda-{prompt.name.replace('_', '-')}"
-            texts[prompt.name] = read(name).strip()
-            check_template(name, texts[prompt.name], prompt.metadata["placeholders"])
-        return cls(**texts)
 
 
 def format_list(lines: tuple[str, ...]) -> str:

@@ -100,4 +100,4 @@ def test_no_page_and_no_server_module_names_a_phase() -> None:
     in_words.add('(`observe` without `run`) only those that look."""')  # a scope of tokens, as other lines say
     of_scope = re.compile(r"(?i)observe\?:|scope|/observe|^`observe`,")  # and the page of those who have it
     generated = {name for name, line in found if line not in in_words and not of_scope.search(line)}
-    assert generated == {"controls.js", "tools.py"}  # tools.py: what ooda_run does, in words
+    assert generated == {"controls.js", "ooda.py"}  # ooda.py: what ooda_run does, in words
