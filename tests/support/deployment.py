@@ -84,6 +84,7 @@ class Deployment:
         assert {given.pop(name).partition(":")[0] for name in (STORE_PASSWORD, MODEL_KEY)} == {"file"}
         assert given.pop(MODEL)
         here = {STORE: self.database, "KAIROS_SCRIPT": str(self.script), "KAIROS_WORKSPACE": self._here("/files")}
+        here["OTEL_EXPORTER_PROMETHEUS_PORT"] = str(free_port())  # a container has addresses of its own
         plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
         return plain | given | here
 
