@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from approvals.test_commands import ran
+from support import postgres
 from support.app import ME, Place, reads, rests, says, start_run
 from support.page import Visitor, served_page
 from support.page_runs import approve_in_a_dialog, ask_to_write, writes
@@ -37,6 +38,7 @@ def desk(place: Place) -> Iterator[Visitor]:
     """The page over this test's place, with its script."""
     place.script.touch()
     environ = {"KAIROS_SCRIPT": str(place.script)}
+    environ |= {f"KAIROS_{name.upper()}": value for name, value in postgres.named_place().items()}
     with served_page(place.home, "--workspace", str(place.workspace), environ=environ) as visitor:
         yield visitor
 
