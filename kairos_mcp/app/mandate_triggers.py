@@ -1,8 +1,8 @@
 """Start mandates on events, of other mandates and of configured servers, beside what schedules say. Workers do.
 
 How far the events of a mandate were looked at is a row (`listener`), which begins when the mandate was saved. The run
-that an event starts has the event's id as its key: so however many workers see it, and whatever is killed, it starts
-one. While a run of the mandate is open, its events wait.
+that an event starts has the mandate's and the event's id as its key: so however many workers see it, and whatever is
+killed, it starts one. While a run of the mandate is open, its events wait.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from hashlib import sha256
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.server_events import EventSource, ServerEvents
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import KairosError, Stale
 from kairos_mcp.core.mandate import Trigger
-from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.store import events, mandates
 from kairos_mcp.store.events import EventFilter, EventRow, Position
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.rows import Session
+from kairos_mcp.tools.mcp_servers.event_stream import EventPage
 
 MAX_LOOKED_AT = 500  # events at a look
 
@@ -36,6 +38,7 @@ class MandateTriggers(Operations):
     def __init__(self, context: AppContext, runs: Runs) -> None:
         super().__init__(context)
         self._runs = runs
+        self.server_events = ServerEvents(context)
         self._failed: dict[str, str] = {}  # why servers gave no events, as it was logged last
 
     async def start_triggered(self) -> bool:
@@ -43,6 +46,7 @@ class MandateTriggers(Operations):
         errors."""
         folders = self._context.listed_workspaces, self._settings.place
         rows = await self._store.read(lambda session: mandates.list_triggered(session, *folders))
+        self.server_events.keep_only({_source_of(row, trigger) for row in rows for trigger in row.parse().starts_on})
         return any([await self._start_next(row) for row in rows])
 
     async def _start_next(self, row: MandateRow) -> bool:
@@ -63,7 +67,7 @@ class MandateTriggers(Operations):
             await self._store.submit(partial(_begin, name=name, row=row))
             found = await self._store.read(lambda session: _find_next(session, name, row, wanted), one_state=True)
         event, end = found or (None, None)
-        if event is not None and not await self._start(row, f"event:{event.public_id}"):
+        if event is not None and not await self._start(row, f"event:{row.id}:{event.public_id}"):
             return False
         if end is not None:
             await self._store.submit(partial(events.move_forward, name=name, to=end))
@@ -72,41 +76,35 @@ class MandateTriggers(Operations):
     async def _start_on_server(self, row: MandateRow, trigger: Trigger) -> bool:
         """Start a run for the next event of a server: a page is taken in order, and its cursor kept once each event of
         it has a run. The content of an event is not looked at: a mandate observes by its own tools."""
-        assert trigger.server is not None
-        name = _name_of(row, canonical_json(trigger.as_json()))
+        name, source = _name_of(row, canonical_json(trigger.as_json())), _source_of(row, trigger)
         listener = await self._store.read(partial(events.find_listener, name=name))
         cursor = None if listener is None else json.loads(listener.state).get("cursor")
-        params = {"name": trigger.event, "arguments": trigger.arguments, "cursor": cursor}
-        page = await self._poll(row, trigger.server, params)
+        page = await self._read_page(row, source, name, cursor, is_new=listener is None)
         if page is None:
             return False
         if listener is None:  # what has happened before is no reason to start
             await self._store.submit(partial(events.add_listener, name=name, principal=row.principal))
         else:
-            for event in page["events"]:
-                key = f"event:{trigger.server}:{sha256(str(event['eventId']).encode()).hexdigest()[:40]}"
+            for event in page.ids:
+                key = f"event:{row.id}:{trigger.server}:{event}"
                 if await self._store.read(partial(mandates.find_with_key, row=row, key=key)) is None:
                     return await self._start(row, key)
-        if page["cursor"] != cursor:
-            state = json.dumps({"cursor": page["cursor"]})
+        if page.cursor != cursor:
+            state = json.dumps({"cursor": page.cursor})
             await self._store.submit(partial(events.write_state, name=name, state=state))
+        self.server_events.pass_page(source, name, page)
         return False
 
-    async def _poll(self, row: MandateRow, server: str, params: JsonObject) -> JsonObject | None:
+    async def _read_page(
+        self, row: MandateRow, source: EventSource, name: str, cursor: str | None, *, is_new: bool
+    ) -> EventPage | None:
         try:
-            page = await self._factory.poll_server(row.workspace or None, server, params)
+            return await self.server_events.read_page(source, name, cursor, is_new=is_new)
         except KairosError as error:
             if self._failed.get(row.id) != error.message:
                 self._failed[row.id] = error.message
                 log.warning("the mandate %s hears of no events: %s", row.id, error.message)
             return None
-        match page:
-            case {"events": [*found], "cursor": str() | None} if all(
-                isinstance(each, dict) and "eventId" in each for each in found
-            ):
-                return page
-            case _:
-                return None
 
     async def _start(self, row: MandateRow, key: str) -> bool:
         """Start the run of an event; return whether there is one by now."""
@@ -123,6 +121,10 @@ class MandateTriggers(Operations):
 
 TriggerEvents = Set[tuple[str, str | None]]
 """Events of other mandates: kinds, each with the id of its mandate."""
+
+
+def _source_of(row: MandateRow, trigger: Trigger) -> EventSource:
+    return EventSource(row.workspace or None, trigger.server or "", trigger.event, canonical_json(trigger.arguments))
 
 
 def _name_of(row: MandateRow, of: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, cached_property, partial
@@ -17,7 +16,7 @@ from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS, SUBMIT_CHANGES
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Stale, StoreUnavailable
 from kairos_mcp.core.flow import Finding, Row
-from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import SEARCH, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import ROUTES, RouteName
@@ -65,13 +64,12 @@ from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 if TYPE_CHECKING:
     from kairos_mcp.app.run_tracing import RunTracing
     from kairos_mcp.app.stages import Stages
-    from kairos_mcp.tools.mcp_servers.source import ServerTrial
+    from kairos_mcp.tools.mcp_servers.source import McpServerSource, ServerTrial
     from kairos_mcp.tools.stage.staged_tools import StagedTools
 
 
 THREADS = 10  # for tool calls that run in parallel
 COMMAND_WAIT_S = 55  # for servers that a person's command starts; a first start by npx or uvx downloads
-POLL_SERVER_S = 30.0  # for a server to start and to say what has happened
 SLOW_S = 1.0  # after which a person is told what is waited for
 
 
@@ -123,13 +121,13 @@ class RunFactory:
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
         return str(found[0])
 
-    async def poll_server(self, workspace: str | None, name: str, params: JsonObject) -> JsonObject:
-        """Ask a configured server for events. Raises Unreachable, ConfigError."""
+    def find_server(self, workspace: str | None, name: str) -> McpServerSource:
+        """Return a configured server, as runs in this workspace have it. Raises ConfigError."""
         self.resources(workspace)
         server = self._tool_sources.find_server(workspace, name)
         if server is None:
             raise ConfigError(f"There is no server {name!r} in the settings.", "Name one of [servers.NAME].")
-        return await asyncio.to_thread(server.poll_events, params, time.monotonic() + POLL_SERVER_S)
+        return server
 
     def try_servers(self, within_s: float) -> list[ServerTrial]:
         """Start each configured server once more, as for a run in the first workspace; blocks."""

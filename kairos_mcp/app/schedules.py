@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.mandate_triggers import MandateTriggers
@@ -29,6 +30,7 @@ from kairos_mcp.store.rows import Session
 from kairos_mcp.views.waiting import format_time
 
 LOOK_S = 10.0  # between two looks: mandates are saved and runs end without a word
+TOGETHER_S = 0.1  # what servers tell within it is one look
 AGAIN_S = 60.0  # after which a start that was refused is tried again
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class Schedules(Operations):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._triggers.server_events.keep_only(frozenset())
 
     async def _start_for_ever(self) -> None:
         while True:
@@ -140,7 +143,15 @@ class Schedules(Operations):
                 pass  # the store is busy or away
             except Exception:
                 log.exception("a bug kept mandates from being started")
-            await asyncio.sleep(wait_s)
+            await self._wait(wait_s)
+
+    async def _wait(self, wait_s: float) -> None:
+        """Wait until it is time to look again, or a server tells of events."""
+        heard = self._triggers.server_events.heard
+        with suppress(TimeoutError):
+            await asyncio.wait_for(heard.wait(), wait_s)
+            await asyncio.sleep(TOGETHER_S)
+        heard.clear()
 
     async def start_due(self) -> float:
         """Start what is due, and return how many seconds later to look again. Raises the store's errors."""

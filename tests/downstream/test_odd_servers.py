@@ -25,9 +25,10 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.child import ChildStart
-from kairos_mcp.tools.mcp_servers.client import ServerClient, find_last_line
+from kairos_mcp.tools.mcp_servers.client import ServerClient
 from kairos_mcp.tools.mcp_servers.connection import ServerConnection
 from kairos_mcp.tools.mcp_servers.definition import ServerListing, read_listing
+from kairos_mcp.tools.mcp_servers.flood_guard import find_last_line
 from kairos_mcp.tools.mcp_servers.message_repair import UnreadableMessage
 from kairos_mcp.tools.mcp_servers.tool_results import convert_answer
 

@@ -106,6 +106,6 @@ async def test_an_event_of_a_server_of_others_starts_one_run_over_kills_of_the_w
             file.write(f"build-{n}\n")
         work_until(lambda n=n: [bool(ended) for _, ended in place.rows(RUNS)] == [True] * (n + 1))
     assert killed > EVENTS
-    wanted = [f"event:builds:{sha256(f'build-{n}'.encode()).hexdigest()[:40]}" for n in range(EVENTS)]
+    wanted = [f"event:after:builds:{sha256(f'build-{n}'.encode()).hexdigest()[:40]}" for n in range(EVENTS)]
     assert [key for key, _ in place.rows(RUNS)] == wanted
     print(f"{EVENTS} events over {killed} kills")

@@ -5257,6 +5257,7 @@ WHAT_LEAVES = (
 
 AT_LIMIT = "approvals/test_asked_at_limit.py::test_"
 ON_EVENTS = "ooda/test_started_by_events.py::test_"
+BY_STREAMS = "ooda/test_started_by_streams.py::test_"
 OF_EVENTS = (
     Guard(
         "stop_early",
@@ -5278,6 +5279,26 @@ OF_EVENTS = (
         "_take_back_closings",
         without("if questions := [...]: ..."),
         AT_LIMIT + "extended_meanwhile_it_goes_on_without_a_decision",
+    ),
+    Guard(
+        "MandateTriggers._start_on_server",
+        replaced_words("event:{row.id}", "event"),
+        BY_STREAMS + "two_mandates_share_a_stream_which_ends_with_them",
+    ),
+    Guard(
+        "MandateTriggers.start_triggered",
+        without("self.server_events.keep_only(...)"),
+        BY_STREAMS + "two_mandates_share_a_stream_which_ends_with_them",
+    ),
+    Guard(
+        "ServerEvents._open",
+        never("not held.stream.has_ended or now < held.again_at"),
+        BY_STREAMS + "a_server_that_does_not_stream_is_polled_and_asked_again_ever_more_seldom",
+    ),
+    Guard(
+        "EventStream.take",
+        never("self.has_ended or self.told >= MAX_TOLD"),
+        BY_STREAMS + "a_stream_that_tells_more_than_is_kept_is_ended_and_the_rest_is_polled",
     ),
     Guard(
         "MandateTriggers._start",

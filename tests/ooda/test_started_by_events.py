@@ -44,10 +44,10 @@ async def save_both(app: App) -> None:
 
 
 def started(place: Place) -> list[tuple[Any, ...]]:
-    return place.rows("select mandate, via, substr(key, 1, 10) from run where mandate = 'after' order by n")
+    return place.rows("select mandate, via, substr(key, 1, 16) from run where mandate = 'after' order by n")
 
 
-ONE = ("after", "clock", "event:evt_")
+ONE = ("after", "clock", "event:after:evt_")
 
 
 @both_stores
@@ -115,7 +115,7 @@ async def test_an_event_of_a_server_starts_one_run_and_what_was_before_starts_no
         for count in (1, 2):
             await start_run(elsewhere, f"another {count}")
             await asyncio.gather(app.schedules.start_due(), second.schedules.start_due())
-            assert started(place) == [("after", "clock", "event:othe")] * count
+            assert started(place) == [("after", "clock", "event:after:othe")] * count
             ((run_id,),) = place.rows("select id from run where mandate = 'after' and outcome is null")
             await app.control.drive(run_id)
             await rests(app, run_id)

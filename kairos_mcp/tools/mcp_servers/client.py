@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from opentelemetry.context import attach
 from pydantic import ValidationError
@@ -36,7 +37,8 @@ from kairos_mcp.tools.mcp_servers.definition import (
     quote_server,
     read_listing,
 )
-from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS
+from kairos_mcp.tools.mcp_servers.event_stream import EventStream
+from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, find_last_line
 from kairos_mcp.tools.mcp_servers.message_repair import find_unreadable, has_answered, has_lost_session
 from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
@@ -45,16 +47,13 @@ from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answ
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-_ERROR_NAME = re.compile(r"(?:Uncaught )?[\w.]*(?:Error|Exception)\b")
 _AS_OLDER = re.compile(r"\bHTTP 40[45]\b")
-_HELD_BY_ERROR = re.compile(
-    r"""[\]\[{}(),;]+ | ['"].* | \w+:\ (?:['"\[{\d-].* | (?:undefined|null|true|false),?)""", re.VERBOSE
-)
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
 MAX_PAUSE_S = 60  # between two tries
 UNCOVERED = "files that its sandbox has to cover were made or replaced"
 LOST_ONE = "one of its processes was killed while it was paused"
+NOT_POLLED = -32014  # of the extension for events: the kind is delivered in other ways alone
 MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server is restarted
 
 
@@ -163,8 +162,9 @@ class ServerClient:
         except (MCPError, InputRefused, ValidationError, ConnectionError) as error:
             return ServerResult(await self._convert_failure(call, error, connection))
 
-    async def poll_events(self, params: JsonObject, deadline: float) -> JsonObject:
-        """Return what the server answers to events/poll. Raises Unreachable where it gives none."""
+    async def poll_events(self, params: JsonObject, deadline: float) -> JsonObject | None:
+        """Return what the server answers to events/poll; None where it can't be polled. Raises Unreachable where it
+        gives none."""
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await self._get_connection()
@@ -174,8 +174,22 @@ class ServerClient:
         except TimeoutError:
             why = "it did not answer in time"
         except (MCPError, ValidationError, ConnectionError) as error:
+            if isinstance(error, MCPError) and error.code in (METHOD_NOT_FOUND, NOT_POLLED):
+                return None
             why = describe_failure(error)
         raise Unreachable(f"{self.name} gave no events: {why}.", "It is asked again later.")
+
+    async def stream_events(self, params: JsonObject, stream: EventStream) -> None:
+        """Have the server tell a stream of events until that ends, for whatever reason."""
+        try:
+            if self._writes is None:  # else it is paused between its calls
+                async with asyncio.timeout(START_S):
+                    connection = await self._get_connection()
+                await connection.stream_events(params, stream)
+        except (KairosError, MCPError, ValidationError, ConnectionError, TimeoutError):
+            pass
+        finally:
+            stream.has_ended = True
 
     @property
     def is_stale(self) -> bool:
@@ -470,20 +484,6 @@ class ServerClient:
 
 def _is_answer(error: BaseException) -> bool:
     return isinstance(error, MCPError) and has_answered(error.error)
-
-
-def find_last_line(stderr: str) -> str:
-    """Return the last line of a program's stderr that says something. Node says what is wrong first: then where, what
-    the error holds, and its own version."""
-    lines = [line.strip() for line in stderr.splitlines()]
-    said = [line for line in lines if line and not line.startswith("Node.js v")]
-    end = len(said)
-    while end and _HELD_BY_ERROR.fullmatch(said[end - 1]):
-        end -= 1
-    if end and said[end - 1].startswith("at "):
-        named = next((line for line in reversed(said[:end]) if _ERROR_NAME.match(line)), None)
-        return named or said[-1]
-    return said[-1] if said else ""
 
 
 def _find_missed_file(connection: ServerConnection) -> MissedFile | None:

@@ -33,6 +33,7 @@ from kairos_mcp.models.provider_network import make_tls_context
 from kairos_mcp.tools.mcp_servers.bounded_http import BoundedHttp, Rechecks
 from kairos_mcp.tools.mcp_servers.child import ChildStart, spawn_child
 from kairos_mcp.tools.mcp_servers.definition import MAX_TOOLS, quote_server
+from kairos_mcp.tools.mcp_servers.event_stream import SILENT_S, EventStream
 from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, REFUSED_METHODS, ConnectionWatch, FloodError
 from kairos_mcp.tools.mcp_servers.message_repair import MessageRepair, content_as_sent
 
@@ -78,8 +79,8 @@ class InputRefused(Exception):
         super().__init__(f"it asked for {things}, which is refused")
 
 
-class _PollEvents(wire.Request[dict[str, Any], str]):
-    method: str = "events/poll"
+class _EventsRequest(wire.Request[dict[str, Any], str]):
+    method: str
 
 
 class ServerConnection:
@@ -96,6 +97,7 @@ class ServerConnection:
         self._client: Client | None = None
         # The library sends a message in its sender's context.
         self._rechecks: ContextVar[Rechecks] = ContextVar("rechecks")
+        self._hearer: ContextVar[Callable[[str, JsonObject], None]] = ContextVar("hearer")
 
     @property
     def is_alive(self) -> bool:
@@ -188,9 +190,32 @@ class ServerConnection:
 
     async def poll_events(self, params: JsonObject) -> JsonObject:
         """Ask for the events after a cursor, as the extension for events has it. Raises MCPError, ValidationError."""
-        client = self._require_client()
-        answer: JsonObject = await client.session.send_request(_PollEvents(params=params), cast("Any", _OBJECT))
+        session, request = self._require_client().session, _EventsRequest(method="events/poll", params=params)
+        answer: JsonObject = await session.send_request(request, cast("Any", _OBJECT))
         return answer
+
+    async def stream_events(self, params: JsonObject, stream: EventStream) -> None:
+        """Have the server tell a stream of events, until one of them ends it. Raises MCPError, ValidationError, and
+        TimeoutError once nothing has come for SILENT_S, not even a heartbeat."""
+        session, request = self._require_client().session, _EventsRequest(method="events/stream", params=params)
+        now = asyncio.get_running_loop().time
+        async with asyncio.timeout(SILENT_S) as limit:
+
+            def hear(method: str, told: JsonObject) -> None:
+                if not limit.expired():
+                    limit.reschedule(now() + (SILENT_S if stream.take(method, told) else 0))
+
+            self._hearer.set(hear)
+            try:
+                await session.send_request(request, cast("Any", _OBJECT))
+            finally:
+                hearers = self.watch.hearers
+                self.watch.hearers = {number: each for number, each in hearers.items() if each is not hear}
+
+    def _record_sent(self, message: Any) -> None:
+        self.repair.record_sent(message)
+        if isinstance(message, wire.JSONRPCRequest) and message.method == "events/stream":
+            self.watch.hearers[message.id] = self._hearer.get()
 
     def _require_client(self) -> Client:
         if self._client is None:
@@ -203,7 +228,7 @@ class ServerConnection:
         # Neither sampling nor elicitation nor roots are declared; a server that asks all the same gets an error.
         async with (
             self._open_transport() as streams,
-            Client(_OpenStreams(streams, self.repair), client_info=CLIENT_INFO, mode=mode, cache=None) as client,
+            Client(_OpenStreams(streams, self._record_sent), client_info=CLIENT_INFO, mode=mode, cache=None) as client,
         ):
             yield client
 
@@ -285,12 +310,12 @@ class ServerConnection:
 
 
 class _OpenStreams:
-    """Streams that are open already, in the form in which the library takes a transport; `repair` is told of each
+    """Streams that are open already, in the form in which the library takes a transport; `record` is told of each
     message that is sent."""
 
-    def __init__(self, streams: Streams, repair: MessageRepair) -> None:
+    def __init__(self, streams: Streams, record: Callable[[Any], None]) -> None:
         incoming, outgoing = streams
-        self._streams = incoming, _RecordedStream(outgoing, repair)
+        self._streams = incoming, _RecordedStream(outgoing, record)
 
     async def __aenter__(self) -> Streams:
         return self._streams
@@ -302,12 +327,12 @@ class _OpenStreams:
 class _RecordedStream:
     """A stream of messages to the server. Its own class, since a message has to leave in its sender's context."""
 
-    def __init__(self, outgoing: Any, repair: MessageRepair) -> None:
+    def __init__(self, outgoing: Any, record: Callable[[Any], None]) -> None:
         self._outgoing = outgoing
-        self._repair = repair
+        self._record = record
 
     async def send(self, item: SessionMessage) -> None:
-        self._repair.record_sent(item.message)
+        self._record(item.message)
         await self._outgoing.send(item)
 
     async def aclose(self) -> None:

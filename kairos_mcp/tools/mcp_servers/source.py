@@ -41,6 +41,7 @@ from kairos_mcp.tools.mcp_servers.server_writes import ServerWrites
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.client import ServerClient, ServerToolCall
+    from kairos_mcp.tools.mcp_servers.event_stream import EventStream
     from kairos_mcp.tools.mcp_servers.tool_results import ServerResult
 
 T = TypeVar("T")
@@ -244,12 +245,18 @@ class McpServerSource:
             raise
         return mark_failed(result, undone)
 
-    def poll_events(self, params: JsonObject, deadline: float) -> JsonObject:
-        """Return what the server answers to events/poll; blocks. Raises Unreachable, ConfigError."""
+    def poll_events(self, params: JsonObject, deadline: float) -> JsonObject | None:
+        """Return what the server answers to events/poll; blocks. None where it can't be polled. Raises Unreachable,
+        ConfigError."""
         try:
             return self._run_in_loop(lambda client: client.poll_events(params, deadline), deadline)
         except (StillWaiting, CancelledError):
             raise Unreachable(f"{self.name} did not answer in time.", "It is asked again later.") from None
+
+    def stream_events(self, params: JsonObject, stream: EventStream) -> None:
+        """Begin to have the server tell a stream of events. Raises Unreachable once we are closing."""
+        client = self._get_client()
+        stream.holding = self._resources.loop.submit(lambda: client.stream_events(params, stream))
 
     def _covered_inodes(self) -> Mapping[str, int]:
         return self._client.covered_inodes if self._client is not None else {}
