@@ -161,8 +161,16 @@ FIELDS: dict[str, Any] = {
 
 
 def places(place: Place, secret: str) -> set[str]:
-    """The files of the state folder, the log's among them, that hold the secret."""
-    return {file.name for file in place.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()}
+    """The files of the state folder, the log's among them, that hold the secret; and tables, of a store elsewhere."""
+    files = {file.name for file in place.root.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()}
+    return files | (tables(place, secret) if postgres.is_chosen() else set())
+
+
+def tables(place: Place, secret: str) -> set[str]:
+    """The tables of PostgreSQL that hold the secret, as text or as bytes."""
+    named = place.rows("select table_name from information_schema.tables where table_schema = current_schema()")
+    holds = "select count(*) from {0} where strpos({0}::text, ?) > 0 or strpos({0}::text, ?) > 0"
+    return {name for (name,) in named if place.rows(holds.format(name), secret, secret.encode().hex()) != [(0,)]}
 
 
 @pytest.fixture
