@@ -36,17 +36,17 @@ def test_what_fits_has_no_problems(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        pytest.param({}, "at /: needs x", id="ARGS-001"),
-        pytest.param({"x": 1, "zzz": 5}, "at /: unknown keys (zzz)", id="ARGS-002"),
+        pytest.param({}, "needs x", id="ARGS-001"),
+        pytest.param({"x": 1, "zzz": 5}, "unknown keys (zzz)", id="ARGS-002"),
         pytest.param({"x": "1"}, "at /x: ", id="ARGS-003"),
         pytest.param({"x": 1.0}, "at /x: ", id="ARGS-005"),
-        pytest.param({"x": float("nan")}, "at /: ", id="ARGS-007"),
-        pytest.param([1], "at /: ", id="ARGS-009"),
+        pytest.param({"x": float("nan")}, "NaN and Infinity are no", id="ARGS-007"),
+        pytest.param([1], "must be object, is array", id="ARGS-009"),
         pytest.param({"x": 1, "s": "z" * 2_000_000}, "at /s: ", id="ARGS-012"),
         pytest.param({"x": True}, "at /x: ", id="a boolean is no number"),
         pytest.param({"x": 11}, "at /x: ", id="above the maximum"),
         pytest.param({"x": None}, "at /x: ", id="null"),
-        pytest.param({"x": "\ud800"}, "at /: ", id="a lone surrogate"),
+        pytest.param({"x": "\ud800"}, "a text holds a lone surrogate", id="a lone surrogate"),
     ],
 )
 def test_a_problem_names_its_place_and_echoes_nothing(value: Any, place: str) -> None:
@@ -160,18 +160,16 @@ def test_at_most_five_problems_are_told() -> None:
 def test_alternatives_are_each_left_at_their_first_problem(keyword: str) -> None:
     schema = compile_schema({keyword: [{"title": str(n), "items": {"type": "integer"}} for n in range(40)]})
     begun = time.process_time()
-    assert schema.problems(["x"] * 5_000) == [
-        f"at /: must fit {'exactly ' * (keyword == 'oneOf')}one of 40 alternatives"
-    ]
+    assert schema.problems(["x"] * 5_000) == [f"must fit {'exactly ' * (keyword == 'oneOf')}one of 40 alternatives"]
     assert time.process_time() - begun < 1  # all 200,000 problems of the branches take ten times as long
-    assert schema.problems([1]) == ([] if keyword == "anyOf" else ["at /: must fit exactly one of 40 alternatives"])
+    assert schema.problems([1]) == ([] if keyword == "anyOf" else ["must fit exactly one of 40 alternatives"])
 
 
 def test_what_is_missing_is_named_once_and_what_is_forbidden_is_said_so() -> None:
     schema = compile_schema({"required": ["a", "b"], "properties": {"c": False}})
     assert schema.problems({"c": 1}) == [
-        "at /: a part is not allowed: its schema is false",
-        "at /: needs a, b",
+        "a part is not allowed: its schema is false",
+        "needs a, b",
     ]
 
 

@@ -58,14 +58,14 @@ class Schema:
         return _find_draft(self.content)(self.content, registry=Registry())
 
     def problems(self, value: object, units: int = LOOP_UNITS) -> list[str]:
-        """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value.
+        """List what is wrong with a value: at most 5 texts, of a part `at /a/b: ...`, which never quote the value.
 
         A value that takes more than `units` of work to check is refused, every time.
         """
         if self.fits_plainly is not None and self.fits_plainly(value):
             return []
         if (reason := find_unfit_value(value)) is not None:
-            return [f"at /: {reason}"]
+            return [reason]
         try:
             work = Work(units, self.nodes)  # of both looks together
             return [] if self.test.fits(value, work) else self._list_problems(value, work)
@@ -78,16 +78,16 @@ class Schema:
         with work.make_current():
             try:
                 for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS):
-                    where = "/".join(shorten(str(part)) for part in error.absolute_path)
-                    found.append(f"at /{where}: {describe_problem(error)}")
+                    where = "".join(f"/{shorten(str(part))}" for part in error.absolute_path)
+                    found.append(f"at {where}: {describe_problem(error)}" if where else describe_problem(error))
             except TooMuchWork:
                 if not found and not self.test.is_exact:
                     raise
-                return found or ["at /: it does not fit; it is too large to say where"]
+                return found or ["it does not fit; it is too large to say where"]
         return found
 
 
-TOO_COSTLY = "at /: it is too large to be checked against its schema"
+TOO_COSTLY = "it is too large to be checked against its schema"
 
 
 def compile_schema(schema: JsonObject) -> Schema:
