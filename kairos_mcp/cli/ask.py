@@ -65,8 +65,8 @@ def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLi
     """What a run asks permission for: the change first, then what it is for, and what the decision is bound to."""
     yield from question_lines(item["name"], item["effect"], item["preview"])
     yield Prose(purpose_line(report, workspace_name(report.workspace)))
-    called = f"{item['name']} ({item['effect']})"
-    yield Prose(f"run {report.run_id} · {item['key']} · {called} · digest {item['digest'][:DIGEST_CHARS]}")
+    bound = f"{item['key']} · {item['name']} · digest {item['digest'][:DIGEST_CHARS]}"
+    yield Prose(f"run {report.run_id} · {bound}")
 
 
 def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine | Prose]:

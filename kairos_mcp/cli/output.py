@@ -277,7 +277,7 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
         return
     if item["kind"] == "approval":
         yield Prose(
-            f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})",
+            f"waiting: {item['key']} (approval of {item['name']}, until {item['expires_at']})",
             has_times=True,
         )
         yield from _task_lines(item)

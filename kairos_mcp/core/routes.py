@@ -100,7 +100,7 @@ SAMPLING = Route(
 )
 CALLER = Route(
     "caller",
-    why="there is no script, no provider and no sampling to rely on, so you answer through run_continue",
+    why="there is no script, no provider and no sampling to rely on, so whoever calls answers the model's turns",
     about="whoever calls the server",
     answered_by="caller",
     takes_options=False,
