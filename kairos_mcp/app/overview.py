@@ -17,13 +17,13 @@ from kairos_mcp.app.runs import Runs
 from kairos_mcp.core.builtin_tools import withhold_more_rounds
 from kairos_mcp.core.command_patterns import format_pattern
 from kairos_mcp.core.decision_rights import LOCAL, OBSERVER, Caller, person_on_page
-from kairos_mcp.core.errors import BadArguments, NotFound, UnknownRun
+from kairos_mcp.core.errors import BadArguments, NotFound, NotWaiting, UnknownRun
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import approvals, find_runs, queries, run_changes
-from kairos_mcp.store.find_runs import FoundRun
+from kairos_mcp.store.find_runs import Decided, FoundRun
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.store.rules import RuleRequest
@@ -168,17 +168,24 @@ class Overview(Operations):
 
     # -- what a person at a terminal means, and is wanted for -----------------------------------------------------
 
-    async def find_run(self, name: str, principal: str | None) -> tuple[FoundRun, bool]:
-        """Return the run of this id, whose id begins so (`run-` may be left out), or the newest (LAST); and whether
-        that is its whole id.
+    async def find_run(
+        self, name: str, principal: str | None, waits_for: Decided | None = None
+    ) -> tuple[FoundRun, bool]:
+        """Return the run of this id, whose id begins so (`run-` may be left out), or the newest (LAST), with
+        `waits_for` of those that wait for such a decision; and whether that is its whole id.
 
         `principal`: whose it has to be; without one a whole id finds any run, and a short name the local principal's.
-        Raises UnknownRun; BadArguments where several begin so.
+        Raises UnknownRun; NotWaiting where none waits so; BadArguments where several begin so.
         """
         found: list[FoundRun] = []
         is_exact = False
         if self._store.exists:
-            found, is_exact = await self._store.read(lambda session: self._find_named(session, name, principal))
+            found, is_exact = await self._store.read(
+                lambda session: self._find_named(session, name, principal, waits_for)
+            )
+        if not found and name == LAST and waits_for is not None:
+            what = "an approval" if waits_for == "approval" else "a settlement"
+            raise NotWaiting(f"No run here waits for {what}.", "`kairos-mcp inbox` lists what waits.")
         if not found or (principal is not None and found[0].principal != principal):
             where = "runs` lists those of this workspace" if name == LAST else "runs --all` lists what there is"
             raise UnknownRun(f"There is no run {truncate(name, 40)!r} here.", f"`kairos-mcp {where}.")
@@ -200,14 +207,19 @@ class Overview(Operations):
         short = await self._store.read(lambda session: read_each(session, shorten, run_ids))
         return dict(zip(run_ids, short, strict=True))
 
-    def _find_named(self, session: Session, name: str, principal: str | None) -> tuple[list[FoundRun], bool]:
+    def _find_named(
+        self, session: Session, name: str, principal: str | None, waits_for: Decided | None
+    ) -> tuple[list[FoundRun], bool]:
         """Return the runs that may be meant, and whether that is certain."""
         whole, whose = find_runs.find_by_id(session, name), principal or LOCAL
         if whole is not None:
             return [whole], True
         if name == LAST:
             workspaces = self._context.listed_workspaces if self._settings.workspaces else None
-            newest = queries.newest_run_ids(session, whose, workspaces, 1)
+            if waits_for is None:
+                newest = queries.newest_run_ids(session, whose, workspaces, 1)
+            else:
+                newest = find_runs.newest_waiting(session, whose, workspaces, waits_for)
             return [FoundRun(run_id, whose) for run_id in newest], False
         if not _BEGINNING.fullmatch(name):
             return [], False

@@ -56,6 +56,14 @@ Run = Annotated[
         autocompletion=complete_run,
     ),
 ]
+WaitingRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, a unique beginning of its id, or `last` (the newest here that waits for this).",
+        autocompletion=complete_run,
+    ),
+]
 Key = Annotated[
     str | None,
     typer.Argument(metavar="KEY", help="Which waiting item, as `show` lists it; not needed if only one waits."),

@@ -32,6 +32,7 @@ from kairos_mcp.cli.options import (
     Principal,
     Run,
     StateFlags,
+    WaitingRun,
 )
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, question_lines, shell_command, workspace_name
 from kairos_mcp.cli.rules import removal_arguments
@@ -97,7 +98,7 @@ def answer(
 
 
 def approve(
-    run: Run,
+    run: WaitingRun,
     key: Key = None,
     *,
     always: Always = None,
@@ -132,7 +133,7 @@ def approve(
 
 
 def deny(
-    run: Run,
+    run: WaitingRun,
     key: Key = None,
     *,
     feedback: Annotated[
@@ -149,7 +150,7 @@ def deny(
 
 
 def settle(
-    run: Run,
+    run: WaitingRun,
     key: Key = None,
     settlement: Annotated[
         Settlement | None,
@@ -166,7 +167,7 @@ def settle(
     match key, settlement:
         case ("reattempt" | "already_done") as word, None:
             key, settlement = None, word
-    target = find_target_to_drive(flags, run, principal)
+    target = find_target_to_drive(flags, run, principal, waits_for="settle")
     if settlement is None and (as_json or not is_person_there()):
         raise BadArguments("Was the call made?", "Say already_done or reattempt, as the last word.")
     pinned = Pinned(key or "", digest)
@@ -209,7 +210,7 @@ def _decide(
 
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Shorten it.")
-    target = find_target_to_drive(flags, run, principal)
+    target = find_target_to_drive(flags, run, principal, waits_for="approval")
     run_id, caller, pins = target.run_id, target.caller, [Pinned(key or "", digest)]
     was_shown = not _is_certain(target, key, digest)
     if was_shown:

@@ -17,7 +17,7 @@ from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.store.find_runs import FoundRun
+    from kairos_mcp.store.find_runs import Decided, FoundRun
     from kairos_mcp.store.ownership import ServedRuns
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
@@ -69,26 +69,36 @@ class TargetRun:
     is_exact: bool
 
 
-def find_target(flags: Flags, name: str, principal: str | None = None, *, salvage: bool = False) -> TargetRun:
+def find_target(
+    flags: Flags,
+    name: str,
+    principal: str | None = None,
+    *,
+    salvage: bool = False,
+    waits_for: Decided | None = None,
+) -> TargetRun:
     """Find the run that a person means: by its id, a unique beginning of one, or `last`, the newest of the workspaces
-    at hand. `principal`: whose it has to be. Raises UnknownRun, BadArguments."""
+    at hand, with `waits_for` of those that wait for such a decision. `principal`: whose it has to be. Raises
+    UnknownRun, NotWaiting, BadArguments."""
     from kairos_mcp.app.overview import LAST
 
     async def find(app: App) -> tuple[FoundRun, bool]:
-        return await app.overview.find_run(name, principal)
+        return await app.overview.find_run(name, principal, waits_for)
 
     settings = read_settings(flags)
     run, is_exact = with_app(settings_for_list(flags) if name == LAST else settings, find, salvage=salvage)
     return TargetRun(run.run_id, person_for(run.principal), settings, is_exact)
 
 
-def find_target_to_drive(flags: Flags, name: str, principal: str | None = None) -> TargetRun:
+def find_target_to_drive(
+    flags: Flags, name: str, principal: str | None = None, *, waits_for: Decided | None = None
+) -> TargetRun:
     """Find the run that a person means, with the settings to go on with it.
 
     If no living server has it, those are of the settings file that its server was started with, unless the command
     names another. What still differs is noted on stderr.
     """
-    target = find_target(flags, name, principal)
+    target = find_target(flags, name, principal, waits_for=waits_for)
 
     async def find_server(app: App) -> tuple[ServedRuns | None, bool]:
         return await app.control.find_server(target.run_id)

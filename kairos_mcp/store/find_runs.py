@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from kairos_mcp.core.decision_rights import LOCAL
@@ -12,6 +12,8 @@ from kairos_mcp.store.rows import Session, json_or_null, placeholders
 
 RunState = Literal["queued", RunStatus]
 """A run's status; or `queued`: it could go on, and no living server has it."""
+Decided = Literal["approval", "settle"]
+"""The kinds of items that a person decides about, as `views/waiting.py` names them."""
 
 ENDED = ("completed", "stopped", "failed", "cancelled")
 
@@ -124,12 +126,17 @@ def is_unique_beginning(session: Session, beginning: str, principal: str) -> boo
     return len(find_by_beginning(session, beginning, principal, 2)) < 2
 
 
+_WAITS_FOR: Mapping[Decided, str] = {
+    "approval": "exists(select 1 from approval where approval.run = run.n and verdict is null and not unasked)",
+    "settle": f"""exists(select 1 from waiting join step on step.id = waiting.step where waiting.run = run.n
+        and kind = 'call' and (select ended from attempt where attempt.step = step.id
+            order by attempt.id desc limit 1) = '{UNKNOWN}')""",
+}
 _WAITS = f"""
     select run.id from run where outcome is null and (paused is not null and resume_at is null
-        or exists(select 1 from approval where approval.run = run.n and verdict is null and not unasked)
-        or exists(select 1 from waiting join step on step.id = waiting.step where waiting.run = run.n
-            and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.step = step.id
-                order by attempt.id desc limit 1) = '{UNKNOWN}'))))
+        or {_WAITS_FOR["approval"]} or {_WAITS_FOR["settle"]}
+        or exists(select 1 from waiting join step on step.id = waiting.step
+            where waiting.run = run.n and kind = 'pause'))
 """
 
 
@@ -141,6 +148,15 @@ def list_waiting_for_person(session: Session, principal: str | None, workspaces:
     statement = f"{_WAITS}{whose}{among} order by run.n"
     bindings = (*(() if principal is None else (principal,)), *(workspaces or ()))
     return [run_id for (run_id,) in session.rows(statement, bindings)]
+
+
+def newest_waiting(session: Session, principal: str, workspaces: Sequence[str] | None, decided: Decided) -> list[str]:
+    """Return the id of a principal's newest run in these workspaces (None: in all) that waits for such a decision, if
+    one does."""
+    among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
+    statement = f"select id from run where outcome is null and principal = ?{among} and {_WAITS_FOR[decided]}"
+    found = session.rows(f"{statement} order by n desc limit 1", (principal, *(workspaces or ())))
+    return [run_id for (run_id,) in found]
 
 
 def waits_for_person(session: Session, run: int) -> bool:

@@ -84,6 +84,17 @@ def test_without_a_terminal_a_short_name_decides_only_with_the_digest(kairos: Sh
     assert (kairos.folder / "new.txt").exists()
 
 
+def test_the_last_run_to_decide_about_is_the_newest_that_waits_for_it(kairos: Shell) -> None:
+    run_id, _, digest = asking(kairos)
+    run_to_its_end(kairos)
+    assert kairos("approve", "last", "--digest", digest, **script_of(kairos)).code == 0
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["approve"]
+    assert kairos.rows("select count(*) from run where id = ? and outcome is not null", run_id) == [(1,)]
+    for words in (["approve", "last"], ["settle", "last", "already_done"]):
+        said = kairos(*words, **script_of(kairos))
+        assert (said.code, said.err.startswith("error: No run here waits for a")) == (1, True), said.err
+
+
 def test_the_digest_that_suffices_is_shown(kairos: Shell) -> None:
     run_id, _, digest = asking(kairos)
     assert f"digest {digest[:16]}\n" in kairos("show", run_id).out
