@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from kairos_mcp.cli.own_start import takes_modules_here
+from kairos_mcp.cli.host_entries import HostEntry, find_own_entries
+from kairos_mcp.cli.hosts import HOSTS
+from kairos_mcp.cli.own_start import find_unsafe_start, takes_modules_here
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.file_ownership import list_readable_secrets
@@ -52,8 +54,9 @@ class Finding:
 
 def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Run every check that does not open the state file."""
+    entries = list(find_own_entries(environ, list(dict.fromkeys((current_folder(), *settings.workspaces)))))
     yield from check_python(environ)
-    yield from _check_hosts(settings, environ)
+    yield from _check_hosts(entries)
     yield _check_sqlite()
     yield _check_re2()
     yield _check_state_folder(settings.home)
@@ -64,7 +67,7 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
         yield Finding("state folder", "note", f"it is on {kind}, where locks can't be trusted", cure)
     for text in list_readable_secrets(settings, environ):
         yield Finding("settings", "note", *text.split(": ", 1))
-    yield from _check_workspaces(settings)
+    yield from _check_workspaces(settings, entries)
     yield _check_containment()
     yield _check_exchange()
     yield _check_sandbox(settings)
@@ -94,13 +97,13 @@ def check_python(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("python", "note", f"{text} the folder that it is started in", cure)
 
 
-def _check_hosts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_hosts(entries: Sequence[HostEntry]) -> Iterator[Finding]:
     """Name the entries in hosts' files that let the folder which a host opens bring Python modules of its own."""
-    from kairos_mcp.cli.host_entries import find_unsafe_entries
     from kairos_mcp.cli.install import ENTRY
 
-    folders = list(dict.fromkeys((current_folder(), *settings.workspaces)))
-    for host, file, name, is_project in find_unsafe_entries(environ, folders):
+    for host, file, name, is_project, words in entries:
+        if find_unsafe_start(words) is None:
+            continue
         text = f"the entry {name} in {file} starts `python -m` without -P: a folder that the host opens"
         cure = 'Write "-P" before "-m" there.'
         if name == ENTRY:
@@ -157,10 +160,20 @@ def file_system_of(path: Path) -> str | None:
     return best[1] if best else None
 
 
-def _check_workspaces(settings: Settings) -> Iterator[Finding]:
-    if not settings.workspaces:
-        cure = "Start it with --workspace DIR; `run` and `demo` use the current folder."
-        yield Finding("workspace", "note", "none, so `serve` has no file tools", cure)
+def _check_workspaces(settings: Settings, entries: Sequence[HostEntry]) -> Iterator[Finding]:
+    for entry in entries:
+        host, named = HOSTS[entry.host], entry.workspaces
+        whose = f"of {host.name}, the entry {entry.name} in {entry.file}"
+        if named:
+            where = ", ".join("the folder that is open" if each == host.open_folder else each for each in named)
+            yield Finding("workspace", "ok", f"{whose}: {where}")
+        elif settings.origins["workspaces"] != "file":
+            text = f"{whose}: none, so its server has no file tools"
+            yield Finding("workspace", "note", text, "Give it --workspace DIR.")
+    if not settings.workspaces and not entries:
+        text = "none, so `serve` has no file tools; no host's file has an entry that names one"
+        cure = "Start it with --workspace DIR, or `kairos-mcp install HOST`; `run` and `demo` use the current folder."
+        yield Finding("workspace", "note", text, cure)
     for folder in settings.workspaces:
         if not os.access(folder, os.R_OK | os.X_OK):
             yield Finding("workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out.")

@@ -1,4 +1,4 @@
-"""Find entries in hosts' files that start this program with the current folder on Python's path, and correct them.
+"""Find entries in hosts' files that start this program, and correct those with the current folder on Python's path.
 
 Versions before this one wrote such entries where they found no script of theirs.
 """
@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HOSTS, Host, HostName
-from kairos_mcp.cli.own_start import correct_start, find_unsafe_start
+from kairos_mcp.cli.own_start import correct_start
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.bounded_files import read_bounded
@@ -23,7 +23,24 @@ _COMMAND_KEYS = ("command", "cmd")
 _ADDRESS_KEYS = ("url", "uri", "httpUrl")
 _OWN_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/mcp")
 _SCRIPTS = ("kairos-mcp", "kairos-mcp.exe", "kairos-loop", "kairos-loop.exe")
-_MODULE = b"kairos_mcp"  # a file without it has no such entry, and is not parsed
+_NAME = b"kairos"  # a file without it has no such entry, and is not parsed
+
+
+class HostEntry(NamedTuple):
+    """An entry that starts this program: of which host, in which file, under which name, whether that file is a
+    project's, and the words that start it."""
+
+    host: HostName
+    file: Path
+    name: str
+    is_project: bool
+    words: Sequence[str]
+
+    @property
+    def workspaces(self) -> list[str]:
+        """The folders that it names, as they are written there."""
+        after = [word for option, word in pairwise(self.words) if option == "--workspace"]
+        return after + [word.removeprefix("--workspace=") for word in self.words if word.startswith("--workspace=")]
 
 
 def correct_entry(entry: Any, program: Sequence[str]) -> JsonObject | None:
@@ -47,37 +64,32 @@ def is_own_entry(entry: Any) -> bool:
 def starts_program(entry: Any) -> bool:
     """Whether an entry starts this program, by its script, by uvx or by Python, perhaps behind a wrapper."""
     words = _read_words(entry) or []
-    return any(Path(word).name in _SCRIPTS for word in words) or ("-m", _MODULE.decode()) in pairwise(words)
+    return any(Path(word).name in _SCRIPTS for word in words) or ("-m", "kairos_mcp") in pairwise(words)
 
 
-def find_unsafe_entries(
-    environ: Mapping[str, str], folders: Sequence[Path]
-) -> Iterator[tuple[HostName, Path, str, bool]]:
-    """Find the entries that run modules of the folder that a host opens: in the user's files of every host, and in the
-    files of the projects in `folders`. A file that can't be read has none.
-
-    Yields whose it is, its file, its name, and whether the file is a project's.
-    """
+def find_own_entries(environ: Mapping[str, str], folders: Sequence[Path]) -> Iterator[HostEntry]:
+    """Find the entries that start this program: in the user's files of every host, and in the files of the projects in
+    `folders`. A file that can't be read has none."""
     for name, host in HOSTS.items():
         files = [(host.users_file(environ, user_home()), False)]
         if host.projects_file is not None:
             files += [(folder / host.projects_file, True) for folder in folders]
         for file, is_project in files:
-            for entry in _list_unsafe(host, file):
-                yield name, file, entry, is_project
+            for entry, words in _list_entries(host, file).items():
+                yield HostEntry(name, file, entry, is_project, words)
 
 
-def _list_unsafe(host: Host, file: Path) -> list[str]:
+def _list_entries(host: Host, file: Path) -> dict[str, list[str]]:
+    """Return the words of each entry of a file that starts this program, by its name."""
     try:
-        if not file.is_file() or _MODULE not in read_bounded(file):  # a link in a project may lead to a pipe
-            return []
+        if not file.is_file() or _NAME not in read_bounded(file):  # a link in a project may lead to a pipe
+            return {}
         entries = HostFile.read(file, host.written_as).content.get(host.section)
     except (OSError, ConfigError):
-        return []
+        return {}
     if not isinstance(entries, dict):
-        return []
-    words = {name: _read_words(entry) for name, entry in entries.items()}
-    return [name for name, found in words.items() if found is not None and find_unsafe_start(found) is not None]
+        return {}
+    return {name: _read_words(entry) or [] for name, entry in entries.items() if starts_program(entry)}
 
 
 def _read_words(entry: Any) -> list[str] | None:

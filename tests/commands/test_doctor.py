@@ -79,6 +79,21 @@ def test_what_does_not_work_is_found_with_its_cure(kairos, environ: dict[str, st
     assert found["cure"]
 
 
+def test_the_workspace_of_a_host_s_entry_is_known(kairos) -> None:
+    assert kairos("install", "claude-code", "--write").code == 0
+    found = [f for f in kairos("doctor", "--json", "--offline").json["findings"] if f["matter"] == "workspace"]
+    file = kairos.home / ".claude.json"
+    assert [(f["state"], f["text"]) for f in found] == [
+        ("ok", f"of Claude Code, the entry kairos in {file}: the folder that is open")
+    ]
+    entries = json.loads(file.read_text())
+    entries["mcpServers"]["kairos"]["args"] = ["serve"]
+    file.write_text(json.dumps(entries))
+    found = [f for f in kairos("doctor", "--json", "--offline").json["findings"] if f["matter"] == "workspace"]
+    assert [f["state"] for f in found] == ["note"]
+    assert str(file) in found[0]["text"]
+
+
 @pytest.mark.unreplayed
 @pytest.mark.state_file("it damages that file")
 def test_a_damaged_store_is_found(kairos) -> None:

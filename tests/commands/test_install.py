@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import kairos_mcp
-from kairos_mcp.cli.host_entries import find_unsafe_entries
+from kairos_mcp.cli.host_entries import find_own_entries
 from kairos_mcp.cli.host_formats import TOML
 from kairos_mcp.cli.hosts import HOSTS, HostName
 
@@ -367,7 +367,7 @@ def pipe_with(file: Path, text: str) -> Iterator[None]:
 
 def test_a_pipe_in_the_place_of_a_project_s_file_is_not_read(kairos) -> None:
     with pipe_with(kairos.folder / ".mcp.json", UNSAFE):
-        assert list(find_unsafe_entries({}, [kairos.folder])) == []
+        assert list(find_own_entries({}, [kairos.folder])) == []
 
 
 def test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited(kairos) -> None:
@@ -379,7 +379,7 @@ def test_a_pipe_in_the_place_of_a_project_s_file_is_not_edited(kairos) -> None:
 def test_of_a_project_s_file_without_end_no_more_is_read_than_of_any_other(kairos) -> None:
     """As of a link to a device, which a repository may bring."""
     (kairos.folder / ".mcp.json").symlink_to("/dev/zero")
-    assert list(find_unsafe_entries({}, [kairos.folder])) == []
+    assert list(find_own_entries({}, [kairos.folder])) == []
     assert kairos("install", "claude-code", "--project", "--write").code == 2
 
 

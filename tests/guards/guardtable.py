@@ -2410,7 +2410,7 @@ STARTED_BY_HOSTS = (
         "commands/test_install.py::test_another_entry_of_the_name_is_replaced_only_by_force",
     ),
     Guard(
-        "_list_unsafe",
+        "_list_entries",
         without("not file.is_file()"),
         "commands/test_install.py::test_a_pipe_in_the_place_of_a_project_s_file_is_not_read",
     ),
@@ -2426,7 +2426,7 @@ STARTED_BY_HOSTS = (
     ),
     Guard(
         "check_environment",
-        without("yield from _check_hosts(settings, environ)"),
+        without("yield from _check_hosts(entries)"),
         FOREIGN_FOLDERS + "doctor_names_each_entry_of_before",
     ),
     Guard(
