@@ -231,6 +231,7 @@ class Follower:
 
     async def decide_waiting(self, report: RunReport, *, with_settlements: bool = False) -> bool:
         """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
+        Ctrl-C and Ctrl-D leave this one and the others for later.
 
         `with_settlements`: ask about calls of unknown outcome too. Whoever goes on with the run is left to the caller.
         """
@@ -243,7 +244,10 @@ class Follower:
             try:  # with drive=False, since first all that waits is decided
                 if not await self._decide(report, item):
                     self._later.add(item["digest"])
-                    continue
+                    if not self.keyboard.was_left:
+                        continue
+                    self._later |= {other["digest"] for other in report.waiting if "digest" in other}
+                    break
             except (AlreadyAnswered, NotWaiting, ApprovalExpired, ApprovalMismatch, BadArguments) as refused:
                 print_note(refused.message)  # others may decide too, and be first
             has_decided = True

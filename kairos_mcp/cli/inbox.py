@@ -45,7 +45,7 @@ def inbox(
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """Show what waits for you in all runs of this workspace, and decide about it, one after another.
+    """Show what waits for you in all runs of this workspace, and decide about it, one after another. Ctrl-C leaves.
 
     Without a terminal, or with --json, print a list.
     """
@@ -74,7 +74,14 @@ def inbox(
     for line in _event_lines(happened):
         print_line(line)
     to_decide = [report for report in reports if any(item["kind"] in _DECIDED for item in _items(report))]
-    for run_id in _decide_all(settings, to_decide, caller) if to_decide else ():
+    decided, has_left = _decide_all(settings, to_decide, caller) if to_decide else ([], False)
+    if has_left:
+        print_note("\nThe rest waits.")
+        for run_id in decided:
+            resume = shell_command(flags, "resume", run_id)
+            print_note(f"Run {run_id} goes on at a server or a worker, or by:\n  {resume}")
+        return COMPLETED
+    for run_id in decided:
         target = find_target_to_drive(flags, run_id)
         print_note(f"\ngoing on with run {run_id}")
 
@@ -105,20 +112,24 @@ def _event_lines(happened: Sequence[JsonObject]) -> Iterator[Line]:
         yield Prose(f"{event['timestamp']} · {event['name']} · {event['data']['text']}")
 
 
-def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) -> list[str]:
-    """Ask about everything that can be decided here; return the runs of which something was decided.
+def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) -> tuple[list[str], bool]:
+    """Ask about everything that can be decided here; return the runs of which something was decided, and whether the
+    person left before the end.
 
     Each decision is stored at once, so that a living server goes on while the person looks at the next.
     """
 
-    async def ask(app: App) -> list[str]:
+    async def ask(app: App) -> tuple[list[str], bool]:
         decided = []
         async with open_follower(app, caller) as follower:
             for at, report in enumerate(reports):
-                print_note(f"\n{at + 1} of {len(reports)}")
+                how_to_leave = " (Ctrl-C leaves the rest for later)" if at + 1 < len(reports) else ""
+                print_note(f"\n{at + 1} of {len(reports)}{how_to_leave}")
                 if await follower.decide_waiting(report, with_settlements=True):
                     decided.append(report.run_id)
-        return decided
+                if follower.keyboard.was_left:
+                    break
+            return decided, follower.keyboard.was_left
 
     return with_app(settings, ask)
 

@@ -28,9 +28,13 @@ def is_person_there() -> bool:
 
 
 class Keyboard:
-    """The lines of stdin. Ctrl-C while a line is awaited ends the wait; at any other time it does `on_interrupt`."""
+    """The lines of stdin. Ctrl-C while a line is awaited ends the wait; at any other time it does `on_interrupt`.
+
+    `was_left`: the newest question got no line, but Ctrl-C or Ctrl-D.
+    """
 
     def __init__(self) -> None:
+        self.was_left = False
         self.on_interrupt: Callable[[], Awaitable[None]] | None = None
         self._waiting: CancelScope | None = None
         self._typed = b""
@@ -98,6 +102,7 @@ class Keyboard:
                 _show(question + escape_control(ahead.decode("utf-8", "replace")) + ("\n" if ends else ""))
             line = await self._next_line()
         self._waiting = None
+        self.was_left = line is None
         if line is None and question:
             _show("\n")
         return line

@@ -80,6 +80,22 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
     assert kairos.rows("select outcome is not null from run order by n") == [(1,), (0,), (1,)]
 
 
+def test_ctrl_c_leaves_all_that_is_not_decided_yet(kairos: Shell) -> None:
+    decided, *_ = waiting_runs(kairos, "one.txt", "two.txt", "three.txt")
+    with terminal(kairos, "inbox") as person:
+        assert "1 of 3 (Ctrl-C leaves the rest for later)" in person.shows(QUESTION)
+        person.types("y")
+        person.shows(QUESTION)
+        person.interrupts()
+        assert person.ends() == 0
+        assert f" resume {decided}\n" in person.text
+        assert "3 of 3" not in person.text
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["approve", None, None]
+    assert not (kairos.folder / "one.txt").exists()
+    assert kairos("resume", decided, **script_of(kairos)).code == 0
+    assert (kairos.folder / "one.txt").exists()
+
+
 @pytest.mark.state_file("in a database a stage needs a place that is named")
 @pytest.mark.sandbox
 def test_some_files_of_a_stage_are_chosen_by_number_or_path(kairos: Shell) -> None:
