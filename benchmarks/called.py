@@ -17,7 +17,7 @@ from kairos_mcp.tools.tool import call_tool
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:
     """CPU seconds a call: of the tool alone, arguments checked, and of the run of one call."""
     async with subjects.open_app(subjects.settings(folder, 1, "process")) as app:
-        tool = (await app._factory.registry(app._factory.find_workspace(None))).find("read_file")
+        tool = (await app._context.factory.registry(app._context.factory.find_workspace(None))).find("read_file")
         assert tool is not None
         arguments = {"path": subjects.place(1)[0]}
         around = ToolContext("", time.monotonic() + 600, lambda _ref: None)

@@ -49,10 +49,10 @@ async def kairos(folder: Path, rounds: int, tools: int, *, counted: bool = False
     second, which are the same on a busy machine."""
     chosen = subjects.settings(folder, rounds, "process")
     async with subjects.open_app(chosen) as app:
-        plain = app._factory.resources(app._factory.find_workspace(None))
+        plain = app._context.factory.resources(app._context.factory.find_workspace(None))
         ours = [tool for spec in plain.registry.specs if (tool := plain.registry.find(spec.name)) is not None]
         means = replace(plain, registry=ToolRegistry([*ours, *crowd(tools)]))
-        app._factory.resources = lambda _workspace: means
+        app._context.factory.resources = lambda _workspace: means
         began = time.process_time()
         runs = [await subjects.start_with(app, rounds, ("read_file", "many__*") if tools else ("read_file",))]
         started = time.process_time()

@@ -115,15 +115,15 @@ async def open_app(chosen: Settings, *, noop: bool = False, threaded: bool = Fal
     async with App.open(chosen, via="serve") as app:
         if noop:
             tool = replace(NOOP, at_once=None if threaded else _nothing)
-            means = replace(app._factory.resources(None), registry=ToolRegistry([tool]))
-            app._factory.resources = lambda _workspace: means
+            means = replace(app._context.factory.resources(None), registry=ToolRegistry([tool]))
+            app._context.factory.resources = lambda _workspace: means
         await ended(app, await start(app, 2, ["warm"]))
         yield app
 
 
 async def charge_to(app: App, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
-    days, caps = app._pool.daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
+    days, caps = app._context.pool.daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
     ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from kairos_mcp.app.overview import Overview
     from kairos_mcp.app.records import Records
     from kairos_mcp.app.run_factory import RunFactory
-    from kairos_mcp.app.run_pool import RunPool
     from kairos_mcp.app.runs import Runs
     from kairos_mcp.app.schedules import Schedules
     from kairos_mcp.app.store_watcher import StoreWatcher
@@ -125,7 +124,7 @@ class App:
         if settings.notify or not is_command:
             self._context.on_use.append(self._begin_to_notify)
         if settings.telemetry:
-            assert self._factory.tracing is not None  # raises ConfigError where it can't be had
+            assert self._context.factory.tracing is not None  # raises ConfigError where it can't be had
 
     @staticmethod
     @asynccontextmanager
@@ -159,23 +158,15 @@ class App:
 
     @property
     def redactor(self) -> Redactor:
-        return self._factory.redactor
-
-    @property
-    def _factory(self) -> RunFactory:
-        return self._context.factory
-
-    @property
-    def _pool(self) -> RunPool:
-        return self._context.pool
+        return self._context.factory.redactor
 
     def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
-        self._factory.models.on_spoken = on_spoken
+        self._context.factory.models.on_spoken = on_spoken
 
     def hear_failures(self, on_failure: Callable[[str, Failure], None]) -> None:
         """From now on have this called with each failure of a provider and the path of its step, at once."""
-        self._factory.models.on_failure = on_failure
+        self._context.factory.models.on_failure = on_failure
 
     def wait_for_slow_starts(self, on_slow_start: Callable[[tuple[str, ...]], None]) -> None:
         """From now on wait for servers that start slowly, as a person does, and have this called with their names."""
@@ -222,11 +213,11 @@ class App:
 
     def count_moving(self) -> int:
         """Return how many runs move here."""
-        return len(self._pool.moving)
+        return len(self._context.pool.moving)
 
     async def metrics_page(self) -> bytes | None:
         """Return the metrics in the text format of Prometheus; None where telemetry is off."""
-        tracing = self._factory.tracing if self.settings.telemetry else None
+        tracing = self._context.factory.tracing if self.settings.telemetry else None
         return None if tracing is None else await asyncio.to_thread(tracing.providers.prometheus_page)
 
     async def health(self, *, thorough: bool = False) -> JsonObject:

@@ -163,7 +163,7 @@ async def wait_until_settled(one: App, other: App, runs: list[str]) -> None:
                 at_ms <= now for (at_ms,) in due_rows(one)
             ):
                 return
-            await one._pool.change_signal.wait(runs, 0.05 if later else 0.01)
+            await one._context.pool.change_signal.wait(runs, 0.05 if later else 0.01)
 
 
 def due_rows(app: App) -> list[tuple[int]]:

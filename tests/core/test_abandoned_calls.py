@@ -29,7 +29,7 @@ async def give_up_while_queued(app: App, call: Coroutine[Any, Any, object]) -> N
 async def test_a_run_goes_on_with_an_answer_whose_call_was_given_up(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run_id = await start_run(app, route="caller")
-        app._pool._parked.clear()  # so that the answer is recorded, and then the run is taken up
+        app._context.pool._parked.clear()  # so that the answer is recorded, and then the run is taken up
         await give_up_while_queued(app, app.answers.submit(run_id, {"round-1": {"content": "done"}}, ME))
         assert (await rests(app, run_id)).status == "completed"
 

@@ -723,9 +723,9 @@ async def test_the_spec_of_a_call_that_was_not_read_back_is_the_one_that_was_sto
     async with App.open(place.settings(), via="mcp") as app:
         arguments = {"path": "a.txt", "start_line": 1, "line_numbers": True}
         run = await app.runs.find(await app.runs.start_call("read_file", arguments, ME), ME)
-        built = await app._factory.specs.load(run)
-        app._factory.specs.forget()
-        stored = await app._factory.specs.load(run)
+        built = await app._context.factory.specs.load(run)
+        app._context.factory.specs.forget()
+        stored = await app._context.factory.specs.load(run)
     assert built is not stored
     assert (built.spec, built.offered_tools.digest) == (stored.spec, stored.offered_tools.digest)
 

@@ -343,7 +343,7 @@ async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, tur
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         use_key_of_tests(app)
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
-        await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
+        await app._context.pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
         assert place.rows("select count(*) from step join run on run.n = step.run where run.id = ?", run_id) == [(2,)]
 
 

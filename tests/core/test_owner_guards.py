@@ -201,6 +201,6 @@ class Forestalling:
             *ME.actor,
         )
         if threading.current_thread() is threading.main_thread():
-            self._app._pool.nudge(found[0][0], interrupt=True)
+            self._app._context.pool.nudge(found[0][0], interrupt=True)
         else:  # comes to the loop before the end of the commit does
-            self._loop.call_soon_threadsafe(lambda: self._app._pool.nudge(found[0][0], interrupt=True))
+            self._loop.call_soon_threadsafe(lambda: self._app._context.pool.nudge(found[0][0], interrupt=True))

@@ -89,7 +89,7 @@ async def test_another_place_answers_nothing_and_a_command_there_does_not_drive(
             await start(two, "go on", continues=run_id, from_round="round-1")
     async with App.open(replace(place.settings(), place="two"), via="command") as by_hand:
         run = await by_hand._context.find_run(run_id, PERSON)
-        missing = await by_hand._factory.missing_requirements(run, by_hand=True)
+        missing = await by_hand._context.factory.missing_requirements(run, by_hand=True)
     assert missing == ("the workspace 'workspace' at the place one",)
 
 

@@ -52,7 +52,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_twice_after_a_releas
         async with App.open(place.settings(), via="command") as person:
             assert await person.control.release(owner, PERSON) == THREADS + 1
         hold.unlink()
-        threads = app._factory._workers
+        threads = app._context.factory._workers
         assert threads is not None
         await so(lambda: len(threads._idle) == THREADS)
         # this server takes its runs up again, as any other might

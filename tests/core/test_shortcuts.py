@@ -63,7 +63,7 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
         await rests(app, await start_run(app, "opens the day", route="caller"))
         run_id = (await app.runs.start(PlannerRequest("look"), ME)).run_id
         ((n,),) = place.rows("select n from run where id = ?", run_id)
-        await app._pool.wait_until_stopped([n], WITHIN_S)
+        await app._context.pool.wait_until_stopped([n], WITHIN_S)
         begun = place.rows("select path from step where run = ?", n)
         place.rows(CONTROL, n, "cancel")
         assert (await rests(app, run_id)).status == "cancelled"

@@ -144,8 +144,8 @@ async def test_a_tool_that_answers_at_once_is_called_in_the_event_loop_and_other
     wrong = {"name": "at_once", "arguments": {}}
     settings = place.settings({"tool_calls": calls}, {"tool_calls": [wrong]}, says("done"))
     async with App.open(settings, via="mcp") as app:
-        found = replace(app._factory.resources(None), registry=ToolRegistry(tools))
-        monkeypatch.setattr(app._factory, "resources", lambda _workspace: found)
+        found = replace(app._context.factory.resources(None), registry=ToolRegistry(tools))
+        monkeypatch.setattr(app._context.factory, "resources", lambda _workspace: found)
         await rests(app, (await app.runs.start(PlannerRequest("look"), ME)).run_id)
     here = threading.get_ident()
     assert seen["at_once"] == here

@@ -76,7 +76,7 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
     settings = place.settings(*lines, servers=(peer(place, f"listing={listing}"),))
     async with App.open(settings, via="test") as app:
         report = await rests(app, await run_with(app, "x__*"))
-        specs = (await app._factory.registry(app._factory.find_workspace(None))).specs
+        specs = (await app._context.factory.registry(app._context.factory.find_workspace(None))).specs
     (refused,) = results(place)
     assert report.status == "completed"
     assert refused["code"] == "tool_not_offered"
@@ -87,7 +87,7 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
 async def test_a_server_that_was_killed_between_rounds_is_started_again(place: Place) -> None:
     lines = (calling(("x__pid", {})), calling(("x__pid", {})), says("done"))
     async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as app:
-        registry = await app._factory.registry(app._factory.find_workspace(None))
+        registry = await app._context.factory.registry(app._context.factory.find_workspace(None))
         await meet_servers(app)
         (server,) = [each for each in registry._sources if isinstance(each, McpServerSource)]
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
@@ -114,7 +114,9 @@ async def test_opening_the_app_starts_no_server_and_our_own_list_stays_what_it_i
     async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as app:
         await app.health()
         await app.runs.newest_ids(ME)
-        assert (await app._factory.registry(app._factory.find_workspace(None))).find("read_file") is not None
+        assert (await app._context.factory.registry(app._context.factory.find_workspace(None))).find(
+            "read_file"
+        ) is not None
         with pytest.raises(UnknownTool):
             await app.runs.start_call("y__echo", {}, ME)
     assert not (place.root / "log").exists()
@@ -127,6 +129,6 @@ async def test_an_app_that_opens_again_knows_the_tools_of_a_run_without_starting
         await rests(app, await run_with(app, "x__echo"))
     starts = (place.root / "log").read_text().count("start")
     async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as app:
-        registry = await app._factory.registry(app._factory.find_workspace(None))
+        registry = await app._context.factory.registry(app._context.factory.find_workspace(None))
         assert registry.find("x__echo") is not None
     assert (place.root / "log").read_text().count("start") == starts

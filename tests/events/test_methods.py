@@ -94,7 +94,7 @@ async def test_a_webhook_is_verified_signed_and_sent_each_event_in_order(place: 
             while len(endpoint.accepted()) < 2:
                 place.rows("update listener set next_at = 0")
                 app.notifier.look_now()
-                app._pool.change_signal.notify_all()
+                app._context.pool.change_signal.notify_all()
                 await asyncio.sleep(0.02)
         assert [body["data"]["run_id"] for body in endpoint.events] == [runs[0], runs[0], runs[1], runs[1]]
         assert {headers["x-mcp-subscription-id"] for headers, _ in endpoint.sent} == {made["id"]}

@@ -164,7 +164,7 @@ async def test_where_nobody_listens_runs_cost_no_look(place: Place, monkeypatch:
         for n in range(5):
             await start_run(app, f"goal {n}")
             await asyncio.sleep(0)  # the notifier's task has its turn
-        assert (len(looks), app._pool.change_signal.is_awaited) == (1, False)
+        assert (len(looks), app._context.pool.change_signal.is_awaited) == (1, False)
         assert place.rows("select count(*), (select count(*) from event) from listener") == [(0, 5)]
 
 

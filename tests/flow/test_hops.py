@@ -116,7 +116,7 @@ async def test_a_fork_of_a_team_takes_over_whose_its_results_were(place: Place, 
         first = await rests(app, (await (await meet_servers(app)).runs.start(request, ME)).run_id)
         forked = await rests(app, await start_run(app, "", continues=first.run_id, from_round="synthesis"))
         run = await app.runs._context.find_run(forked.run_id, ME)
-        (point,) = (await app._factory.specs.load(run)).forks
+        (point,) = (await app._context.factory.specs.load(run)).forks
     result = "task-1/try-1/round-{}/call-1".format
     assert point.whose == {
         result(1): TakenOver("customers.md", True, True),

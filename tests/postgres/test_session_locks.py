@@ -180,11 +180,11 @@ async def test_only_the_runs_of_which_something_is_heard_are_looked_at(place: Pl
     async with App.open(place.settings(*[says("done", delay_s=20.0)] * 2), via="mcp") as app:
         heard, other = [(await app.runs.start(PlannerRequest(goal), ME)).run_id for goal in ("one", "two")]
         ((n,),) = place.rows(f"select n from run where id = '{heard}'")
-        workers = {worker.state.run.id: worker for worker, _ in app._pool.moving.values()}
+        workers = {worker.state.run.id: worker for worker, _ in app._context.pool.moving.values()}
         for worker in workers.values():
             await asyncio.sleep(0.05)  # until it has begun its step
             worker._inbox_changed = False
-        waits = {run: asyncio.create_task(app._pool.change_signal.wait([run], 5)) for run in (heard, other)}
+        waits = {run: asyncio.create_task(app._context.pool.change_signal.wait([run], 5)) for run in (heard, other)}
         await asyncio.sleep(0)
         await app.watcher._wake_for(News(frozenset({n})), ())
         await waits[heard]

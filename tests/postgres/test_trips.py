@@ -124,9 +124,9 @@ async def test_a_run_is_loaded_in_few_trips(place: Place) -> None:
     async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
         for run_id in run_ids:
             run = await app.runs.find(run_id, ME)
-            app._factory.specs.forget()
+            app._context.factory.specs.forget()
             with counted(app) as taken:
-                await app._pool.state_of(run)
+                await app._context.pool.state_of(run)
         trips = {each.caller: each.trips for each in taken.reads if each.statements}
         assert (trips["StoredSpecs._read"], trips["RunPool.state_of"]) == (1, 1)
 

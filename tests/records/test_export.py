@@ -101,7 +101,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     (place.workspace / "a.txt").write_text(f"the word is {key}\n")
     async with App.open(place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
         run_id = await start_run(app)
-        app._factory.redactor.learn(key)
+        app._context.factory.redactor.learn(key)
         whole = b"".join(await app.records.export(run_id, ME))
     lines = [json.loads(line) for line in whole.splitlines()]
     assert key.encode() not in whole
@@ -122,7 +122,7 @@ async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place:
     key = "c0ffee-4711-c0ffee"
     async with App.open(place.settings(says("done")), via="mcp") as app:
         run_id = await start_run(app, f"say {key} aloud")
-        app._factory.redactor.learn(key)
+        app._context.factory.redactor.learn(key)
         whole = b"".join(await app.records.export(run_id, ME))
     assert key.encode() not in whole
     report = verify(whole.splitlines(keepends=True))

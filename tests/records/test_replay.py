@@ -29,7 +29,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
             run = queries.run_by_id(session, run_id)
             rows = queries.read_record(session, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
-        return Recording(run_id, await app._factory.specs.load(run), entries, run.outcome)
+        return Recording(run_id, await app._context.factory.specs.load(run), entries, run.outcome)
 
 
 Change = Callable[[Any], Any]

@@ -167,7 +167,9 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(installa
         definitions.record_listing(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
     async with open_checked_app(settings) as app:
-        assert (await app._factory.registry(app._factory.find_workspace(None))).find("x__echo") is not None
+        assert (await app._context.factory.registry(app._context.factory.find_workspace(None))).find(
+            "x__echo"
+        ) is not None
         await app.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(app, run_id)
     assert report.status == "completed"

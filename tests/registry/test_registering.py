@@ -150,7 +150,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(installat
         await person(installation, *approve_words(result))
         run_id = (await app.runs.start(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(app, run_id)
-        begun = (await app._factory.registry(app._factory.find_workspace(None))).find("pet")
+        begun = (await app._context.factory.registry(app._context.factory.find_workspace(None))).find("pet")
         assert begun is not None
         await person(installation, "tools", "remove", "registered:pet")
         ctx = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)

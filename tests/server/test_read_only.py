@@ -171,6 +171,6 @@ def test_the_flag_and_the_variable_say_the_same(tmp_path):
 
 async def test_a_tool_that_was_offered_before_is_not_called_by_a_server_that_only_reads_now(place):
     async with App.open(looking(place), via="mcp") as app:
-        registry = await app._factory.registry(str(place.workspace))
+        registry = await app._context.factory.registry(str(place.workspace))
         with pytest.raises(ToolNotOffered, match="read-only"):
             registry.resolve(BUILTIN["edit_file"].spec("", {"type": "object"}, category="file_ops"))

@@ -212,7 +212,7 @@ async def open_checked_app(settings: Settings, **ways: Any) -> AsyncIterator[App
 
 def use_key_of_tests(app: App) -> None:
     """Hash contents of files with a key that all stores of tests share, so that rows of two stores can be compared."""
-    app._factory._content_key = b"key of tests"
+    app._context.factory._content_key = b"key of tests"
 
 
 async def assert_all_lawful(app: App) -> None:
