@@ -1,11 +1,13 @@
 """The kernel, which carries the promises of durability and budgets, can be read alone.
 
-ARCHITECTURE.md lists its files in the order of reading. They import nothing of the rest.
+ARCHITECTURE.md leads through one round by its functions, and lists its files. They import nothing of the rest.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
 import pytest
 from test_imports import ROOT, _imported_modules, _package
@@ -13,12 +15,15 @@ from test_imports import ROOT, _imported_modules, _package
 GUIDE = (ROOT.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
 PART = GUIDE.partition("## The kernel, in an hour\n")[2].partition("\n## ")[0]
 KERNEL = re.findall(r"^\| \d+ \| `([a-z_/]+\.py)` \|", PART, flags=re.M)
-MOST_MODULES, MOST_LINES = 28, 7_500  # what one reads in an hour
+MOST_MODULES, MOST_LINES = 28, 7_500
+MOST_TOUR_LINES = 1_500  # what one reads in an hour
 # Tables of the store that the kernel reads or writes by their own modules, without being about them.
 OTHER_TABLES = {
     "approvals", "client_completions", "client_questions", "database", "force_cancel", "inbox", "integrity", "mandates",
     "more_rounds", "prefixes", "report_queries", "settlements", "tool_intents",
 }  # fmt: skip
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 NOTES = "budget/notes.py"  # sentences for people
 BELOW = {"core", "budget", "store", "execution"}  # packages to which everything belongs that the kernel comes to
 DRIVER = (
@@ -50,3 +55,43 @@ def test_no_path_of_imports_leads_from_the_kernel_to_what_uses_it() -> None:
         reached |= following
         following = set().union(*(_imported_modules(each) for each in following - {DRIVER})) - reached
     assert {each for each in reached if _package(each) not in BELOW} <= {"__init__.py"}
+
+
+def test_one_module_of_the_kernel_takes_the_paths_of_steps_apart() -> None:
+    taking = re.compile(r"""split\(["']/["']|partition\(["']/["']""")
+    assert [module for module in KERNEL if taking.search((ROOT / module).read_text(encoding="utf-8"))] == [
+        "core/steps.py"
+    ]
+
+
+def _list_tour() -> Iterator[tuple[str, str]]:
+    """Yield what the tour names, as (module, name)."""
+    for row in re.findall(r"^\| \d+ \| (`[a-z_/]+\.py`: .+?) \|", PART, flags=re.M):
+        module = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            module = name if name.endswith(".py") else module
+            if name != module:
+                yield module, name
+
+
+def _count_lines(module: str, name: str) -> int:
+    """Count the lines of a function; of a class, those before its first function."""
+    body = ast.parse((ROOT / module).read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        (found,) = (node for node in body if isinstance(node, DEFINITIONS) and node.name == part)
+        body = found.body
+    first = (
+        next((node for node in body if isinstance(node, FUNCTIONS)), None) if isinstance(found, ast.ClassDef) else None
+    )
+    end = found.end_lineno if first is None else first.lineno - len(first.decorator_list) - 1
+    assert end is not None
+    return end - found.lineno + 1
+
+
+def test_the_tour_names_what_exists_and_is_read_in_an_hour() -> None:
+    tour = list(_list_tour())
+    assert len(tour) == len(set(tour))
+    assert {("execution/worker.py", "RunWorker._advance"), ("execution/decide.py", "decide")} < set(tour)
+    assert {module for module, _ in tour} <= {*KERNEL, "flows/planner.py"}
+    assert sum(_count_lines(module, name) for module, name in tour) <= MOST_TOUR_LINES
+    assert f"at most {MOST_TOUR_LINES:,} lines" in PART

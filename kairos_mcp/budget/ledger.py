@@ -23,7 +23,7 @@ from kairos_mcp.budget.reservation import (
     shared_part,
 )
 from kairos_mcp.core.limits import NOTHING, UNITS, BranchShare, Limits, Units
-from kairos_mcp.core.steps import Refused, enclosing_paths
+from kairos_mcp.core.steps import Refused, enclosing_path, enclosing_paths
 
 SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""
@@ -132,7 +132,7 @@ class Ledger:
         would not buy its `first` step, or if an earlier one beside it waits already.
         """
         for branch in openings:
-            around = branch.path.rpartition("/")[0]
+            around = enclosing_path(branch.path)
             parent, siblings = self.nearest_account(branch.path), self._siblings(branch)
             if siblings and around in self._kept_waiting:
                 return False

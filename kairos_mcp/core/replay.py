@@ -15,7 +15,18 @@ from typing import Any
 from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RecordedStep, Step
+from kairos_mcp.core.steps import (
+    Answer,
+    Branch,
+    CallTool,
+    Failed,
+    Flow,
+    Gather,
+    GiveUp,
+    RecordedStep,
+    Step,
+    enclosing_path,
+)
 
 
 @dataclass(slots=True)
@@ -147,7 +158,7 @@ class Runner:
 
     def branch_of(self, path: str) -> str:
         """Return the path of the nearest branch around a step that has limits of its own; "" if there is none."""
-        while self.branches and (path := path.rpartition("/")[0]):
+        while self.branches and (path := enclosing_path(path)):
             if path in self.branches:
                 return path
         return ""

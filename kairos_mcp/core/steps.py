@@ -4,8 +4,8 @@ A flow is a generator: it yields a Step or a Gather and is sent the answer. `yie
 knows no route, no limit, no clock.
 
 A step has a name that is unique in its flow. Its path, that name behind the names of the branches around it, is the key
-of the recorded answer. Only this file knows the grammar of paths: parts between slashes, the outermost first, each a
-name, and mostly an ordinal from 1.
+of the recorded answer. Only this file takes paths apart: parts between slashes, the outermost first, each a name, and
+mostly an ordinal from 1.
 
     round-3             the third turn of a planner
     round-3/call-2      its second call
@@ -318,6 +318,8 @@ def gather_calls(calls: Iterable[CallTool], limit: int = 10, alone: Collection[s
 MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is none
 _ORDER = {"round": 1, "output": 2, "closing": 3, "submit": 4}  # of a planner's parts; all other parts sort as rounds do
 
+_BRANCHES = ("task-", "try-", "cycle-")  # how the parts of a path begin that name flows inside the run's own
+
 
 class PathPart(NamedTuple):
     """`round-3`: name and ordinal. A part without an ordinal has 0, and all of it is its name."""
@@ -331,9 +333,19 @@ def split_path(path: str) -> tuple[PathPart, ...]:
     return tuple(_split_part(part) for part in path.split("/"))
 
 
+def first_parts(path: str, count: int) -> str:
+    """Return the path of the outermost `count` parts."""
+    return "/".join(path.split("/")[:count])
+
+
 def last_part(path: str) -> PathPart:
     """Return the innermost part of a path."""
     return _split_part(path.rpartition("/")[2])
+
+
+def enclosing_path(path: str) -> str:
+    """Return the path that a step or branch stands in; empty for the outermost."""
+    return path.rpartition("/")[0]
 
 
 def call_path(turn: str, number: int) -> str:
@@ -350,7 +362,7 @@ def turn_of(path: str) -> tuple[str, int]:
 
 def enclosing_paths(path: str) -> Iterator[str]:
     """Yield the paths that a step stands in, the nearest first: `a/b` and `a` for `a/b/c`."""
-    while path := path.rpartition("/")[0]:
+    while path := enclosing_path(path):
         yield path
 
 
@@ -364,6 +376,14 @@ def task_of(path: str) -> str:
     names = path.split("/")
     count = next((n for n, name in enumerate(names, 1) if _split_part(name)[0] == "task" and n < len(names)), 0)
     return "/".join(names[:count])
+
+
+def conversation_of(path: str) -> str:
+    """Return the path of the flow whose conversation a step belongs to: `task-1/try-1` of
+    `task-1/try-1/round-2/compact`; empty for the run's own."""
+    if not path.startswith(_BRANCHES):
+        return ""
+    return "/".join(part for part in path.split("/") if part.startswith(_BRANCHES))
 
 
 def round_of(path: str) -> int:

@@ -186,12 +186,12 @@ class Preview:
 class ProbeResult:
     """What a probe found or did after a crash.
 
-    `done`: the call has its result now, be it finished or reverted (`result`: its answer, an error if it was reverted).
+    `resolved`: the call was finished or reverted, and has its answer (`result`; an error if it was reverted).
     `not_done`: it changed nothing, or may be made again without harm. `unclear`: a person has to settle it (`result`:
     why, or None).
     """
 
-    state: Literal["done", "not_done", "unclear"]
+    state: Literal["resolved", "not_done", "unclear"]
     result: ToolResult | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from hashlib import sha256
@@ -29,6 +29,7 @@ from kairos_mcp.core.steps import (
     RequestCompletion,
     Sent,
     Step,
+    conversation_of,
 )
 from kairos_mcp.core.tool import error_result
 from kairos_mcp.execution.accounting import (
@@ -127,7 +128,7 @@ class StepExecutor:
             return _call_request(counts, tool.timeout_s if tool else CALL_TIMEOUT_S, time_shares)
         if step.kind == "pause":
             return _PAUSE_REQUEST
-        estimator = self._estimators[_conversation_of(path), route]
+        estimator = self._estimators[conversation_of(path), route]
         open_step = route not in self.models
         agent = self.tool_access.agent_of(path)
         paid = self._paid_model(route, agent) if self.paid_models else None
@@ -240,7 +241,7 @@ class StepExecutor:
         if isinstance(step, CallTool):
             self.tool_access.record_search(step.call.name, answer)
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
-            conversation = _conversation_of(path)
+            conversation = conversation_of(path)
             estimator = self._estimators[conversation, sent.route]
             if not estimator.length:
                 self._prefix_reports.learn(prefix_of(step, sent.route, sent.model, self.request_form), answer)
@@ -256,7 +257,7 @@ class StepExecutor:
         match step, answer:
             case RequestCompletion(), Completion(usage=Usage(exactness="reported", input_tokens=tokens)):
                 prefix = prefix_of(step, sent.route, sent.model, self.request_form)
-                if prefix is None or self._estimators[_conversation_of(path), sent.route].length:
+                if prefix is None or self._estimators[conversation_of(path), sent.route].length:
                     return None
                 cost = PrefixCost(prefix.digest, tokens)
                 self.known_costs.remember(cost)
@@ -282,52 +283,36 @@ class StepExecutor:
         if step.kind == "tool_call":
             return self.tool_caller.call(path, step, reservation, base, is_alone)
         assert step.kind == "completion", "a pause is never performed"
-        began = time.monotonic()
-        find_private = self._private_parts[_conversation_of(path)].find
-        notes: list[str] = []
-        answer = self._ask_model(ModelInput(path, step, sent, find_private, note=notes.append))
-        if isinstance(answer, Completion | Failure):
-            return self._completion_result(path, step, answer, sent.route, reservation, began, notes)
-        return self._await_completion(path, step, answer, sent.route, reservation, began, notes)
+        return self._complete(path, step, sent, reservation)
 
-    def _ask_model(self, model_input: ModelInput) -> Awaitable[Completion | Failure] | Completion | Failure:
-        route, own = model_input.sent.route or "", self.agent_models.get(model_input.sent.agent or "")
-        complete = own.complete if route in self.paid_models and own is not None else None
-        return (complete or self.models[route])(model_input)
+    def _complete(
+        self, path: str, step: RequestCompletion, sent: Sent, reservation: Reservation
+    ) -> StepResult | Awaitable[StepResult]:
+        """Ask the model of the step's agent, or else of its route."""
+        route, agent_model = sent.route or "", self.agent_models.get(sent.agent or "")
+        is_paid, began, notes = route in self.paid_models, time.monotonic(), list[str]()
 
-    async def _await_completion(
-        self,
-        path: str,
-        step: RequestCompletion,
-        answering: Awaitable[Completion | Failure],
-        route: str | None,
-        reservation: Reservation,
-        began: float,
-        notes: Sequence[str],
-    ) -> StepResult:
-        seconds = reservation.timeout_ms / 1000
-        try:
-            async with asyncio.timeout(seconds):
-                answer = await answering
-        except TimeoutError:
-            answer = Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
-        return self._completion_result(path, step, answer, route, reservation, began, notes)
+        def result_of(answer: Completion | Failure) -> StepResult:
+            dropped: tuple[str, ...] = ()
+            if isinstance(answer, Completion):
+                answer, dropped = drop_impossible_usage(path, answer)
+            all_notes, took_ms = (*notes, *dropped), elapsed_ms(began, reservation)
+            return completion_result(path, step, answer, took_ms, reservation.held, paid=is_paid, notes=all_notes)
 
-    def _completion_result(
-        self,
-        path: str,
-        step: RequestCompletion,
-        answer: Completion | Failure,
-        route: str | None,
-        reservation: Reservation,
-        began: float,
-        notes: Sequence[str],
-    ) -> StepResult:
-        dropped: tuple[str, ...] = ()
-        if isinstance(answer, Completion):
-            answer, dropped = drop_impossible_usage(path, answer)
-        took_ms, paid = elapsed_ms(began, reservation), route in self.paid_models
-        return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=(*notes, *dropped))
+        async def await_result(answering: Awaitable[Completion | Failure]) -> StepResult:
+            seconds = reservation.timeout_ms / 1000
+            try:
+                async with asyncio.timeout(seconds):
+                    answer = await answering
+            except TimeoutError:
+                answer = Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
+            return result_of(answer)
+
+        complete = agent_model.complete if is_paid and agent_model is not None else None
+        find_private = self._private_parts[conversation_of(path)].find
+        model_input = ModelInput(path, step, sent, find_private, note=notes.append)
+        answer = (complete or self.models[route])(model_input)
+        return result_of(answer) if isinstance(answer, Completion | Failure) else await_result(answer)
 
 
 @lru_cache(maxsize=64)  # a run calls few tools, and often
@@ -339,13 +324,3 @@ _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", counts_only=True)
 _COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", counts_only=True)
 _OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", counts_only=True)
 _SENT_NOWHERE, _SENT_TO_CALLER, SENT_TO_SERVER = Sent(), Sent(CALLER.name), Sent(SERVER_ROUTE)
-
-
-def _conversation_of(path: str) -> str:
-    """The part of a path that names the flow a step belongs to: `task-1/round-2/compact` is of `task-1`."""
-    if not path.startswith(_BRANCH_PREFIXES):
-        return ""
-    return "/".join(part for part in path.split("/") if part.startswith(_BRANCH_PREFIXES))
-
-
-_BRANCH_PREFIXES = ("task-", "try-", "cycle-")

@@ -66,16 +66,7 @@ def plan_commit(
     if runner.finished:
         outcome, notes = encode(runner.outcome), (*notes, *runner.outcome.notes)
     return CommitPlan(
-        run.n,
-        run.id,
-        owner,
-        fence,
-        run.account,
-        at,
-        tuple(state.finished),
-        new_steps,
-        attempts,
-        notes,
+        *(run.n, run.id, owner, fence, run.account, at, tuple(state.finished), new_steps, attempts, notes),
         outcome=outcome,
         # A step that an earlier commit reserved for may not have begun yet: that of a branch beside this one.
         may_release=not (steps_running or no_new_steps or some_left or state.startable),
@@ -214,7 +205,7 @@ def _finish_probed_calls(state: RunState, at: int) -> None:
     """Answer the calls that a probe found to be done with what it found."""
     for path, step in [item for item in state.pending.items() if item[1].probe_result is not None]:
         match step.probe_result:
-            case ProbeResult(state="done", result=found):
+            case ProbeResult(state="resolved", result=found):
                 answer = found or ToolResult("It was done before the server ended.")
                 spent = step.held._replace(milliseconds=step.lost_ms(at))
                 call = step.step

@@ -17,7 +17,7 @@ from kairos_mcp.core.forked_flow import ForkPoint, fork_flow
 from kairos_mcp.core.messages import Completion, Message, ToolResult, ToolSet, add_discovered_tools
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import CallTool, RequestCompletion, last_part, task_of
+from kairos_mcp.core.steps import CallTool, RequestCompletion, enclosing_path, first_parts, last_part, task_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message
@@ -98,7 +98,7 @@ def fork_at_step(
 
 def _describe_steps(record: Sequence[StepRow]) -> str:
     """Name the steps outside of tasks, each phase of a cycle as one."""
-    names = dict.fromkeys("/".join(row.path.split("/")[:2]) for row in record if not task_of(row.path))
+    names = dict.fromkeys(first_parts(row.path, 2) for row in record if not task_of(row.path))
     shown = ", ".join(list(names)[:NAMED_STEPS])
     more = f" and {len(names) - NAMED_STEPS} more" if len(names) > NAMED_STEPS else ""
     rounds = describe_rounds(record)
@@ -111,7 +111,7 @@ def describe_rounds(record: Sequence[StepRow]) -> str:
     loops: dict[str, list[int]] = {}
     for row in record:
         if row.kind == "round":
-            loops.setdefault(row.path.rpartition("/")[0], []).append(last_part(row.path).ordinal)
+            loops.setdefault(enclosing_path(row.path), []).append(last_part(row.path).ordinal)
     named: list[str] = []
     for prefix, numbers in list(loops.items())[:NAMED_LOOPS]:
         first = f"{prefix}/round-{min(numbers)}".removeprefix("/")

@@ -13,7 +13,7 @@ from kairos_mcp.core.limits import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Failure, RecordedStep, enclosing_paths, loop_of
+from kairos_mcp.core.steps import Failure, RecordedStep, enclosing_paths, first_parts, loop_of, split_path
 from kairos_mcp.flows.team import TaskState, TeamState
 from kairos_mcp.specs.load import LoadedTeam
 from kairos_mcp.store import accounts, approvals, queries
@@ -81,8 +81,7 @@ def _was_stopped(row: StepRow) -> bool:
 
 
 def _phase_of(runner: Runner) -> TeamPhase:
-    first = next(iter(runner.waiting), "synthesis").partition("/")[0]
-    match first.partition("-")[0]:
+    match split_path(next(iter(runner.waiting), "synthesis"))[0].name:
         case "plan":
             return "planning"
         case "task":
@@ -97,7 +96,7 @@ def _list_waits(session: Session, run: RunRow) -> dict[str, list[str]]:
     """Return the keys of what waits, by the path of the task that it is in."""
     found: dict[str, list[str]] = {}
     for item in waiting_items(run, approvals.read_waiting_items(session, run.n), None):
-        found.setdefault(item["key"].partition("/")[0], []).append(item["key"])
+        found.setdefault(first_parts(item["key"], 1), []).append(item["key"])
     return found
 
 

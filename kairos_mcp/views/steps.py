@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import Answer, Failure, Refused, call_path, split_path, task_of
+from kairos_mcp.core.steps import Answer, Failure, Refused, call_path, first_parts, split_path, task_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.store import queries, report_queries
@@ -112,7 +112,7 @@ def group_of(path: str) -> str:
         length = 3  # task-1/try-1/closing
     elif not length:
         length = 2 if len(parts) > 1 and parts[1].name in PHASES else 1
-    return "/".join(path.split("/")[:length])
+    return first_parts(path, length)
 
 
 def _show_answer(answer: Answer) -> JsonObject:

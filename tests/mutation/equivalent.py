@@ -60,8 +60,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "core/replay.py",
         "Runner.branch_of",
-        'while self.branches and (path := path.rpartition("/")[0]):',
-        "while ((path := path.rpartition('/')[0])):",
+        "while self.branches and (path := enclosing_path(path)):",
+        "while ((path := enclosing_path(path))):",
     ): "a shorter way where no branch has limits of its own: without it the loop finds none of them",
     **{
         (

@@ -353,7 +353,7 @@ def test_a_call_that_its_server_did_not_survive_is_answered_without_a_person(sta
     ctx = stage.context()
     stage.memory.keep(f"intent {ctx.path}", "{}")
     found = stage.probe("run_command", ctx.path, argv=["true"])
-    assert (found.state, found.result.code) == ("done", "cancelled")
+    assert (found.state, found.result.code) == ("resolved", "cancelled")
     assert stage.probe("run_command", "call-77", argv=["true"]).state == "not_done"
 
 

@@ -125,7 +125,7 @@ def submits(stage: Staged) -> bool:
 
 def recovers(stage: Staged) -> bool:
     found = stage.probe("submit_changes", STEP)
-    return found.state == "done" or (found.state == "not_done" and submits(stage))
+    return found.state == "resolved" or (found.state == "not_done" and submits(stage))
 
 
 def trees_before_and_after(root: Path) -> tuple[Any, Any]:
@@ -182,5 +182,5 @@ def test_what_another_program_wrote_after_the_crash_stays_and_all_else_goes_back
     (root / "workspace/tool").write_text("another's\n")
     with staged_in(root, memory_in(root / "memory")) as stage:
         found = stage.probe("submit_changes", STEP)
-    assert (found.state, found.result.code) == ("done", "stale_file")
+    assert (found.state, found.result.code) == ("resolved", "stale_file")
     assert tree(root / "workspace") == {**before, "tool": (b"another's\n", False)}

@@ -139,13 +139,13 @@ def test_killed_before_any_line_all_is_done_or_nothing_was(
         state, code = killed.look()
         states.add(state)
         assert code is None
-        assert killed.tools.content() == (scene.after if state == "done" else scene.before), (line, state)
+        assert killed.tools.content() == (scene.after if state == "resolved" else scene.before), (line, state)
         if state == "not_done":  # then it is made again, under the same name
             assert killed.act() is None
             assert killed.tools.content() == scene.after
-        assert killed.look() == ("done", None), "a second look finds the same"
+        assert killed.look() == ("resolved", None), "a second look finds the same"
         assert killed.tools.content() == scene.after
-    assert states == {"done", "not_done"}
+    assert states == {"resolved", "not_done"}
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
@@ -162,7 +162,7 @@ def test_killed_again_while_it_is_brought_to_its_end_it_still_comes_to_it(
             assert in_a_child(lambda at=again, on=killed: struck(on.look, {at: kill})[0]) is None
             state, code = killed.look()
             assert (code, leftovers(killed.tools)) == (None, [])
-            assert killed.tools.content() == (scene.after if state == "done" else scene.before)
+            assert killed.tools.content() == (scene.after if state == "resolved" else scene.before)
 
 
 def test_what_somebody_wrote_meanwhile_stays_and_the_others_go_back(stage: Callable[[Scene], Stage]) -> None:
@@ -172,7 +172,7 @@ def test_what_somebody_wrote_meanwhile_stays_and_the_others_go_back(stage: Calla
         assert killed.die(line)
         killed.tools.write({"d/b.txt": "theirs"})
         state, code = killed.look()
-        assert (state, code) in (("done", "stale_file"), ("not_done", None)), line
+        assert (state, code) in (("resolved", "stale_file"), ("not_done", None)), line
         assert killed.tools.content() == scene.before | {"d/b.txt": "theirs"}
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_gone_meanwhile_is_not_made_again(stage: Callable[[Scene]
     killed = stage(scene)
     assert killed.die(lines_of(stage, scene) // 2)
     (killed.tools.workspace / "d" / "c.txt").unlink()
-    assert killed.look() == ("done", "stale_file")
+    assert killed.look() == ("resolved", "stale_file")
     assert killed.tools.content() == {path: scene.before[path] for path in ("a.txt", "d/b.txt")}
 
 
@@ -204,7 +204,7 @@ def test_a_version_that_was_displaced_when_the_crash_came_is_not_lost(
                 path.startswith(".kairos-") and text == "theirs" for path, text in killed.tools.content().items()
             )
             state, code = killed.look()
-            assert (state, code) in (("done", "stale_file"), ("not_done", None)), (theirs, line)
+            assert (state, code) in (("resolved", "stale_file"), ("not_done", None)), (theirs, line)
             assert killed.tools.content() == {"t": "theirs"}, (theirs, line)
     assert displaced  # else the case was not met
 
@@ -223,7 +223,7 @@ def test_what_can_not_be_told_is_left_for_a_person(stage: Callable[[Scene], Stag
         state, code = killed.look()
         assert code == "stale_file"
         held = sorted(killed.tools.content().values())
-        assert (state, held) in (("unclear", ["first", "second"]), ("done", ["second"]))
+        assert (state, held) in (("unclear", ["first", "second"]), ("resolved", ["second"]))
         unclear += state == "unclear"
     assert unclear
 
@@ -266,7 +266,7 @@ def test_a_look_whose_time_is_over_writes_nothing_more(stage: Callable[[Scene], 
     late = killed.tools.context(0, step=STEP)
     assert probe_call(killed.tools.tool(scene.tool), killed.arguments, late).state == "unclear"
     assert killed.tools.content() == before
-    assert killed.look() == ("done", None)
+    assert killed.look() == ("resolved", None)
 
 
 def test_a_plan_that_its_memory_lost_is_for_a_person(stage: Callable[[Scene], Stage], tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(too
     held = [(tools.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
     assert held == ["new\n"] * look + ["old\n"] * (3 - look)
     tools.memory = kept
-    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "done"
+    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "resolved"
     assert {(tools.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
 
 
@@ -102,7 +102,7 @@ def test_a_recovery_changes_no_file_once_the_run_is_anothers(tools: WorkspaceToo
     held = [(tools.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
     changed = max(1, look - 1)
     assert held == ["new\n"] * changed + ["old\n"] * (3 - changed)
-    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "done"
+    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "resolved"
     assert {(tools.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
 
 
@@ -122,7 +122,7 @@ def test_a_recovery_removes_no_staging_file_once_the_run_is_anothers(tools: Work
     tools.write({staging_file: "new\n"})
     recover_while_lost(tools, 1)
     assert tools.content()[staging_file] == "new\n"
-    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "done"
+    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "resolved"
     assert staging_file not in tools.content()
 
 

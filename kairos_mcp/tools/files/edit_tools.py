@@ -245,13 +245,13 @@ def edit_tool(spec: ToolSpec, propose: ProposeChanges, rules: EditRules, example
         try:
             changes = propose(arguments, ctx, read_content)
             with exclude_programs(workspace, scopes, [change.path for change in changes], ctx):
-                error = recover(workspace, changes, ctx)
+                reverted = recover(workspace, changes, ctx)
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
-        if error is not None:
-            return ProbeResult("done", error_result(error))
+        if reverted is not None:
+            return ProbeResult("resolved", error_result(reverted))
         ctx.written.update({change.path: (change.before or b"", change.after) for change in changes})
-        return ProbeResult("done", _change_result(changes, rules, {"interrupted": True}))
+        return ProbeResult("resolved", _change_result(changes, rules, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
 

@@ -100,7 +100,7 @@ class StagedTools:
                 if probe_on is not None:
                     found = probe_on(arguments, ctx)
             if found.state == "unclear":
-                return ProbeResult("done", _interrupted_result())
+                return ProbeResult("resolved", _interrupted_result())
             return replace(found, result=None if found.result is None else _staged_result(found.result))
 
         return replace(tool, run=run, preview=preview, probe=probe)
@@ -119,7 +119,7 @@ class StagedTools:
             if ctx.memory.recall(intent_name(ctx.path)) is None:
                 return ProbeResult("not_done")
             with self._stage.writing(ctx, _command(arguments, ctx)):
-                return ProbeResult("done", _interrupted_result())
+                return ProbeResult("resolved", _interrupted_result())
 
         return replace(tool, run=run, preview=preview, probe=probe)
 

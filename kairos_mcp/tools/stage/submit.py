@@ -156,7 +156,7 @@ class _Submission:
                 try:
                     application.complete()
                 except KairosError as reverted:
-                    return ProbeResult("done", error_result(reverted))
+                    return ProbeResult("resolved", error_result(reverted))
                 ctx.written.update(self._written(intent.changes))
                 rest = self._collect(arguments, ctx, (), paths)
                 withheld = [path for path in rest.narrow(()) if path not in paths]
@@ -164,7 +164,7 @@ class _Submission:
         except (KairosError, UnclearState) as unknown:
             return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         asked = bool(ctx.base_hashes)
-        return ProbeResult("done", self._result(intent.changes, "", withheld if asked else (), was_asked=asked))
+        return ProbeResult("resolved", self._result(intent.changes, "", withheld if asked else (), was_asked=asked))
 
     def _written(self, changes: Iterable[Change]) -> Written:
         """Return what the files hold before and after these changes."""
