@@ -2,7 +2,8 @@
 
 Runs of 3 and of 40 rounds by a script that answers at once. 8, 64 or 256 clients at a time start a run each and wait
 for it. Each round but the last reads a small file. `python -m benchmarks sizing`, or `sizing --abreast 64 --rounds 3`.
-Clients are of eight principals behind a proxy, since each principal and each address has a quarter of a server's places at most.
+Clients are of eight principals behind a proxy, since each principal and each address has at most a quarter of a
+server's places.
 """
 
 from __future__ import annotations

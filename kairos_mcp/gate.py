@@ -22,35 +22,27 @@ from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 
-from kairos_mcp.core.builtin_tools import (
-    DENIED_BY_DEFAULT,
-    MULTI_FILE_EDITS,
-    NAME_LISTING_TOOLS,
-    READ_SKILL,
-    REQUEST_MORE_ROUNDS,
-    RUN_COMMAND,
-)
-from kairos_mcp.core.command_patterns import ProgramNames
+from kairos_mcp.core.builtin_tools import DENIED_BY_DEFAULT, NAME_LISTING_TOOLS, REQUEST_MORE_ROUNDS
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSpec
-from kairos_mcp.core.paths import (
-    PATH_CHARS,
-    Risk,
-    Scope,
-    Scopes,
-    fold_path,
-    plain_path,
-    plain_path_or_none,
-    raise_risk,
-    table_risk,
-)
+from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, fold_path, plain_path
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
+from kairos_mcp.gate_calls import (
+    GatedCall,
+    command_of,
+    is_command,
+    list_asked_paths,
+    read_call,
+    reads_at_paths,
+    risk_of,
+    shows_files,
+)
+from kairos_mcp.gate_rules import CallFacts, CompiledRule
 from kairos_mcp.settings.table_values import FlowOfRule, GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.files.read_tools import READ_SPEC
-from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
+from kairos_mcp.tools.touched_paths import TouchedPaths
 
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
@@ -71,28 +63,6 @@ class GateRuling:
     reason: str
     may_remember: bool = False
     flow: FlowOfRule = "watched"
-
-
-@dataclass(frozen=True, slots=True)
-class GatedCall:
-    """A call to be judged. `tool` is None if no tool has this name.
-
-    `agent` and `mandate` say for whom it is. `preview_paths` are further paths that the call depends on, found by its
-    preview; `brings_hidden`: the preview also found that it writes invisible characters into a file. `declared_risk`:
-    what the model stated, which can only raise ours. `touched`: what the call touches, if that was found already
-    (`Gate.with_touched_paths`); None: it is found when the gate is asked. `program`: what the program of a command is
-    called, found by the same; None: it was not looked for, so that no rule may allow it.
-    """
-
-    tool: ToolSpec | None
-    arguments: JsonObject
-    agent: str | None = None
-    mandate: str | None = None
-    preview_paths: tuple[str, ...] = ()
-    declared_risk: Risk = "low"
-    touched: TouchedSet | None = None
-    brings_hidden: bool = False
-    program: ProgramNames | None = None
 
 
 class Gate:
@@ -147,14 +117,14 @@ class Gate:
         for rule in self._rules:
             if rule.setting.verdict == "deny" and rule.matches(facts):
                 return GateRuling("deny", rule.description)
-        for path in _list_asked_paths(call):
-            if (ruling := self.judge(_read_call(path, call.agent, call.mandate))).decision == "deny":
+        for path in list_asked_paths(call):
+            if (ruling := self.judge(read_call(path, call.agent, call.mandate))).decision == "deny":
                 return ruling
         for rule in self._rules:
             if rule.matches(facts):
                 ruling = GateRuling(rule.setting.verdict, rule.description, flow=rule.setting.flow)
                 return self._ask_if_needed(ruling, rule, facts)
-        if not _shows_files(tool) and _reads_env_file(tool, facts):
+        if not shows_files(tool) and _reads_env_file(tool, facts):
             return GateRuling(
                 "ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it"
             )
@@ -190,7 +160,7 @@ class Gate:
 
         Of any other file nothing that depends on its content is said before a person has decided.
         """
-        return self.judge(_read_call(path, agent, mandate)).decision == "allow"
+        return self.judge(read_call(path, agent, mandate)).decision == "allow"
 
     def reads_file_system(self, tool: ToolSpec) -> bool:
         """Return whether judging a call of this tool has to read the file system: for tools that are not built in, if
@@ -233,7 +203,7 @@ class Gate:
         and every rule for it goes by its name alone."""
         if tool.effect != "read" or tool.name in DENIED_BY_DEFAULT:
             return False
-        if _reads_at_paths(tool):
+        if reads_at_paths(tool):
             return False  # a file like .env may be among them
         rules = [rule for rule in self._rules if rule.applies_to(tool)]
         return all(rule.is_by_name_alone for rule in rules) and self.judge(GatedCall(tool, {})).decision == "allow"
@@ -246,7 +216,7 @@ class Gate:
         """
         is_alike = (
             tool.effect == "read"
-            and _reads_at_paths(tool)
+            and reads_at_paths(tool)
             and tool.name not in self._defaults
             and tool.name not in DENIED_BY_DEFAULT
             and not any(rule.applies_to(tool) or rule.applies_to(READ_SPEC) for rule in self._rules)
@@ -263,7 +233,7 @@ class Gate:
             return self._covered_file_test(call)
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # we can't keep a foreign tool from showing what it finds: it is judged by its folder
-        is_unreadable = self._unreadable_by(call) if _reads_at_paths(tool) else None
+        is_unreadable = self._unreadable_by(call) if reads_at_paths(tool) else None
         if not any(rule.applies_to(tool) and rule.restricts_paths for rule in self._rules):
             return is_unreadable
         is_allowed = self.judge(call).decision == "allow"
@@ -271,7 +241,7 @@ class Gate:
         def is_hidden(path: str) -> bool:
             decision = self._apply_rules(replace(call, arguments={**call.arguments, "path": path})).decision
             if is_unreadable is not None and is_unreadable(path):
-                decision = max(decision, self.judge(_read_call(path, call.agent, call.mandate)).decision, key=_STRICT)
+                decision = max(decision, self.judge(read_call(path, call.agent, call.mandate)).decision, key=_STRICT)
             return decision == "deny" or (is_allowed and decision == "ask")
 
         return is_hidden
@@ -279,7 +249,7 @@ class Gate:
     def _covered_file_test(self, call: GatedCall) -> Callable[[str], bool]:
         """Return the test for the files that a program must not read; a call opens those that it asks to read, which a
         person is asked about, and none that read_file is denied."""
-        is_unreadable, asked = self.unreadable_file_test(call.agent, call.mandate), _list_asked_paths(call)
+        is_unreadable, asked = self.unreadable_file_test(call.agent, call.mandate), list_asked_paths(call)
         if not asked:
             return is_unreadable
 
@@ -287,7 +257,7 @@ class Gate:
             if not is_unreadable(path):
                 return False
             is_asked = any(path == each or path.startswith(f"{each}/") for each in asked)
-            return not is_asked or self.judge(_read_call(path, call.agent, call.mandate)).decision == "deny"
+            return not is_asked or self.judge(read_call(path, call.agent, call.mandate)).decision == "deny"
 
         return is_covered
 
@@ -314,7 +284,7 @@ class Gate:
             return None
 
         def is_kept(path: str) -> bool:
-            facts = self._call_facts(_read_call(path, call.agent, call.mandate))
+            facts = self._call_facts(read_call(path, call.agent, call.mandate))
             return is_unreadable(path) and any(rule.matches(facts) for rule in rules)
 
         return is_kept
@@ -336,12 +306,12 @@ class Gate:
         """Return what read_file's rules say of the files that another of our tools would read and show; None: nothing
         more. The workspace itself counts as none: what it holds is judged file by file."""
         tool = call.tool
-        if tool is None or not _shows_files(tool):
+        if tool is None or not shows_files(tool):
             return None
         if (is_unreadable := self._unreadable_by(call)) is None:
             return None
         paths = [path for path in self._call_facts(call).paths if path != "." and is_unreadable(path)]
-        verdicts = {self.judge(_read_call(path, call.agent, call.mandate)).decision for path in paths}
+        verdicts = {self.judge(read_call(path, call.agent, call.mandate)).decision for path in paths}
         reason = "read_file does not show what it names without asking a person"
         return GateRuling("deny" if "deny" in verdicts else "ask", reason) if paths else None
 
@@ -388,7 +358,7 @@ class Gate:
             has_instructions=has_instructions,
             has_hidden_text=call.brings_hidden or touched.has_hidden_text,
             is_caller_tool=tool is not None and tool.is_caller_tool,
-            command=_command_of(call),
+            command=command_of(call),
             opens_more=is_command(tool) and bool(call.arguments.get("reads")),
         )
 
@@ -456,52 +426,6 @@ def _own_file_reason(facts: CallFacts) -> str:
         if len(path) > PATH_CHARS:
             return f"its path is longer than {PATH_CHARS:,} characters"
     return "no run writes files of the server itself"
-
-
-def _read_call(path: str, agent: str | None, mandate: str | None) -> GatedCall:
-    return GatedCall(READ_SPEC, {"path": path}, agent, mandate)
-
-
-def is_command(tool: ToolSpec | None) -> bool:
-    """Return whether a call of this tool starts a program."""
-    return RUN_COMMAND.is_tool(tool)
-
-
-def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
-    """Return the risk by a fixed table; `scopes` are those of the call's paths. A model can only raise it."""
-    if tool is None:
-        return raise_risk(table_risk(None, (), edits_several=False), declared)
-    return raise_risk(table_risk(tool.effect, scopes, edits_several=tool.name in MULTI_FILE_EDITS), declared)
-
-
-def _command_of(call: GatedCall) -> Command | None:
-    """Return the command in a call of run_command; by the program's name alone where nobody looked for its file."""
-    argv = call.arguments.get("argv") if is_command(call.tool) else None
-    if not isinstance(argv, list) or not argv or not all(isinstance(part, str) for part in argv):
-        return None  # the tool refuses it
-    program, *arguments = argv
-    names = call.program or ProgramNames(all=(program, program.rpartition("/")[2]))
-    return Command(names, tuple(arguments))
-
-
-def _list_asked_paths(call: GatedCall) -> list[str]:
-    """Return the paths of the workspace that a command asks to read, though programs don't see them."""
-    reads = call.arguments.get("reads") if is_command(call.tool) else None
-    texts = [each for each in reads if isinstance(each, str)] if isinstance(reads, list) else []
-    return [path for text in texts if not text.startswith("~") and (path := plain_path_or_none(text)) is not None]
-
-
-def _reads_at_paths(tool: ToolSpec) -> bool:
-    """Return whether a built-in tool reads files that its arguments name."""
-    if tool.source != "builtin" or tool.name in NAME_LISTING_TOOLS or READ_SKILL.is_tool(tool):
-        return False
-    properties = tool.input_schema.get("properties", {})
-    return "path" in properties or "edits" in properties
-
-
-def _shows_files(tool: ToolSpec) -> bool:
-    """Return whether another built-in tool shows what files hold: it is judged by the rules for read_file as well."""
-    return tool.effect == "read" and tool.name != READ_SPEC.name and _reads_at_paths(tool)
 
 
 def _reads_env_file(tool: ToolSpec, facts: CallFacts) -> bool:

@@ -12,8 +12,9 @@ import kairos_mcp
 ROOT = Path(kairos_mcp.__file__).parent
 # Each package, or module beside them, may import those before it in this list, and nothing after it.
 ORDER = (
-    "__init__", "core", "telemetry", "settings", "budget", "flows", "store", "models", "tools", "gate_rules", "gate",
-    "specs", "execution", "views", "history", "app", "page", "server", "cli", "__main__",
+    "__init__", "core", "telemetry", "settings", "budget", "flows", "store", "models", "tools", "gate_rules",
+    "gate_calls", "gate", "specs", "execution", "views", "history", "app", "page", "server", "cli",
+    "__main__",
 )  # fmt: skip
 PURE = {"core", "budget", "flows"}
 READS_TIME_ZONES = {"core/calendar.py", "core/schedule.py"}

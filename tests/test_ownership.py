@@ -12,7 +12,8 @@ from support.commands import command
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.file_ownership import SERVER_CACHES, list_readable_secrets
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import TRUST_VARIABLE, Flags
+from kairos_mcp.settings.names import TRUST_VARIABLE
+from kairos_mcp.settings.settings import Flags
 
 SOMEBODY = 54_321  # no user of this machine
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -10,8 +10,9 @@ import pytest
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.explained import Explained, commented_settings, list_sections
+from kairos_mcp.settings.names import CAP_NAMES, KEYS, SETTINGS, VARIABLES, default_value, variable_name
 from kairos_mcp.settings.schema import CHECKS, TABLES, read_environment, read_settings_file
-from kairos_mcp.settings.settings import CAP_NAMES, KEYS, SETTINGS, VARIABLES, Settings, default_value, variable_name
+from kairos_mcp.settings.settings import Settings
 
 NOT_SET = ["home", "config_dirs", "config_file", "config_hash", "origins"]  # found, so no file can hold them
 PLAIN = [name for name in KEYS if name not in ("limits", "day", *TABLES)]

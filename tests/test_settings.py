@@ -10,8 +10,9 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.names import SETTINGS, VARIABLES, unknown_variables, variable_name
 from kairos_mcp.settings.schema import find_line, read_settings_file
-from kairos_mcp.settings.settings import SETTINGS, VARIABLES, Flags, Settings, unknown_variables, variable_name
+from kairos_mcp.settings.settings import Flags, Settings
 from kairos_mcp.settings.table_values import GateRule
 
 

@@ -16,7 +16,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.gate import GatedCall
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.folders import has_own_agents
 from kairos_mcp.specs import build, planner
 from kairos_mcp.specs.build import ModelChoice

@@ -36,7 +36,8 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
-from kairos_mcp.settings.settings import Settings, variable_name
+from kairos_mcp.settings.names import variable_name
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import approvals, ownership, page_files, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store

@@ -6,7 +6,8 @@ from hashlib import sha256
 
 from kairos_mcp import __version__
 from kairos_mcp.core.routes import ROUTES
-from kairos_mcp.settings.settings import KEYS, Settings
+from kairos_mcp.settings.names import KEYS
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership
 from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.rows import Session

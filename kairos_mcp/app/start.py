@@ -18,7 +18,7 @@ from kairos_mcp.core.outcomes import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.tool import Tool, ToolContext
-from kairos_mcp.gate import GatedCall
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.gate_rules import unused_rules
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import BuiltSpec

@@ -27,7 +27,7 @@ from kairos_mcp.core.hidden_text import make_visible
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import ToolContext
-from kairos_mcp.gate import GatedCall
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
 from kairos_mcp.settings.table_values import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered

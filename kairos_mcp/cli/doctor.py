@@ -25,7 +25,8 @@ from kairos_mcp.core.text import count_of, format_age
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.masked_servers import mask_address, mask_server
-from kairos_mcp.settings.settings import SETTINGS, Settings
+from kairos_mcp.settings.names import SETTINGS
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import DayBudget, FlowSetting, GateRule, ServerSetting
 
 if TYPE_CHECKING:

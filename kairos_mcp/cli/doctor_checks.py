@@ -19,7 +19,8 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.folders import current_folder, run_skill_folders
 from kairos_mcp.settings.http_definition import HttpDefinition
-from kairos_mcp.settings.settings import Settings, unknown_variables
+from kairos_mcp.settings.names import unknown_variables
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import ServerSetting
 
 _NETWORK_FILE_SYSTEMS = (

@@ -14,7 +14,7 @@ from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.decision_rights import LOCAL
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import TOKEN_VARIABLE
+from kairos_mcp.settings.names import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.settings import Settings

@@ -11,7 +11,8 @@ from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.settings.explained import commented_settings
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import VARIABLES, Flags
+from kairos_mcp.settings.names import VARIABLES
+from kairos_mcp.settings.settings import Flags
 
 _HEAD = """\
 # All settings of Kairos, each with its default or an example. To change one, uncomment its line and the [table] header

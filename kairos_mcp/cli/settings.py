@@ -18,7 +18,8 @@ from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.folders import current_folder, user_home
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Settings, unknown_variables
+from kairos_mcp.settings.names import unknown_variables
+from kairos_mcp.settings.settings import Flags, Settings
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from kairos_mcp.core.text import count_of
 from kairos_mcp.core.tool import Preview, Tool, ToolContext, error_result
 from kairos_mcp.execution.flow_view import FlowView, describe_finding
 from kairos_mcp.execution.tool_calls import Allowed, Authorization
-from kairos_mcp.gate import Gate, GatedCall, GateRuling, is_command
+from kairos_mcp.gate import Gate, GateRuling
+from kairos_mcp.gate_calls import GatedCall, is_command
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.tools.files.safe_open import folder_identity

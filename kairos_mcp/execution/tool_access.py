@@ -18,7 +18,8 @@ from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.authorization import ALLOWED, authorize_at_once, sees_workspace
 from kairos_mcp.execution.flow_view import FlowPolicy
 from kairos_mcp.execution.tool_calls import Authorization
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, MAX_NOTES, ToolRegistry
 from kairos_mcp.tools.selection import LateTools, find_wordless_texts, search_tool
 from kairos_mcp.tools.touched_paths import read_named_paths, with_relative_paths

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.limits import DAY_UNITS, UNITS
+from kairos_mcp.settings.names import KEYS, default_value
 from kairos_mcp.settings.schema import TABLES
-from kairos_mcp.settings.settings import KEYS, default_value
 from kairos_mcp.settings.tables import REMOTE_KEYS, StrictTable
 from kairos_mcp.settings.toml_text import toml_text
 

@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.settings.settings import TRUST_VARIABLE, Settings
+from kairos_mcp.settings.names import TRUST_VARIABLE
+from kairos_mcp.settings.settings import Settings
 
 SERVER_CACHES = "server-caches"  # in the state folder: what servers in sandboxes download, and run again there
 MAX_CHECKED_ENTRIES = 5_000  # entries of the state folder, which normally has some dozens

@@ -14,17 +14,8 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import limits_from_json
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
 from kairos_mcp.settings.folders import absolute_path, packaged_folder
-from kairos_mcp.settings.settings import (
-    CAP_NAMES,
-    DEFAULT_CAPS,
-    DEFAULT_DAY,
-    SETTINGS,
-    VARIABLES,
-    Flags,
-    Origin,
-    Settings,
-    hash_file,
-)
+from kairos_mcp.settings.names import CAP_NAMES, SETTINGS, VARIABLES
+from kairos_mcp.settings.settings import DEFAULT_CAPS, DEFAULT_DAY, Flags, Origin, Settings, hash_file
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:

@@ -32,8 +32,9 @@ from kairos_mcp.settings.folders import absolute_path
 from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.http_tool_table import HttpToolTable
 from kairos_mcp.settings.key import Key
+from kairos_mcp.settings.names import KEYS, SETTINGS, VARIABLES, variable_name
 from kairos_mcp.settings.notify_table import NotifyTable
-from kairos_mcp.settings.settings import KEYS, SETTINGS, VARIABLES, Settings, variable_name
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import (
     ClientSetting,
     DayBudget,

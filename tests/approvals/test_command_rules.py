@@ -14,7 +14,8 @@ from approvals.test_remembered import let_through, runs_program, status_of_new_r
 from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.gate_rules import unused_rules
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet

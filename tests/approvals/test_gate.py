@@ -15,7 +15,8 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.execution.authorization import approval_digest, tool_pin
-from kairos_mcp.gate import Gate, GatedCall, risk_of
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall, risk_of
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.settings.table_values import GateRule

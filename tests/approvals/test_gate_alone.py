@@ -11,7 +11,8 @@ from kairos_mcp.core.effects import Effect
 from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.gate import Gate, GatedCall, risk_of
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall, risk_of
 from kairos_mcp.gate_rules import unused_rules
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet

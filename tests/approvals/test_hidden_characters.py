@@ -13,7 +13,8 @@ from kairos_mcp.core.hidden_text import adds_hidden_characters, has_hidden_chara
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.tool_intents import recall
 

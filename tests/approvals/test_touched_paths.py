@@ -16,7 +16,8 @@ from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.tool import Tool, ToolContext
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule, ServerSetting
 from kairos_mcp.tools.tool import call_redacted, call_redacted_at_once
 from kairos_mcp.tools.touched_paths import MAX_TEXTS, TouchedPaths, TouchedSet, base_folders

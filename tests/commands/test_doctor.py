@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.settings.settings import SETTINGS
+from kairos_mcp.settings.names import SETTINGS
 
 
 def states(said) -> dict[str, str]:

@@ -16,7 +16,7 @@ from support.downstream import PEER
 from support.provider_server import refuses, standin, talks
 
 from kairos_mcp.app.tools import STDERR_CHARS
-from kairos_mcp.settings.settings import SETTINGS
+from kairos_mcp.settings.names import SETTINGS
 
 
 def findings(said: Any, matter: str) -> list[tuple[str, str]]:

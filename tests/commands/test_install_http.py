@@ -16,7 +16,8 @@ from support.terminal import Terminal
 
 from kairos_mcp.server.tokens import make_tokens, read_owner_token
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import TOKEN_VARIABLE, Flags, unknown_variables
+from kairos_mcp.settings.names import TOKEN_VARIABLE, unknown_variables
+from kairos_mcp.settings.settings import Flags
 
 URL = "http://127.0.0.1:8765/mcp"
 USERS = {

@@ -14,7 +14,8 @@ from kairos_mcp.core import instruction_files
 from kairos_mcp.core.instruction_files import INSTRUCTION_FILES, INSTRUCTION_GLOBS
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Globs, Scopes
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 

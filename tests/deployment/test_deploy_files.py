@@ -14,8 +14,8 @@ import yaml
 from support.command_words import parse_words
 from support.deployment import DEPLOY, NAME, compose, manifest, require_haproxy
 
+from kairos_mcp.settings.names import VARIABLES
 from kairos_mcp.settings.schema import read_environment
-from kairos_mcp.settings.settings import VARIABLES
 
 COMPOSE = compose()
 OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "kairos"}

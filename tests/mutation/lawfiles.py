@@ -18,6 +18,7 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "budget/ledger.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
     "store/account_changes.py": ("budgets/test_reservations.py", "budgets/test_branches.py"),
     "gate.py": _GATE,
+    "gate_calls.py": _GATE,
     "gate_rules.py": _GATE,
     "core/command_patterns.py": ("core/test_command_patterns.py",),
     "tools/commands/program_names.py": ("core/test_command_patterns.py",),

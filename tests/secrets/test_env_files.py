@@ -14,7 +14,8 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 
 TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"

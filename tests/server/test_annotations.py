@@ -11,7 +11,8 @@ import pytest
 from kairos_mcp.core.builtin_tools import BUILTIN, WORKSPACE_TOOLS
 from kairos_mcp.core.effects import EFFECTS, Effect
 from kairos_mcp.core.messages import ToolSpec
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.server.annotations import MOVES_RUNS, TOOLS_OF_PHASES, possible_effect
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import GateRule, ServerSetting

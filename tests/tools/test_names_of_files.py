@@ -10,7 +10,8 @@ from support.tools import WorkspaceTools
 
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 
 COMPOSED = "caf\u00e9/r\u00e9sum\u00e9.txt"

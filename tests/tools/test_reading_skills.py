@@ -20,7 +20,8 @@ from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import MandateRef, PhaseRequest, PlannerRequest
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.folders import packaged_folder
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags

@@ -17,7 +17,8 @@ from test_toolchains import preview, runner_in, script
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.tool import Preview, ToolContext
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.protected_paths import RENAMED

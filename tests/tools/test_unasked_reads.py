@@ -16,7 +16,8 @@ from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.execution.authorization import ApprovalContext, authorize
 from kairos_mcp.execution.tool_calls import Allowed
-from kairos_mcp.gate import Gate, GatedCall
+from kairos_mcp.gate import Gate
+from kairos_mcp.gate_calls import GatedCall
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.commands.protected_paths import MAX_UNREADABLE, ProtectionRules, survey_protected_paths
