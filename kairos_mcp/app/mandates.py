@@ -17,7 +17,8 @@ from kairos_mcp.core.builtin_tools import EDIT_TOOLS
 from kairos_mcp.core.calendar import day_at
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownTool
-from kairos_mcp.core.limits import DAY_CAPS, limits_to_json
+from kairos_mcp.core.limits import DAY_CAPS
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.mandate import MANDATE_SCHEMA, Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.run_spec import MandateRef

@@ -18,7 +18,7 @@ from kairos_mcp.core.builtin_tools import withhold_more_rounds
 from kairos_mcp.core.command_patterns import format_pattern
 from kairos_mcp.core.decision_rights import LOCAL, OBSERVER, Caller, person_on_page
 from kairos_mcp.core.errors import BadArguments, NotFound, NotWaiting, UnknownRun
-from kairos_mcp.core.limits import limits_to_json
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.text import truncate

@@ -11,14 +11,16 @@ from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, Units, limits_to_json
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, NOTHING, Amount, Units
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.accounting import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries, spending_rows
-from kairos_mcp.store.accounts import UsageShare, read_account
+from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.report_queries import unpriced_models, unpriced_models_by_account
 from kairos_mcp.store.rows import Session, read_each, read_together
+from kairos_mcp.store.spending_rows import UsageShare
 
 NEWEST_DAYS = 30
 MANDATE_PREFIX = "mandate:"  # before the id, as a scope
@@ -45,7 +47,7 @@ class Spending(Operations):
             case "days":
                 found, uncounted = read_together(
                     session,
-                    lambda session: accounts.list_days(session, caller.principal, NEWEST_DAYS),
+                    lambda session: spending_rows.list_days(session, caller.principal, NEWEST_DAYS),
                     unpriced_models_by_account,
                 )
                 days = [
@@ -76,7 +78,7 @@ class Spending(Operations):
             ]
             if model is None:
                 return days
-            shares = read_each(session, accounts.list_usage_shares, [account.id for _, _, account in found])
+            shares = read_each(session, spending_rows.list_usage_shares, [account.id for _, _, account in found])
             return [
                 {**day, "spent": limits_to_json(_sum_of_model(used, model), DAY_CAPS)}
                 for day, used in zip(days, shares, strict=True)
@@ -94,10 +96,10 @@ class Spending(Operations):
         def read(session: Session) -> list[JsonObject]:
             days, uncounted = read_together(
                 session,
-                lambda session: accounts.list_days(session, caller.principal, NEWEST_DAYS),
+                lambda session: spending_rows.list_days(session, caller.principal, NEWEST_DAYS),
                 unpriced_models_by_account,
             )
-            list_shares = partial(accounts.list_usage_shares, by_workspace=True)
+            list_shares = partial(spending_rows.list_usage_shares, by_workspace=True)
             shares = read_each(session, list_shares, [account.id for account in days.values()])
             return [
                 {
@@ -125,8 +127,8 @@ class Spending(Operations):
         uncounted, mandate_days, shares, lost = read_together(
             session,
             unpriced_models_by_account,
-            lambda session: accounts.list_mandate_days(session, used.id),
-            lambda session: accounts.list_usage_shares(session, used.id),
+            lambda session: spending_rows.list_mandate_days(session, used.id),
+            lambda session: spending_rows.list_usage_shares(session, used.id),
             lambda session: spending_rows.read_lost(session, used.id),
         )
         mandates = [
@@ -151,7 +153,7 @@ class Spending(Operations):
         """
         charged_day = self._today(session, caller)
         day = accounts.find_day_account(session, caller.principal, charged_day.day.name)
-        used = accounts.list_mandate_days(session, day.id) if day is not None else []
+        used = spending_rows.list_mandate_days(session, day.id) if day is not None else []
         listed = self._context.listed_workspaces
         found = [(workspace, account) for name, workspace, account in used if name == mandate and workspace in listed]
         if not found:
@@ -170,7 +172,7 @@ class Spending(Operations):
         }
         shares, uncounted = read_together(
             session,
-            lambda session: accounts.list_usage_shares(session, account.id),
+            lambda session: spending_rows.list_usage_shares(session, account.id),
             unpriced_models_by_account,
         )
         unpriced = uncounted.get(account.id)

@@ -18,7 +18,8 @@ from kairos_mcp.cli.session import find_target, find_target_to_drive, with_app
 from kairos_mcp.cli.settings import parse_limits
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.limits import Limits, set_limits_to_json
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits_table import set_limits_to_json
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:

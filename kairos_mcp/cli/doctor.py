@@ -18,7 +18,7 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, with_current_folder
 from kairos_mcp.cli.terminal import Signs, emit, signs_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
-from kairos_mcp.core.limits import limits_to_json, set_limits_to_json
+from kairos_mcp.core.limits_table import limits_to_json, set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.text import count_of, format_age

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kairos_mcp.core.limits import UNITS, Limits, limits_to_json
+from kairos_mcp.core.limits import UNITS, Limits
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Pause, Refused
 from kairos_mcp.core.text import count_of, truncate

@@ -6,7 +6,7 @@ Inside, money is in nano-dollars and time in milliseconds; outside in dollars an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import add, sub
 from types import FunctionType
@@ -47,6 +47,8 @@ class Unit(NamedTuple):
     """How many of the unit that is stored make one of the users'; 1 for counts."""
     shared: bool = False
     """It counts in accounts that runs share, so a day can be limited in it: what model calls cost."""
+    measured: Callable[[Any], int] | None = None
+    """How much of it an answer was (an `Answer`), if it is reserved "after"."""
     weighs: Price | None = None
     """How much of it one token takes, if it is reserved by tokens; None: the price of the model."""
     ends: Literal["max_rounds", "budget", "timeout"] = "budget"
@@ -217,6 +219,14 @@ def counts_of(kind: str) -> Units:
     return _COUNTS.get(kind, _MODEL_CALL)
 
 
+_MEASURED = tuple([(field, unit.measured) for field, unit in UNITS.items() if unit.measured is not None])
+
+
+def with_measured(counted: Units, answer: object) -> Units:
+    """Return what a step cost that was answered so: what was counted, and what the answer alone tells."""
+    return counted._replace(**{field: measured(answer) for field, measured in _MEASURED}) if _MEASURED else counted
+
+
 class Cap(NamedTuple):
     """A limit that is set: its unit, that unit's index in an amount (`place`), and the limit (`most`)."""
 
@@ -297,24 +307,3 @@ class BranchShare(NamedTuple):
         beginning = max(1, min(unbegun, self.side_by_side - running))
         most, fewest = beginning + (beginning < unbegun), 1 + (unbegun > 1)
         return range(most, fewest - 1, -1)
-
-
-def limits_to_json(
-    amounts: Amount[int] | Amount[int | None], names: Collection[str] = CAPS
-) -> dict[str, int | float | None]:
-    """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: which units."""
-    return {
-        unit.name: amount if amount is None or unit.scale == 1 else amount / unit.scale
-        for unit, amount in zip(UNITS.values(), amounts, strict=True)
-        if unit.name in names
-    }
-
-
-def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
-    """Return the limits that are set, by the users' names and units."""
-    return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
-
-
-def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
-    """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
-    return {field: round(given[unit.name] * unit.scale) for field, unit in UNITS.items() if unit.name in given}

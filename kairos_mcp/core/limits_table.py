@@ -1,13 +1,13 @@
-"""Validates limits by the users' names and units: in the arguments of tools, the settings file and mandates."""
+"""Limits by the users' names and units, as JSON: in arguments of tools, the settings file, mandates and results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic_core import core_schema
 
-from kairos_mcp.core.limits import UNITS, Limits, Unit, limits_from_json
+from kairos_mcp.core.limits import CAPS, UNITS, Amount, Limits, Unit
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 
@@ -49,3 +49,24 @@ class LimitsTable:
 
     def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, _handler: Callable[..., Any]) -> JsonObject:
         return self.json_schema()
+
+
+def limits_to_json(
+    amounts: Amount[int] | Amount[int | None], names: Collection[str] = CAPS
+) -> dict[str, int | float | None]:
+    """Return limits, or another amount, by the users' names and units: dollars and seconds. `names`: which units."""
+    return {
+        unit.name: amount if amount is None or unit.scale == 1 else amount / unit.scale
+        for unit, amount in zip(UNITS.values(), amounts, strict=True)
+        if unit.name in names
+    }
+
+
+def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
+    """Return the limits that are set, by the users' names and units."""
+    return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
+
+
+def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
+    """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
+    return {field: round(given[unit.name] * unit.scale) for field, unit in UNITS.items() if unit.name in given}

@@ -14,15 +14,8 @@ from kairos_mcp.core.builtin_tools import FILE_TREE
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
-from kairos_mcp.core.limits import (
-    DAY_UNITS,
-    UNITS,
-    UNLIMITED,
-    Limits,
-    limits_from_json,
-    set_limits_to_json,
-)
-from kairos_mcp.core.limits_table import LimitsTable
+from kairos_mcp.core.limits import DAY_UNITS, UNITS, UNLIMITED, Limits
+from kairos_mcp.core.limits_table import LimitsTable, limits_from_json, set_limits_to_json
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.paths import PATH_CHARS, Risk, plain_path_or_none
 from kairos_mcp.core.quick_dataclass import dataclass

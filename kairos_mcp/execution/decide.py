@@ -25,7 +25,7 @@ from kairos_mcp.budget.reservation import (
     ReservationRequest,
     format_status_line,
 )
-from kairos_mcp.core.limits import NOTHING, counts_of
+from kairos_mcp.core.limits import NOTHING, counts_of, with_measured
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Refused, Sent, sort_key
 from kairos_mcp.store.client_completions import RequestCharge, charge_requests
@@ -139,7 +139,7 @@ def _decide_step(
         by_route = BY_BUDGET
     if answer is None:
         return DecidedStep(sent, reserved, None, request.counts_only, shared)
-    spent = reserved.held._replace(milliseconds=0)
+    spent = with_measured(reserved.held._replace(milliseconds=0), answer)
     ledger.settle(path, reserved.held, spent, shared)
     if loops is not None and new.kind == "call":
         loops.add_call(path, new.digest, answer, by_route)
@@ -191,7 +191,7 @@ def _decide_attempt(
         return begun
     assert loops is not None, _LOOPS_ARE_KNOWN
     answer, grant = answer_request(ledger, loops, path, attempt.rounds_request)
-    spent = counts_of("call")
+    spent = with_measured(counts_of("call"), answer)
     ledger.settle(path, attempt.held.minus(attempt.freed).plus(reserved.held), spent, shared)
     return begun._replace(answer=answer, spent=spent, by_route=BY_BUDGET, grant=grant)
 

@@ -26,7 +26,7 @@ from kairos_mcp.core import errors
 from kairos_mcp.core.decision_rights import person_on_page
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
-from kairos_mcp.core.limits import set_limits_to_json
+from kairos_mcp.core.limits_table import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.page.acts import carry_out, parse_act
 from kairos_mcp.page.files import SHELL, compressed_files

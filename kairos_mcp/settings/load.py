@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.limits import limits_from_json
+from kairos_mcp.core.limits_table import limits_from_json
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
 from kairos_mcp.settings.folders import absolute_path, packaged_folder
 from kairos_mcp.settings.names import CAP_NAMES, SETTINGS, VARIABLES

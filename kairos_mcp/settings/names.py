@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, limits_to_json
+from kairos_mcp.core.limits import CAPS, DAY_CAPS
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.settings.key import Key
 from kairos_mcp.settings.settings import DEFAULT_CAPS, DEFAULT_DAY, Settings
 

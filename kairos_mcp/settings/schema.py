@@ -21,8 +21,8 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.input_checks import first_problem
-from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, set_limits_to_json
-from kairos_mcp.core.limits_table import LimitsTable
+from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits
+from kairos_mcp.core.limits_table import LimitsTable, set_limits_to_json
 from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.text import decode_text, nearest_names

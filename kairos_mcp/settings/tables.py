@@ -21,7 +21,8 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
 from kairos_mcp.core.command_patterns import check_pattern
 from kairos_mcp.core.effects import KEY_LIFE_S, Effect, Reach
-from kairos_mcp.core.limits import DAY_UNITS, UNLIMITED, limits_from_json
+from kairos_mcp.core.limits import DAY_UNITS, UNLIMITED
+from kairos_mcp.core.limits_table import limits_from_json
 from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference

@@ -15,7 +15,6 @@ from kairos_mcp.budget.ledger import SharedAccountIds
 from kairos_mcp.budget.reservation import Account, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import UNITS_OF_FIRST_VERSION, Limits, Units
-from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import enclosing_paths
 from kairos_mcp.store.rows import LISTED_ID, Row, Session, json_or_null, placeholders, read_together
 
@@ -53,7 +52,6 @@ _INSERT_MANDATE = (
     f"insert into account(scope, parent, name, workspace, {_CAP_COLUMNS}) values ('mandate', ?, ?, ?{_CAP_VALUES})"
 )
 UPDATE_CAPS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('cap'))} where id = ?"
-UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from its row
 
 
 def read_account(session: Session, account: int) -> Account:
@@ -158,45 +156,6 @@ def find_day_account(session: Session, principal: str, day: str) -> Account | No
     return None if found is None else account_from_row(found[0], found[1:])
 
 
-def list_mandate_days(session: Session, day: int) -> list[tuple[str, str, Account]]:
-    """List the mandates that were charged to a day's account, by id: each with its workspace ('' for none) and its
-    account of that day."""
-    statement = f"select name, coalesce(workspace, ''), id, {AMOUNTS} from account where parent = ? order by 1, 2"
-    return [
-        (name, workspace, account_from_row(number, tuple(amounts)))
-        for name, workspace, number, *amounts in session.rows(statement, (day,))
-    ]
-
-
-def list_days(session: Session, principal: str, limit: int) -> dict[str, Account]:
-    """Return the accounts of the newest days on which the principal used something, by name (`2026-11-22`), newest
-    first."""
-    statement = (
-        f"select period, id, {AMOUNTS} from account where scope = 'day' and name = ? order by period desc limit ?"
-    )
-    return {
-        period: account_from_row(number, tuple(amounts))
-        for period, number, *amounts in session.rows(statement, (principal, limit))
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class UsageShare:
-    """What one route and model used of an account, for one agent and mandate (None: without one).
-
-    `attempts` includes those that brought no answer, but not one that only waited while the run was paused.
-    `workspace`: in which folder, '' for none; None where shares are not told apart by it.
-    """
-
-    route: str
-    model: str | None
-    agent: str | None
-    mandate: str | None
-    attempts: int
-    spent: Units
-    workspace: str | None = None
-
-
 def amount_or_null(column: str) -> str:
     """Return SQL for a JSON array with an amount for each unit; null where a row holds none. An older version stored
     fewer, and those that are missing are null."""
@@ -252,34 +211,13 @@ A further attempt's row says what the attempt before it cost. What can't be read
 that the account exceeds the sum; the run with that row spends nothing more.
 """
 
-_MANDATE = (
-    "(select name from account, json_each(shared) as item"
-    f" where account.id = {LISTED_ID} and account.scope = 'mandate')"
-)
 # Materialized, so that each row is looked at for damage once.
 WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
 HAS_ACCOUNT = f"exists (select 1 from json_each(shared) as item where {LISTED_ID} = ?1)"
-_CHARGES_OF_ACCOUNT = f"charges where {HAS_ACCOUNT}"
+CHARGES_OF_ACCOUNT = f"charges where {HAS_ACCOUNT}"
 ANY_CHARGE = (
     "select 1 from step where shared is not null union all select 1 from attempt where shared is not null limit 1"
 )
-
-
-def list_usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[UsageShare]:
-    """List who used what of a shared account, most tokens first; `by_workspace`: in each folder apart."""
-    folder = "(select workspace from run where n = charges.run)" if by_workspace else "null"
-    found = session.rows(
-        f"{WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
-        " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, {folder}, count(*) filter (where spent ->> {unit_index('model_calls')} > 0), {SUMS}"
-        f" from {_CHARGES_OF_ACCOUNT}"
-        f" group by 1, 2, 3, 4, 5 order by sum(spent ->> {unit_index('total_tokens')}) desc, 1, 2, 3, 4, 5",
-        (account,),
-    )
-    return [
-        UsageShare(route, model, agent, mandate, count, Units(*sums), workspace)
-        for route, model, agent, mandate, workspace, count, *sums in found
-    ]
 
 
 _HOLDS_SQL = f"""select coalesce({amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (
@@ -313,7 +251,7 @@ def check_shared_account(session: Session, account: int) -> None:
     stored, spent, held = read_together(
         session,
         lambda session: read_account(session, account),
-        lambda session: session.row(f"{WITH_CHARGES} select {SUMS} from {_CHARGES_OF_ACCOUNT}", (account,)),
+        lambda session: session.row(f"{WITH_CHARGES} select {SUMS} from {CHARGES_OF_ACCOUNT}", (account,)),
         lambda session: session.row(f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {HAS_ACCOUNT}", (account,)),
     )
     for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.ledger import NO_SHARED_ACCOUNTS, BegunBranch, Ledger, SharedAccountIds
 from kairos_mcp.budget.more_rounds import Grant, LoopRecord, RoundsRequest
 from kairos_mcp.budget.reservation import Account, Reservation, ReservationRequest
-from kairos_mcp.core.limits import NOTHING, Units
+from kairos_mcp.core.limits import NOTHING, Units, with_measured
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent, StoredCall
@@ -25,19 +25,24 @@ from kairos_mcp.store.queries import StepRow
 
 
 class StepResult(NamedTuple):
-    """The result of performing a step: its answer, what it cost, a long text to store (hash, body), and notes.
+    """The result of performing a step: its answer, what was counted, a long text to store (hash, body), and notes.
 
     `cached`: how many of the input tokens came from a cache. `exactness`: how well the tokens are known.
     `foreign_files`: those that the call wrote from texts of others.
     """
 
     answer: Answer
-    spent: Units
+    counted: Units
     cached: int = 0
     exactness: Exactness | None = None
     text: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
     foreign_files: tuple[str, ...] = ()
+
+    @property
+    def spent(self) -> Units:
+        """What it cost."""
+        return with_measured(self.counted, self.answer)
 
 
 class AnsweredStep(NamedTuple):

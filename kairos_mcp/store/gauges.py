@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from kairos_mcp.budget.notes import PROVIDER_AWAY, USED_UP_REASONS, clock_behind_reason
-from kairos_mcp.core.limits import DAY_CAPS, limits_to_json
+from kairos_mcp.core.limits import DAY_CAPS
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.store import spending_rows
 from kairos_mcp.store.approvals import LAPSED
 from kairos_mcp.store.ownership import ANY_SERVER, Owners, ServedRuns, dead_owners

@@ -14,7 +14,8 @@ from kairos_mcp.budget.reservation import Account
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.core.limits import CAPS, limits_to_json
+from kairos_mcp.core.limits import CAPS
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import STOP_REASONS, EndStatus, Outcome
 from kairos_mcp.core.quick_dataclass import dataclass

@@ -11,7 +11,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.budget.reservation import USEFUL_TOKENS, Account
 from kairos_mcp.core.calendar import format_timestamp
-from kairos_mcp.core.limits import USAGE_NAMES, limits_to_json
+from kairos_mcp.core.limits import USAGE_NAMES
+from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcomes import RUN_STATUSES, STOP_REASONS, RunStatus, StopName
 from kairos_mcp.core.quick_dataclass import dataclass

@@ -1,4 +1,4 @@
-"""A unit that is added to the class of amounts, with a migration: new stores and older ones hold it, and runs end."""
+"""A unit that is added to the class of amounts, with a migration: stores hold it, a run ends where it is used up."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def with_a_ninth_unit(place: Place, run_id: str, answer: str) -> dict[str, Any]:
 
 @IN_A_NEWER_FILE
 @pytest.mark.unreplayed
-def test_a_new_store_has_the_unit_and_a_run_ends(place: Place) -> None:
+def test_a_new_store_has_the_unit_and_no_tool_is_called_once_nothing_is_left_of_it(place: Place) -> None:
     found = with_a_ninth_unit(place, "", "fine")
-    assert (found["status"], found["summary"], found["damage"]) == ("completed", "fine", [])
-    assert found["accounts"] == [[3, 0, 0]]
-    assert found["remaining"]["checks"] == 3
-    assert [len(spent) for spent in found["spent"]] == [len(UNITS) + 1]
+    assert (found["status"], found["summary"], found["damage"]) == ("stopped", "fine", [])
+    assert found["calls"] == [False, True, False]
+    assert found["accounts"] == [[500, 0, sum(found["content"])]]
+    assert found["remaining"]["checks"] == 0
+    assert {len(spent) for spent in found["spent"]} == {len(UNITS) + 1}
 
 
 @IN_A_NEWER_FILE
@@ -48,7 +49,7 @@ async def test_a_run_that_began_before_goes_on_with_the_unit(place: Place) -> No
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
     found = with_a_ninth_unit(place, run_id, "answered later")
     assert (found["status"], found["summary"], found["damage"]) == ("completed", "answered later", [])
-    assert found["accounts"] == [[None, 0, 0]]
+    assert found["accounts"] == [[None, 0, len("answered later")]]
     assert sorted({len(spent) for spent in found["spent"]}) == [len(UNITS), len(UNITS) + 1]
 
 

@@ -21,14 +21,13 @@ from kairos_mcp.core.limits import (
     Unit,
     Units,
     counts_of,
-    limits_from_json,
-    limits_to_json,
 )
+from kairos_mcp.core.limits_table import limits_from_json, limits_to_json
 from kairos_mcp.core.outcomes import StopName
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.schema import migrate
+from kairos_mcp.store.schema import list_statements, migrate
 from kairos_mcp.views.run_report import RESULT_SCHEMA
 
 ROUND = ReservationRequest(counts_of("round"), "round", False, 4_000, 2_000, 60_000, price=Price(3, 15))
@@ -56,6 +55,7 @@ def test_amounts_limits_and_what_is_left_have_a_field_for_each_unit() -> None:
 def test_a_record_says_what_its_way_of_being_held_needs(field: str, unit: Unit) -> None:
     assert unit.ends in get_args(StopName)
     assert unit.weighs is None or unit.held == "tokens"
+    assert (unit.measured is not None) == (unit.held == "after")
     assert unit.words
     assert unit.noun
 
@@ -105,6 +105,12 @@ def test_the_table_of_accounts_has_three_columns_for_each_unit() -> None:
     migrate(session)
     assert session.rows(f"select {', '.join(unit_columns('cap', 'held', 'spent'))} from account") == []
     session.close()
+
+
+def test_an_event_tells_that_little_is_left_of_each_unit_but_rounds() -> None:
+    (trigger,) = (sql for kind, sql in list_statements() if kind == "trigger" and " account_event " in sql)
+    named = {field for field in UNITS if f"new.spent_{field} >= new.cap_{field} - new.cap_{field} / 10" in trigger}
+    assert named == UNITS.keys() - {"rounds"}  # the line of progress counts those
 
 
 def _lists_units(node: ast.AST) -> bool:

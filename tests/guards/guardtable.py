@@ -995,6 +995,23 @@ SPENDING = (
         BUDGET + "a_completion_is_not_handed_out_where_a_token_limit_is_used_up",
     ),
     Guard(
+        "StepResult.spent",
+        replaced("with_measured(self.counted, self.answer)", "self.counted"),
+        NINTH_UNIT + "a_new_store_has_the_unit_and_no_tool_is_called_once_nothing_is_left_of_it",
+    ),
+    Guard(
+        "_decide_step",
+        replaced(
+            "with_measured(reserved.held._replace(milliseconds=0), answer)", "reserved.held._replace(milliseconds=0)"
+        ),
+        NINTH_UNIT + "a_new_store_has_the_unit_and_no_tool_is_called_once_nothing_is_left_of_it",
+    ),
+    Guard(
+        "_exhausted_unit",
+        never("remaining[place] == 0 and counts.tool_calls"),
+        NINTH_UNIT + "a_new_store_has_the_unit_and_no_tool_is_called_once_nothing_is_left_of_it",
+    ),
+    Guard(
         "_fit_into_shared",
         never("... and request.counts.model_calls > remaining.model_calls"),
         RESERVE + "what_runs_share_is_never_passed_either",

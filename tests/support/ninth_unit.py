@@ -12,7 +12,10 @@ from pathlib import Path
 
 NAME = "kairos_mcp.core.limits"
 AFTER_THE_LAST_FIELD = "\n\n\nUNITS: Mapping"
-UNIT = 'Unit("checks", "checks", "checks", held="count", order=99)'
+UNIT = (
+    'Unit("checks", "checks", "checks", held="after", order=99,'
+    ' measured=lambda answer: len(getattr(answer, "content", "")))'
+)
 MIGRATION = "; ".join(
     f"alter table account add column {kind}_checks integer {default} check({kind}_checks >= 0)"
     for kind, default in (("cap", ""), ("held", "not null default 0"), ("spent", "not null default 0"))
@@ -38,14 +41,17 @@ async def finish_run(root: Path, run_id: str, text: str) -> dict[str, object]:
     from kairos_mcp.core.limits import Limits
     from kairos_mcp.core.outcomes import Outcome
     from kairos_mcp.core.run_spec import PlannerRequest
-    from support.app import ME, Place
+    from support.app import ME, Place, reads
 
     place = Place(root)
-    settings = place.settings() if run_id else place.settings({"content": text})
+    (place.workspace / "a.txt").write_text("long enough" * 50)
+    refused = {"tool_calls": [{"id": "1", "name": "nothing", "arguments": {}}]}  # answered without a reservation
+    lines = () if run_id else (refused, reads("a.txt"), reads("a.txt"), {"for": "closing", "content": text})
+    settings = place.settings(*lines)
     async with App.open(settings, via="mcp") as app:
         if not run_id:
-            limits = Limits(checks=3)
-            run_id = (await app.runs.start(PlannerRequest("go", tools=(), limits=limits), ME)).run_id
+            limits = Limits(checks=500)
+            run_id = (await app.runs.start(PlannerRequest("go", tools=("read_file",), limits=limits), ME)).run_id
         else:
             await app.answers.submit(run_id, {"round-2": {"content": text}}, ME)
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
@@ -56,6 +62,8 @@ async def finish_run(root: Path, run_id: str, text: str) -> dict[str, object]:
         "remaining": report.remaining,
         "damage": place.store().find_damage(Outcome),
         "accounts": place.rows("select cap_checks, held_checks, spent_checks from account where scope = 'run'"),
+        "content": [len(json.loads(body).get("content") or "") for (body,) in place.rows("select body from answer")],
+        "calls": [call["ok"] for call in report.calls],
         "spent": [json.loads(text) for (text,) in place.rows("select spent from answer order by step")],
     }
 
