@@ -230,7 +230,8 @@ def mandate_output() -> str:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         shutil.copytree(EXAMPLES / "site", root / "site")
-        outputs = [_run_command(root, "mandate", "save", "links.toml"), _run_command(root, "mandate", "run", "links")]
+        saved, ran = _run_command(root, "mandate", "save", "links.toml"), _run_command(root, "mandate", "run", "links")
+        outputs = [saved, ran.replace("$ ", "$ KAIROS_SCRIPT=mandate.jsonl ", 1)]
         (waits,) = re.findall(r"kairos-mcp (approve) (\S+) (\S+)", outputs[-1])
         approved = _run_command(root, *waits).splitlines(keepends=True)
         outputs.append(
