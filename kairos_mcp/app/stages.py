@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from kairos_mcp.core.calendar import DAY_MS
@@ -16,21 +17,25 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Session
 from kairos_mcp.tools.commands.run_command import CommandSettings
 from kairos_mcp.tools.files.edit_tools import EditRules
+from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.stage.copies import COPY, WorkspaceCopy
+from kairos_mcp.tools.stage.layers import Layer
 from kairos_mcp.tools.stage.mounts import Mounts
-from kairos_mcp.tools.stage.probe import find_stage_problem
+from kairos_mcp.tools.stage.overlay import UPPER, Overlay
+from kairos_mcp.tools.stage.probe import StageWay, find_stage_way
 from kairos_mcp.tools.stage.stage import Stage, discard_folder, has_pending_changes
 from kairos_mcp.tools.stage.staged_tools import STAGE_SPECS, StagedTools
 
 STAGES = "stages"  # the folder of them in the state folder
 
 
-def find_problem(settings: Settings, workspace: Path, mounts: Mounts | None = None) -> str | None:
-    """Return why runs in this workspace can't have a stage; None if they can. Blocks for some 100 ms."""
+def find_way(settings: Settings, workspace: Path, mounts: Mounts | None = None) -> StageWay:
+    """Find out how runs in this workspace can have a stage. Blocks for some 100 ms."""
     if settings.store is not None and settings.place is None:
-        return "the rows are in a database, and this server has no place"
+        return StageWay("the rows are in a database, and this server has no place")
     commands, own = CommandSettings.from_settings(settings), mounts or Mounts()
     try:
-        return find_stage_problem(workspace, settings.home / STAGES, own, commands)
+        return find_stage_way(workspace, settings.home / STAGES, own, commands)
     finally:
         if mounts is None:
             own.close()
@@ -43,7 +48,7 @@ class Stages:
         self._settings, self._store = settings, store
         self._folder = settings.home / STAGES
         self._mounts = Mounts()
-        self._usable: set[str] = set()  # workspaces; a problem is looked for again, since a person may mend it
+        self._ways: dict[str, StageWay] = {}  # by workspace; a problem is looked for again, since a person may mend it
 
     async def choose(self, mode: StageMode, workspace: str | None, continues: str | None) -> StageChoice:
         """Say whether a run is to work in a stage. `continues`: the run whose stage it takes over, if something is left
@@ -51,11 +56,11 @@ class Stages:
         if mode is False or workspace is None:
             return NO_STAGE
         await self._sweep()
-        problem = await asyncio.to_thread(self._find_problem, Path(workspace))
+        way = await asyncio.to_thread(self._find_way, Path(workspace))
         left = None
         if continues is not None:
             left = await asyncio.to_thread(self._find_left, continues)
-        return StageChoice(True, mode is True, problem, STAGE_SPECS, left)
+        return StageChoice(True, mode is True, way.problem, way.no_layer, STAGE_SPECS, left)
 
     def make_tools(
         self,
@@ -68,19 +73,26 @@ class Stages:
         """Make the tools of a run's stage. `stage`: the run that began it; `before`: the one that had it before;
         `read_inherited`: returns the notes of all that did."""
         commands = CommandSettings.from_settings(self._settings)
-        made = Stage(self._folder / stage, rules.workspace, self._mounts, run_id, before, read_inherited)
+        find_layer = partial(self._find_layer, rules.workspace)
+        made = Stage(self._folder / stage, rules.workspace, find_layer, run_id, before, read_inherited)
         return StagedTools(made, rules, commands, self._settings.stage_bytes)
 
     def close(self) -> None:
         self._mounts.close()
 
-    def _find_problem(self, workspace: Path) -> str | None:
-        if str(workspace) in self._usable:
-            return None
-        problem = find_problem(self._settings, workspace, self._mounts)
-        if problem is None:
-            self._usable.add(str(workspace))
-        return problem
+    def _find_layer(self, workspace: Workspace, folder: Path) -> Layer:
+        """Return the layer in a stage's folder; of a stage that is yet to begin, the best that there can be."""
+        if not (folder / UPPER).exists() and ((folder / COPY).exists() or self._find_way(workspace.path).no_layer):
+            return WorkspaceCopy(folder, workspace)
+        return Overlay(folder, workspace, self._mounts)
+
+    def _find_way(self, workspace: Path) -> StageWay:
+        way = self._ways.get(str(workspace))
+        if way is None:
+            way = find_way(self._settings, workspace, self._mounts)
+            if way == StageWay():
+                self._ways[str(workspace)] = way
+        return way
 
     def _find_left(self, run_id: str) -> str | None:
         """Return the stage of an ended run in which something is left, by the id of the run that began it."""

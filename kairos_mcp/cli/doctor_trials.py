@@ -74,17 +74,20 @@ def check_interpreters(settings: Settings) -> Iterator[Finding]:
 
 def check_stages(settings: Settings) -> Iterator[Finding]:
     """Try whether runs in each workspace can work in a stage."""
-    from kairos_mcp.app.stages import find_problem
+    from kairos_mcp.app.stages import find_way
 
     for folder in settings.workspaces if settings.home.is_dir() else ():  # nothing is made for a look
-        problem = find_problem(settings, folder)
-        if problem is None:
+        way = find_way(settings, folder)
+        cure = "docs/stage.md says what one needs; stage = false takes this note away."
+        if way.problem is None and way.no_layer is None:
             yield Finding("stage", "ok", f"runs in {folder} can have one")
         elif settings.stage is False:
-            yield Finding("stage", "ok", f"runs in {folder} can have none, and the setting stage is false: {problem}")
+            found = f"can have none: {way.problem}" if way.problem else f"would work in a copy of it: {way.no_layer}"
+            yield Finding("stage", "ok", f"the setting stage is false; runs in {folder} {found}")
+        elif way.problem is not None:
+            yield Finding("stage", "note", f"runs in {folder} can have none: {way.problem}", cure)
         else:
-            cure = "docs/stage.md says what one needs; stage = false takes this note away."
-            yield Finding("stage", "note", f"runs in {folder} can have none: {problem}", cure)
+            yield Finding("stage", "note", f"runs in {folder} work in a copy of it: {way.no_layer}", cure)
 
 
 def check_servers(settings: Settings) -> Iterator[Finding]:

@@ -12,12 +12,14 @@ from kairos_mcp.core.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """Whether a run is to work in a stage, and why there can be none, if so. `tools`: those that only such runs have.
-    `is_required`: rather than without one, it is not started. `taken_over`: the stage of the run that it continues."""
+    """Whether a run is to work in a stage, and why there can be none, or none but a copy of the workspace, if so.
+    `tools`: those that only such runs have. `is_required`: rather than without one, it is not started. `taken_over`:
+    the stage of the run that it continues."""
 
     is_wanted: bool = False
     is_required: bool = False
     problem: str | None = None
+    no_layer: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     taken_over: str | None = None
 
@@ -35,9 +37,10 @@ class StageChoice:
         return ToolSet((*offered, *own)) if _may_change(offered) else offered
 
     def notes(self, *, is_staged: bool) -> tuple[str, ...]:
-        """Say why a run that was to have a stage has none."""
-        lacks = self.is_wanted and self.problem is not None and not is_staged
-        return (f"not staged: {self.problem}",) if lacks else ()
+        """Say why a run that was to have a stage has none, or one that is a copy."""
+        if is_staged:
+            return () if self.no_layer is None else (f"staged in a copy of the workspace: {self.no_layer}",)
+        return (f"not staged: {self.problem}",) if self.is_wanted and self.problem is not None else ()
 
 
 def _may_change(offered: Iterable[ToolSpec]) -> bool:

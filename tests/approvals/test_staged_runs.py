@@ -18,6 +18,7 @@ from kairos_mcp.server.dialog_layout import find_screen
 from kairos_mcp.server.elicitation import make_dialog
 from kairos_mcp.settings.table_values import GateRule
 from kairos_mcp.store.rules import RuleRequest
+from kairos_mcp.tools.stage import copies
 
 pytestmark = pytest.mark.sandbox
 ALL = ("*",)
@@ -281,7 +282,9 @@ async def test_a_run_that_only_reads_has_no_stage(place):
 
 
 @pytest.mark.parametrize("mode", ["auto", True])
-async def test_where_there_can_be_no_stage_the_reason_is_said_or_the_run_refused(place, mode):
+async def test_where_there_can_be_no_stage_the_reason_is_said_or_the_run_refused(place, mode, monkeypatch):
+    monkeypatch.setattr(copies, "CLONED_FILES", 0)
+    monkeypatch.setattr(copies, "COPIED_FILES", 0)
     async with App.open(staged(place, EDIT, says("done"), stage=mode, commands="bare"), via="mcp") as app:
         if mode is True:
             with pytest.raises(BadArguments, match="without a sandbox"):
@@ -289,7 +292,21 @@ async def test_where_there_can_be_no_stage_the_reason_is_said_or_the_run_refused
             return
         report = await rests(app, await start_run(app, tools=ALL))
         assert asked(place) == ["round-1/call-1"]
-        assert "not staged: programs run without a sandbox" in report.degraded
+        assert any(note.startswith("not staged: programs run without a sandbox, and") for note in report.degraded)
+
+
+async def test_without_a_sandbox_it_works_in_a_copy_and_each_program_asks(place):
+    before = files(place)
+    async with App.open(staged(place, EDIT, PROGRAM, says("done"), commands="bare"), via="mcp") as app:
+        run = await start_run(app, tools=ALL)
+        assert asked(place) == ["round-2/call-1"]
+        report = await decide(app, run, "approve", key="round-2/call-1/approval")
+        assert "staged in a copy of the workspace: programs run without a sandbox" in report.degraded
+        assert "omega" in answers(place)["round-2/call-1"]["content"]
+        assert files(place) == before
+        assert asked(place) == ["round-2/call-1", "submit-1"]
+        await decide(app, run, "approve")
+    assert files(place) == {"a.txt": "omega\n", "c.txt": "new\n"}
 
 
 async def test_a_call_says_otherwise_than_the_setting(place):

@@ -246,6 +246,7 @@ OURS = {
     "tools/files/transaction.py",
     "tools/mandate_tools.py",
     "tools/stage/apply.py",
+    "tools/stage/copies.py",
     "tools/stage/mounter.py",
     "tools/stage/mounts.py",
     "tools/stage/stage.py",

@@ -94,6 +94,7 @@ REPOSITORIES = "tools/test_new_repositories.py::test_"
 ENDED = "tools/test_ended_server_leaves_nothing.py::test_"
 STAGE = "tools/test_stage.py::test_"
 RENDERED = "commands/test_rendered_markdown.py::test_"
+COPIES = "tools/test_stage_copies.py::test_"
 STAGED = "approvals/test_staged_runs.py::test_"
 STAGED_FLOWS = "approvals/test_staged_flows.py::test_"
 MARKED = "crash/test_keys_and_marks.py::test_"
@@ -2189,13 +2190,13 @@ PROGRAMS = (
         STAGE + "what_is_submitted_is_applied_with_deletions_modes_links_and_folders",
     ),
     Guard(
-        "Stage.list_touched",
-        without("has_entry(self.upper, path)"),
+        "Overlay.list_touched",
+        without("_has_entry(self.root, path)"),
         STAGE + "files_are_deleted_and_moved_in_the_stage",
     ),
     Guard(
         "Stage._make_folder",
-        never("notes.count or (notes.bases and not self.upper.is_dir())"),
+        never("notes.count or (notes.bases and not self.layer.root.is_dir())"),
         STAGE + "a_stage_whose_folder_is_gone_applies_nothing",
     ),
     Guard(
@@ -2222,6 +2223,46 @@ PROGRAMS = (
         "is_deep",
         replaced("path.count('/') >= MAX_DEPTH", "False"),
         STAGE + "folders_however_deep_stop_neither_the_next_calls_nor_the_limit",
+    ),
+    Guard(
+        "WorkspaceCopy._find_touched",
+        never("not self._record_file.exists()"),
+        COPIES + "of_a_copy_that_was_cut_short_nothing_counts",
+    ),
+    Guard(
+        "WorkspaceCopy._find_touched",
+        replaced("record.files[path][1] != look", "record.files[path][1][1:3] != look[1:3]"),
+        COPIES + "what_a_program_changes_without_a_trace_in_its_time_or_size_is_seen",
+    ),
+    Guard(
+        "WorkspaceCopy._bring_up_to_date",
+        without("path not in touched"),
+        COPIES + "what_others_change_is_seen_but_where_the_run_has_changed_it",
+    ),
+    Guard(
+        "WorkspaceCopy._copy",
+        never("look[3] >= change_clock_ns() - _FRESH_NS"),
+        COPIES + "a_file_that_is_saved_twice_in_one_tick_is_taken_over",
+    ),
+    Guard(
+        "_look_around",
+        never("most_bytes is not None and size > most_bytes"),
+        COPIES + "a_workspace_that_outgrows_a_copy_is_refused[COPIED_BYTES]",
+    ),
+    Guard(
+        "StagedTools.__init__",
+        never("commands.mode == 'bare'"),
+        COPIES + "programs_without_a_sandbox_are_not_contained_and_only_a_person_settles_them",
+    ),
+    Guard(
+        "StagedCommands._open_copy",
+        never("root.name != COPY"),
+        COPIES + "a_layer_runs_no_program_without_a_sandbox",
+    ),
+    Guard(
+        "StagedCommands._list_unreadable",
+        without("not mounted.isdisjoint(folders_above(path))"),
+        COPIES + "a_program_reads_what_is_mounted_in_the_workspace_but_no_env_file_there",
     ),
     Guard(
         "_stays_inside",
@@ -3157,12 +3198,12 @@ OUTSIDE = (
         HIDDEN_WRITES + "no_file_is_renamed_where_a_link_leads_that_came_during_a_search",
     ),
     Guard(
-        "stage:_remove_entry",
+        "overlay:_remove_entry",
         replaced("open_without_links(layer, folders)", "os.open('/'.join(('.', *folders)), FOLDER, dir_fd=layer)"),
         "tools/test_stage.py::test_through_a_link_in_the_place_of_a_folder_nothing_outside_is_removed",
     ),
     Guard(
-        "Stage.forget",
+        "Overlay.take_out",
         without("self._take_in(layer, path)"),
         "tools/test_stage.py::test_files_of_a_folder_that_took_a_files_place_are_approved_one_after_another",
     ),

@@ -18,9 +18,12 @@ from kairos_mcp.tools.files.content_hash import plain_hash
 from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.stage.copies import WorkspaceCopy
+from kairos_mcp.tools.stage.layers import Layer, wait_for_next_change_time
 from kairos_mcp.tools.stage.mounts import Mounts
-from kairos_mcp.tools.stage.probe import find_stage_problem
-from kairos_mcp.tools.stage.stage import Stage, wait_for_next_change_time
+from kairos_mcp.tools.stage.overlay import Overlay
+from kairos_mcp.tools.stage.probe import find_stage_way
+from kairos_mcp.tools.stage.stage import Stage
 from kairos_mcp.tools.stage.staged_tools import StagedTools
 from support.tools import READ_BYTES, WorkspaceTools
 
@@ -46,8 +49,12 @@ class Staged(WorkspaceTools):
         wait_for_next_change_time()
 
     @property
-    def upper(self) -> Path:
-        return self.home / "stages/run-1/upper"
+    def held(self) -> Stage:
+        return self.made._stage
+
+    @property
+    def layer(self) -> Path:
+        return self.held.layer.root
 
     def submit(self, **arguments):
         """Submit as a person approves it who was shown it."""
@@ -55,17 +62,23 @@ class Staged(WorkspaceTools):
 
 
 @contextmanager
-def staged_in(root: Path, memory: ToolMemory | None = None, run_id: str = "run-1") -> Iterator[Staged]:
-    """Open a stage over `root/workspace`; what it noted stays with `memory`."""
+def staged_in(
+    root: Path, memory: ToolMemory | None = None, run_id: str = "run-1", mode: str = "sandboxed", copied: bool = False
+) -> Iterator[Staged]:
+    """Open a stage over `root/workspace`, or in a copy of it; what it noted stays with `memory`."""
     workspace, home = root / "workspace", root / "home"
     workspace.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True, mode=0o700)
-    commands, mounts = CommandSettings(hidden=(home,)), Mounts()
+    commands, mounts = CommandSettings(mode, hidden=(home,)), Mounts()
     with closing(mounts), Workspace(workspace, private=home) as opened:
-        if (problem := _find_problem(root)) is not None:
+        if not copied and (problem := _find_problem(root)) is not None:
             pytest.skip(f"no stage here: {problem}")
         rules = EditRules(opened, build_scopes(workspace), READ_BYTES, Redactor(), plain_hash)
-        stage = Stage(home / "stages" / "run-1", opened, mounts, run_id)
+
+        def find_layer(folder: Path) -> Layer:
+            return WorkspaceCopy(folder, opened) if copied else Overlay(folder, opened, mounts)
+
+        stage = Stage(home / "stages" / "run-1", opened, find_layer, run_id)
         tools = StagedTools(stage, rules, commands, MOST_BYTES)
         yield Staged(workspace, ToolRegistry([]), memory=memory or ToolMemory.in_process(), home=home, made=tools)
 
@@ -74,7 +87,8 @@ def staged_in(root: Path, memory: ToolMemory | None = None, run_id: str = "run-1
 def _find_problem(root: Path) -> str | None:
     """Why there can be no stage in this folder, looked for once: those that are forked off know it."""
     with closing(Mounts()) as mounts:
-        return find_stage_problem(root / "workspace", root / "home/stages", mounts, CommandSettings())
+        way = find_stage_way(root / "workspace", root / "home/stages", mounts, CommandSettings())
+        return way.problem or way.no_layer
 
 
 def tree(folder: Path) -> Tree:

@@ -14,16 +14,18 @@ from support.staged import MOST_BYTES, Staged, staged_in, tree
 from kairos_mcp.core.errors import KairosError, NoChange, StaleFile
 from kairos_mcp.core.tool import Preview
 from kairos_mcp.tools.commands.run_command import CommandSettings
+from kairos_mcp.tools.stage import copies
+from kairos_mcp.tools.stage.layers import ENTRY_BYTES
 from kairos_mcp.tools.stage.mounts import Mounts
-from kairos_mcp.tools.stage.probe import find_stage_problem
-from kairos_mcp.tools.stage.stage import ENTRY_BYTES, discard_folder, sum_bytes
+from kairos_mcp.tools.stage.probe import StageWay, find_stage_way
+from kairos_mcp.tools.stage.stage import discard_folder, sum_bytes
 
 pytestmark = pytest.mark.sandbox
 
 
-@pytest.fixture
-def stage(tmp_path: Path):
-    with staged_in(tmp_path) as opened:
+@pytest.fixture(params=["layer", pytest.param("copy", marks=pytest.mark.slow)])
+def stage(request, tmp_path: Path):
+    with staged_in(tmp_path, copied=request.param == "copy") as opened:
         lines = "".join(f"line {number}\n" for number in range(40))
         opened.write({"a.py": lines, "old.py": "old\n", "d/x.py": "x\n", "d/y.py": "y\n", ".env": "TOKEN=hunter2\n"})
         yield opened
@@ -70,7 +72,8 @@ def test_what_is_submitted_is_applied_with_deletions_modes_links_and_folders(sta
     }
     with pytest.raises(NoChange):
         stage.preview("submit_changes")
-    assert {path.name for path in stage.upper.iterdir()} == {"out", "pipe"}  # what is inside no workspace stays
+    kept = {touched.path for touched in stage.held.list_touched()}
+    assert kept == {"out", "pipe"}  # what is inside no workspace stays
 
 
 def test_what_matters_most_is_shown_first(stage):
@@ -154,7 +157,7 @@ def test_lines_that_both_changed_are_named_and_nothing_is_applied(stage):
 
 
 def test_a_file_saved_while_a_program_changed_it_is_never_merged(stage):
-    started = stage.upper / "started"
+    started = stage.layer / "started"
 
     def save() -> None:
         while not started.exists():
@@ -175,7 +178,7 @@ def test_what_changed_after_it_was_shown_is_not_applied(stage, side):
     edit(stage, "a.py", "line 3\n", "LINE 3\n")
     edit(stage, "d/x.py", "x", "X")
     shown = stage.preview("submit_changes")
-    where = stage.workspace if side == "workspace" else stage.upper
+    where = stage.workspace if side == "workspace" else stage.layer
     (where / "d/x.py").write_text("another\n")
     before = tree(stage.workspace)
     assert stage.call_approved("submit_changes", shown).code == "stale_file"
@@ -211,7 +214,7 @@ def test_a_stage_whose_folder_is_gone_applies_nothing(tmp_path):
     with staged_in(tmp_path) as stage:
         stage.write({"a.txt": "alpha\n"})
         edit(stage, "a.txt", "alpha", "omega")
-        subprocess.run(["rm", "-rf", str(stage.home / "stages/run-1/upper")], check=True)
+        subprocess.run(["rm", "-rf", str(stage.layer)], check=True)
         with pytest.raises(KairosError, match="missing"):
             stage.preview("submit_changes")
         assert stage.call("read_file", path="a.txt").is_error
@@ -303,13 +306,13 @@ def deep(stage):
 
 
 def test_folders_however_deep_stop_neither_the_next_calls_nor_the_limit(deep):
-    assert sum_bytes(deep.upper, time.monotonic() + 60) > MOST_BYTES
+    assert sum_bytes(deep.layer, time.monotonic() + 60) > MOST_BYTES
     assert not edit(deep, "a.py", "line 3\n", "LINE 3\n").is_error
     shown = deep.preview("submit_changes")
     assert "too deep" in shown.text
     assert not deep.call_approved("submit_changes", shown).is_error
-    discard_folder(deep.upper.parent)
-    assert not deep.upper.parent.exists()
+    discard_folder(deep.layer.parent)
+    assert not deep.layer.parent.exists()
 
 
 def test_empty_files_count_too(tmp_path):
@@ -357,36 +360,40 @@ def test_a_call_that_its_server_did_not_survive_is_answered_without_a_person(sta
     assert stage.probe("run_command", "call-77", argv=["true"]).state == "not_done"
 
 
-@pytest.mark.parametrize("name", ["home_inside", "mount_inside", "foreign", "bare"])
-def test_where_there_can_be_no_stage_the_reason_is_said(tmp_path, name):
+@pytest.mark.parametrize("name", ["home_inside", "foreign", "mount_inside", "bare", "large"])
+def test_where_there_can_be_no_layer_or_no_stage_the_reason_is_said(tmp_path, name, monkeypatch):
     workspace, mounts = tmp_path / "workspace", Mounts()
     workspace.mkdir()
-    stages, commands, said = tmp_path / "home/stages", CommandSettings(), "without a sandbox"
+    (workspace / "file").write_text("")
+    stages, commands = tmp_path / "home/stages", CommandSettings()
+    expected = StageWay(no_layer="programs run without a sandbox")
     match name:
         case "home_inside":
-            stages, said = workspace / "home/stages", "state folder is in the workspace"
-        case "mount_inside":
-            pytest.importorskip("ctypes")
-            said = "a mount is inside the workspace (inner)"
-            (workspace / "inner").mkdir()
-            mount = ["mount", "-t", "tmpfs", "t", str(workspace / "inner")]
-            if os.geteuid() or subprocess.run(mount, check=False).returncode:
-                pytest.skip("only root mounts")
+            stages, expected = workspace / "home/stages", StageWay("the state folder is in the workspace")
         case "foreign":
-            said = "(?:old|file) belongs to another user"
-            (workspace / "file").write_text("")
+            expected = StageWay("file belongs to another user")
             if os.geteuid():
                 pytest.skip("only root gives files away")
             os.chown(workspace / "file", 65534, 65534)
-        case "bare":
+        case "mount_inside":
+            expected = StageWay(no_layer="a mount is inside the workspace (inner)")
+            mount_inside(workspace / "inner")
+        case _:
             commands = CommandSettings("bare")
+            if name == "large":
+                monkeypatch.setattr(copies, "COPIED_FILES", 0)
+                monkeypatch.setattr(copies, "CLONED_FILES", 0)
+                and_a_copy = "and for a copy it holds over 0 files and folders"
+                expected = StageWay(f"programs run without a sandbox, {and_a_copy}")
     try:
-        problem = find_stage_problem(workspace, stages, mounts, commands)
+        assert find_stage_way(workspace, stages, mounts, commands) == expected
     finally:
         subprocess.run(["umount", workspace / "inner"], check=False, capture_output=True)
         mounts.close()
-    import re
-
-    assert problem is not None
-    assert re.search(said if name == "foreign" else re.escape(said), problem)
     assert not list(tmp_path.glob("**/probe-*"))
+
+
+def mount_inside(folder: Path) -> None:
+    folder.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "t", str(folder)], check=False).returncode:
+        pytest.skip("only root mounts")

@@ -79,7 +79,7 @@ class Sandbox:
     let in, such as a toolchain in the home folder, which is empty otherwise. `caches` stand at the same place below
     HOME inside, by which programs find them. `stand_ins` hide what stands at their paths outside. Without `network`
     there is only a loopback interface of its own. `layer`: two folders on one file system; what is written in the
-    workspace goes into the first of them, and the second is the kernel's.
+    workspace goes into the first of them, and the second is the kernel's. `copy` stands in the workspace's place.
     """
 
     workspace: Path | None
@@ -91,6 +91,7 @@ class Sandbox:
     caches: tuple[HomeEntry, ...] = ()
     stand_ins: tuple[SandboxMount, ...] = ()
     layer: tuple[Path, Path] | None = None
+    copy: Path | None = None
 
     def wrap(
         self,
@@ -237,7 +238,7 @@ class Sandbox:
             yield SandboxMount(Path(HOME) / cache.name, "readable", cache.path)
         yield from self.stand_ins
         if self.workspace is not None:
-            yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
+            yield SandboxMount(self.workspace, "writable" if self.writable else "readable", self.copy)
             _refuse_links(self.workspace)
         # Elsewhere nothing can be written anyway, and a mount in an emptied home would reveal a name in it.
         writable = [Path(os.path.realpath(self.workspace))] if self.workspace is not None else []

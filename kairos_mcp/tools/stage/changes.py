@@ -18,8 +18,8 @@ from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.tools.files.diff import changed_blocks
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.stage.blobs import BLOB_BYTES
-from kairos_mcp.tools.stage.layers import ABSENT, State, is_deep, is_folder, read_state
-from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes, folders_above
+from kairos_mcp.tools.stage.layers import ABSENT, State, folders_above, is_deep, is_folder, read_state
+from kairos_mcp.tools.stage.stage import MadeCall, Stage, StageNotes
 
 MAX_BYTES = 64 << 20
 
@@ -123,7 +123,7 @@ def collect_changes(
     notes, found = stage.read_notes(ctx), StagedChanges()
     forced = [path for path in notes.calls if not all(call.is_command for call in notes.calls[path])]
     forced += [path for path in named or () if path not in (*forced, ".")]
-    with stage.open_upper() as upper:
+    with stage.open_root() as upper:
         for touched in stage.list_touched(forced):
             path, calls = touched.path, notes.calls.get(touched.path, [])
             if plain_path_or_none(path) != path or is_deep(path):

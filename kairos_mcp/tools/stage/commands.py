@@ -1,7 +1,7 @@
-"""Runs programs in a stage: in the same sandbox, over the run's layer.
+"""Runs programs in a stage: in the same sandbox, over the run's layer; without a sandbox, in its copy of the workspace.
 
 What they write anywhere in the workspace, be it `.git` or instructions to agents, is decided about when it is
-submitted.
+submitted. A program without a sandbox can write elsewhere too, so it is asked about.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.paths import plain_path, shorten_path
-from kairos_mcp.core.tool import StopSignal, ToolContext, error_result
+from kairos_mcp.core.tool import Preview, StopSignal, ToolContext, error_result
 from kairos_mcp.tools.commands.call_filter import open_filter
 from kairos_mcp.tools.commands.executable import ResolvedProgram, open_folder
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules, SeenFolder, survey_protected_paths
@@ -27,7 +27,8 @@ from kairos_mcp.tools.commands.sandbox import Sandbox, build_search_path, scrub_
 from kairos_mcp.tools.commands.toolchains import toolchain_variables
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.stage.layers import MAX_DEPTH
+from kairos_mcp.tools.stage.copies import COPY
+from kairos_mcp.tools.stage.layers import MAX_DEPTH, folders_above
 from kairos_mcp.tools.stage.stage import Stage, sum_bytes
 
 QUOTA_POLL_S = 0.5
@@ -38,19 +39,43 @@ class StagedCommands(CommandRunner):
 
     def __init__(self, stage: Stage, commands: CommandSettings, most_bytes: int) -> None:
         super().__init__(stage.workspace, commands, ProtectionRules())
-        self._stage, self._most_bytes = stage, most_bytes
+        self._stage, self._settings, self._most_bytes = stage, commands, most_bytes
         self._seen: dict[str, SeenFolder] = {}
 
+    def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
+        """Describe it, within `Stage.alone`."""
+        if not self._bare:
+            return super().preview(arguments, ctx)
+        with self._open_copy() as runner:
+            shown = runner.preview(arguments, ctx)
+        return replace(shown, text=f"{shown.text}\nthe workspace is this run's copy of it")
+
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        """Run it within `Stage.writing`."""
-        with _watch_size(self._stage.upper, self._most_bytes, ctx.stop) as watched:
-            result = super().run(arguments, replace(ctx, stop=watched))
+        """Run it, within `Stage.writing`."""
+        layer = self._stage.layer
+        with _watch_size(layer.root, layer.room() + self._most_bytes, ctx.stop) as watched:
+            if self._bare:
+                with self._open_copy() as runner:
+                    result = runner.run(arguments, replace(ctx, stop=watched))
+            else:
+                result = super().run(arguments, replace(ctx, stop=watched))
         if watched.is_exceeded:
             full = f"The stage holds more than {self._most_bytes >> 20:,} MiB, or folders over {MAX_DEPTH} deep."
             return error_result(
                 CommandDenied(f"{full} The program was killed.", "Remove what is not needed, or submit what is done.")
             )
         return result
+
+    @contextmanager
+    def _open_copy(self) -> Iterator[CommandRunner]:
+        """Yield what runs programs without a sandbox in the stage's copy. Raises CommandDenied where it has none."""
+        with self._stage.open_mount():  # so that the copy is up to date
+            root = self._stage.layer.root
+            if root.name != COPY:
+                why = "This stage is a layer, which a program without a sandbox does not see."
+                raise CommandDenied(why, 'A person sets commands = "sandboxed" again, or the run begins anew.')
+            with Workspace(root) as copied:
+                yield CommandRunner(copied, self._settings, ProtectionRules())
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         """Find the program; one of the workspace where the stage has it."""
@@ -74,8 +99,8 @@ class StagedCommands(CommandRunner):
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext
     ) -> Iterator[PreparedCommand]:
         assert sandbox.workspace is not None
-        layered = replace(sandbox, layer=(self._stage.upper, self._stage.work))
         unreadable = self._list_unreadable(root, ctx)
+        layered = self._stage.layer.enter(sandbox)
         environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
         with open_filter() as filter_fd:
             argv = layered.wrap(
@@ -95,14 +120,15 @@ class StagedCommands(CommandRunner):
             return []
         found = survey_protected_paths(root, ProtectionRules(), (), is_unreadable, self._seen)
         self._seen = dict(found.seen)
-        with self._stage.open_upper() as upper, self._stage.view() as view:
+        with self._stage.open_root() as upper, self._stage.view() as view:
             descriptor = upper.open_fd(".", FOLDER)
             try:
                 in_layer = survey_protected_paths(descriptor, ProtectionRules(), (), is_unreadable)
             finally:
                 os.close(descriptor)
             paths = dict.fromkeys((*found.unreadable, *in_layer.unreadable))
-            return [path for path in paths if _is_there(view, path)]
+            mounted = set(self._stage.layer.list_mounted())
+            return [path for path in paths if _is_there(view, path) or not mounted.isdisjoint(folders_above(path))]
 
 
 def _is_there(view: Workspace, path: str) -> bool:

@@ -1,7 +1,6 @@
-"""What a run's layer says about its workspace: which paths it decides about, and what stands at each.
+"""What stands at a path of a workspace, or of what a run keeps apart from it; and what such a layer can do.
 
-The kernel writes the layer: a removed name is a device of number 0, a folder that hides the one below is marked by an
-attribute. All is read below descriptors, and no link is followed.
+All is read below descriptors, and no link is followed.
 """
 
 from __future__ import annotations
@@ -9,19 +8,25 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.tools.files.safe_open import FILE, FOLDER, open_without_links
-from kairos_mcp.tools.files.walk import join_path
+from kairos_mcp.tools.files.safe_open import FILE, FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 
-_OPAQUE = "user.overlay.opaque"
+if TYPE_CHECKING:
+    from kairos_mcp.tools.commands.sandbox import Sandbox
+
 _CHUNK_BYTES = 1 << 20
+_CHANGE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
+ENTRY_BYTES = 4096  # that an entry of a stage counts at least, so that the number of its files is bounded too
 MAX_DEPTH = 200  # of folders within each other; what lies deeper stays in the stage
 _NOT_THERE = (errno.ELOOP, errno.EMLINK, errno.ENXIO)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -60,6 +65,49 @@ class TouchedPath(NamedTuple):
     is_ignored: bool = False
 
 
+class Layer(Protocol):
+    """Where a stage keeps what its run writes. Every method but `open` is called while no other call uses the stage."""
+
+    @property
+    def root(self) -> Path:
+        """The folder in which `read_state` finds what the run has at a path that it touched."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several calls may have it open for reading at once."""
+        ...
+
+    def make(self) -> None:
+        """Make its folders where they are missing."""
+        ...
+
+    def open(self, *, writable: bool) -> AbstractContextManager[Workspace]:
+        """Open the workspace with the run's own changes. Raises CommandDenied, TooLarge."""
+        ...
+
+    def list_touched(self, is_ignored: IsIgnored, forced: Collection[str]) -> Iterable[TouchedPath]:
+        """Yield every path that it decides about. Of an ignored folder, and one at MAX_DEPTH, nothing but itself;
+        `forced` ones that it has are yielded even so."""
+        ...
+
+    def take_out(self, paths: Collection[str], kept: Collection[str]) -> None:
+        """Let it show what the workspace holds at `paths`. `kept`: the other paths that it decides about."""
+        ...
+
+    def enter(self, sandbox: Sandbox) -> Sandbox:
+        """Return the sandbox in which a program finds it in the place of the workspace."""
+        ...
+
+    def list_mounted(self) -> list[str]:
+        """Return the folders in which a program finds what another file system has there, and `open` does not."""
+        ...
+
+    def room(self) -> int:
+        """Return the bytes, as `sum_bytes` counts, that it takes before the run has written anything."""
+        ...
+
+
 def read_state(root: Workspace, path: str) -> State:
     """Return what stands at a plain path. Raises OSError where it can't be read."""
     try:
@@ -86,6 +134,12 @@ def read_state(root: Workspace, path: str) -> State:
         os.close(folder)
 
 
+def folders_above(path: str) -> tuple[str, ...]:
+    """Return the folders above a path, the innermost first."""
+    parts = path.split("/")
+    return tuple("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+
+
 def is_removal(status: os.stat_result) -> bool:
     """Whether this entry of a layer says that there is nothing of its name."""
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
@@ -105,71 +159,23 @@ def is_folder(root: Workspace, path: str) -> bool:
     return True
 
 
-def list_touched(upper: Workspace, real: Workspace, is_ignored: IsIgnored) -> Iterator[TouchedPath]:
-    """Yield every path that a layer decides about, by name. Of an ignored folder, and one at MAX_DEPTH, nothing but
-    itself is yielded."""
-    yield from _list_folder(upper, real, is_ignored, ".")
+def change_clock_ns() -> int:
+    """Return the time that the kernel gives to a change of a file now: it moves on some hundred times a second."""
+    return time.clock_gettime_ns(_CHANGE_CLOCK)
 
 
-def _list_folder(upper: Workspace, real: Workspace, is_ignored: IsIgnored, folder: str) -> Iterator[TouchedPath]:
-    descriptor = upper.open_fd(folder, FOLDER)
+def wait_for_next_change_time() -> None:
+    """Wait for some milliseconds, until what is changed from now on has another time than what was changed before."""
+    now = change_clock_ns()
+    while change_clock_ns() <= now:
+        time.sleep(0.001)
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor when the block ends."""
     try:
-        with os.scandir(descriptor) as scan:
-            entries = sorted(
-                ((entry.name, entry.stat(follow_symlinks=False)) for entry in scan), key=lambda each: each[0]
-            )
-        for name, status in entries:
-            path, changed = join_path(folder, name), status.st_ctime_ns
-            is_dir = stat.S_ISDIR(status.st_mode)
-            if is_ignored(path, is_dir) or (is_dir and is_deep(path)):
-                yield TouchedPath(path, changed, is_ignored=True)
-                continue
-            if not is_dir:
-                yield from _list_below(real, path, changed, is_ignored)
-                if is_folder(real, path) or read_state(real, path).kind == "absent":
-                    yield TouchedPath(path, changed)
-                continue
-            if is_opaque(descriptor, name):
-                yield from _list_below(real, path, changed, is_ignored)
-            elif not is_folder(real, path) and read_state(real, path).kind != "absent":
-                yield TouchedPath(path, changed)  # a folder in the place of a file
-            yield from _list_folder(upper, real, is_ignored, path)
-    finally:
-        os.close(descriptor)
-
-
-def _list_below(real: Workspace, path: str, changed: int, is_ignored: IsIgnored) -> Iterator[TouchedPath]:
-    """Yield what the workspace itself has at and below a path, but for folders."""
-    if not is_folder(real, path):
-        if read_state(real, path).kind != "absent":
-            yield TouchedPath(path, changed)
-        return
-    descriptor = real.open_fd(path, FOLDER)
-    try:
-        with os.scandir(descriptor) as scan:
-            entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan)
-    finally:
-        os.close(descriptor)
-    for name, is_dir in entries:
-        inner = join_path(path, name)
-        if is_ignored(inner, is_dir) or (is_dir and is_deep(inner)):
-            yield TouchedPath(inner, changed, is_ignored=True)
-        elif is_dir:
-            yield from _list_below(real, inner, changed, is_ignored)
-        else:
-            yield TouchedPath(inner, changed)
-
-
-def is_opaque(folder: int, path: str) -> bool:
-    """Whether a folder of a layer hides what the workspace has in it. No link is followed."""
-    try:
-        descriptor = open_without_links(folder, path.split("/"))
-    except OSError:
-        return False
-    try:
-        return os.getxattr(descriptor, _OPAQUE) == b"y"
-    except OSError:
-        return False
+        yield descriptor
     finally:
         os.close(descriptor)
 

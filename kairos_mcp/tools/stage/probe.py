@@ -1,4 +1,4 @@
-"""Whether a workspace can have a stage here: tried once, by writing through a layer and by starting a program on it."""
+"""How a workspace can have a stage here: tried once, by writing through a layer and by starting a program on it."""
 
 from __future__ import annotations
 
@@ -11,39 +11,62 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.tools.commands.run_command import CommandSettings, make_sandbox
 from kairos_mcp.tools.files.safe_open import file_system_type
+from kairos_mcp.tools.stage.copies import find_copy_problem
 from kairos_mcp.tools.stage.mounts import Mounts
 from kairos_mcp.tools.stage.stage import discard_folder
 
 MAX_LOOKED_AT = 1_000  # entries of a workspace whose owners are looked at
 
 
-def find_stage_problem(workspace: Path, stages: Path, mounts: Mounts, commands: CommandSettings) -> str | None:
-    """Return why a run can't have a stage over this workspace, in words; None if it can. `stages`: the folder of the
-    stages. Blocks for some 100 ms."""
-    if not sys.platform.startswith("linux"):
-        return "this system has no overlays"
-    if commands.mode == "bare":
-        return "programs run without a sandbox"
+@dataclass(frozen=True, slots=True)
+class StageWay:
+    """How a run can have a stage. `problem`: why it can have none; `no_layer`: why not as a layer, but in a copy."""
+
+    problem: str | None = None
+    no_layer: str | None = None
+
+
+def find_stage_way(workspace: Path, stages: Path, mounts: Mounts, commands: CommandSettings) -> StageWay:
+    """Find out how a run can have a stage over this workspace. `stages`: the folder of the stages. Blocks for some
+    100 ms."""
     if stages.resolve().is_relative_to(workspace.resolve()):
-        return "the state folder is in the workspace"
+        return StageWay("the state folder is in the workspace")
     if (foreign := _find_foreign(workspace)) is not None:
-        return f"{shorten_path(foreign)} belongs to another user"
+        return StageWay(f"{shorten_path(foreign)} belongs to another user")
     folder = stages / f"probe-{os.getpid()}-{secrets.token_hex(4)}"
-    upper, work = folder / "upper", folder / "work"
     try:
-        for each in (upper, work):
-            each.mkdir(parents=True, mode=0o700)
-        _write_through(workspace, mounts, upper, work)
-        sandbox = replace(make_sandbox(workspace, commands), layer=(upper, work))
-        failure = sandbox.find_failure() if commands.mode == "sandboxed" else None
+        folder.mkdir(parents=True, mode=0o700)
+        no_layer = _find_layer_problem(workspace, folder, mounts, commands)
+        if no_layer is None:
+            return StageWay()
+        problem = find_copy_problem(workspace, folder)
     except (KairosError, OSError) as error:
-        return _explain(workspace, stages) or (error.message if isinstance(error, KairosError) else str(error))
+        return StageWay(error.message if isinstance(error, KairosError) else str(error))
     finally:
         discard_folder(folder)
         with suppress(OSError):  # others are in it, mostly
             stages.rmdir()
+    return StageWay(no_layer=no_layer) if problem is None else StageWay(f"{no_layer}, and for a copy {problem}")
+
+
+def _find_layer_problem(workspace: Path, folder: Path, mounts: Mounts, commands: CommandSettings) -> str | None:
+    """Return why a run can't work on a layer; None if it can. `folder`: an empty one beside the stages."""
+    if not sys.platform.startswith("linux"):
+        return "this system has no overlays"
+    if commands.mode == "bare":
+        return "programs run without a sandbox"
+    upper, work = folder / "upper", folder / "work"
+    try:
+        for each in (upper, work):
+            each.mkdir(mode=0o700)
+        _write_through(workspace, mounts, upper, work)
+        sandbox = replace(make_sandbox(workspace, commands), layer=(upper, work))
+        failure = sandbox.find_failure() if commands.mode == "sandboxed" else None
+    except (KairosError, OSError) as error:
+        return _explain(workspace, folder) or (error.message if isinstance(error, KairosError) else str(error))
     return None if failure is None else f"a program can't be started on a layer: {failure}"
 
 
@@ -78,7 +101,7 @@ def _find_foreign(workspace: Path) -> str | None:
     return None
 
 
-def _explain(workspace: Path, stages: Path) -> str | None:
+def _explain(workspace: Path, folder: Path) -> str | None:
     """Return why layers can't be mounted, where that is known."""
     inside = f"{workspace.resolve()}/"
     with suppress(OSError):
@@ -86,7 +109,7 @@ def _explain(workspace: Path, stages: Path) -> str | None:
             at = line.split(" ")[4].replace("\\040", " ")
             if at.startswith(inside):
                 return f"a mount is inside the workspace ({shorten_path(at.removeprefix(inside))})"
-        descriptor = os.open(stages, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             kind = file_system_type(descriptor)
         finally:

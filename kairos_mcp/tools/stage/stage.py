@@ -1,7 +1,6 @@
-"""The stage of one run: a layer over its workspace in the state folder, and what the run's rows say of it.
+"""The stage of one run: a layer over its workspace in the state folder, or a copy, and what the run's rows say of it.
 
-The folder holds `upper` and `work`, which are the kernel's, `blobs`, and `begun` while a call writes. No mount outlives
-a call: what others change in the workspace meanwhile is seen at once. The rows hold, from before a call has its answer,
+The folder holds the layer, `blobs`, and `begun` while a call writes. The rows hold, from before a call has its answer,
 what each path held that it was the first to touch, and which calls changed which path.
 """
 
@@ -11,8 +10,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
-import stat
 import sys
 import time
 from collections import defaultdict
@@ -25,27 +22,32 @@ from threading import Lock
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import RUN_COMMAND
-from kairos_mcp.core.errors import Busy, KairosError, NotFound, StaleFile
+from kairos_mcp.core.errors import Busy, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import ToolContext
 from kairos_mcp.store.tool_intents import stage_note_name
 from kairos_mcp.tools.commands.protected_paths import RESERVED_NAMES
-from kairos_mcp.tools.files.safe_open import FILE, FOLDER, LOCAL, file_system_type, open_without_links
+from kairos_mcp.tools.files.safe_open import FILE, FOLDER, LOCAL, file_system_type
 from kairos_mcp.tools.files.staging import is_leftover
 from kairos_mcp.tools.files.walk import IGNORE_FILE, IgnoreRules
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.stage.blobs import Blobs
-from kairos_mcp.tools.stage.layers import MAX_DEPTH, State, TouchedPath, is_opaque, is_removal, list_touched
-from kairos_mcp.tools.stage.mounts import Mounts
+from kairos_mcp.tools.stage.layers import (
+    ENTRY_BYTES,
+    MAX_DEPTH,
+    Layer,
+    State,
+    TouchedPath,
+    change_clock_ns,
+    folders_above,
+)
 
 # Written by programs in every project, and rarely named in a .gitignore.
 CACHE_FOLDERS = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules", ".venv"))
 FOREIGN_CLOCK_NS = 2_000_000_000  # by which the clock of a file system on another machine may differ from ours
-ENTRY_BYTES = 4096  # that an entry of a stage counts at least, so that the number of its files is bounded too
 MAX_NOTED = 20_000  # paths of one call whose bases are kept; of more, those beyond count as unclear
 OWN_CLOCK = LOCAL | {"tmpfs", "overlay"}
-_CHANGE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
 _POLL_S = 0.01
 _OWNER, _PENDING = "owner", "pending"
 _GONE = "The stage's folder is missing; the record has the calls. Nothing was applied."
@@ -128,15 +130,15 @@ class StageNotes:
 class Stage:
     """The stage of one run. Its folder is made at the first call, and every method raises subclasses of KairosError.
 
-    `before`: the run that had it before, whose stage this one takes over; `read_inherited`: returns the notes of all
-    that did.
+    `find_layer`: returns what a stage in this folder is kept in. `before`: the run that had it before, whose stage this
+    one takes over; `read_inherited`: returns the notes of all that did.
     """
 
     def __init__(
         self,
         folder: Path,
         workspace: Workspace,
-        mounts: Mounts,
+        find_layer: Callable[[Path], Layer],
         run_id: str,
         before: str | None = None,
         read_inherited: Callable[[], Sequence[str]] = lambda: (),
@@ -146,14 +148,18 @@ class Stage:
         self._inherited: Sequence[str] | None = None
         self._own: list[str] = []  # notes are only ever added
         self._notes_lock = Lock()
-        self.upper, self.work = folder / "upper", folder / "work"
         self.blobs = Blobs(folder / "blobs")
-        self._mounts = mounts
+        self._find_layer = find_layer
+
+    @cached_property
+    def layer(self) -> Layer:
+        return self._find_layer(self.folder)
 
     @contextmanager
     def reading(self, ctx: ToolContext) -> Iterator[Workspace]:
         """Yield the workspace as the stage shows it; others may read at the same time."""
-        with self._hold_lock(ctx, fcntl.LOCK_SH), self._open_mount(writable=False) as view:
+        how = fcntl.LOCK_SH if self.layer.is_shared else fcntl.LOCK_EX
+        with self._hold_lock(ctx, how), self._open_layer(writable=False) as view:
             yield view
 
     @contextmanager
@@ -175,14 +181,14 @@ class Stage:
 
     @contextmanager
     def open_mount(self) -> Iterator[Workspace]:
-        """Mount it writable, within `writing`."""
-        with self._open_mount(writable=True) as view:
+        """Open it for writing, within `writing`."""
+        with self._open_layer(writable=True) as view:
             yield view
 
     @contextmanager
     def view(self) -> Iterator[Workspace]:
-        """Mount it read-only, within `writing` or `alone`."""
-        with self._open_mount(writable=False) as view:
+        """Open it for reading, within `writing` or `alone`."""
+        with self._open_layer(writable=False) as view:
             yield view
 
     def note_interrupted(self, ctx: ToolContext, call: MadeCall, named: Collection[str] = ()) -> None:
@@ -195,12 +201,8 @@ class Stage:
     def list_touched(self, forced: Collection[str] = ()) -> list[TouchedPath]:
         """List every path that the layer decides about, ignored folders by their own names; `forced` ones count as not
         ignored."""
-        with self.open_upper() as upper:
-            ignores = _Ignores(self.workspace, forced)
-            found = list(list_touched(upper, self.workspace, ignores.ignore))
-        there = {touched.path for touched in found if not touched.is_ignored}
-        own = [path for path in dict.fromkeys(forced) if path not in there and has_entry(self.upper, path)]
-        return [*found, *(TouchedPath(path, 0) for path in own)]
+        self._check_there()
+        return list(self.layer.list_touched(_Ignores(self.workspace, forced).ignore, forced))
 
     def forget(
         self, ctx: ToolContext, why: Literal["applied", "dropped"], paths: Collection[str], kept: Collection[str]
@@ -209,30 +211,8 @@ class Stage:
         paths that the layer decides about."""
         notes = self.read_notes(ctx)
         notes.keep(ctx, {why: sorted(paths)})
-        stay = {above for path in kept for above in (path, *folders_above(path))}
-        with self.open_upper() as upper, suppress(OSError), _closing(upper.open_fd(".", FOLDER)) as layer:
-            for path in sorted(paths, key=len, reverse=True):
-                is_hidden = any(each in stay and is_opaque(layer, each) for each in folders_above(path))
-                for each in (path, *folders_above(path)):
-                    if each not in stay:
-                        _remove_entry(layer, each)
-                if is_hidden:
-                    self._take_in(layer, path)
-
-    def _take_in(self, layer: int, path: str) -> None:
-        """Let the layer hold what the workspace holds at a path, since a folder above it that stays hides that."""
-        *folders, name = path.split("/")
-        with suppress(OSError, StaleFile):
-            state = self.blobs.keep_file(self.workspace, path)
-            if state.kind not in ("file", "link"):
-                return
-            with _closing(_make_folders(layer, folders)) as above:
-                if state.kind == "link":
-                    os.symlink(state.target or "", name, dir_fd=above)
-                    return
-                flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755 if state.exe else 0o644
-                with os.fdopen(os.open(name, flags, mode, dir_fd=above), "wb") as file:
-                    file.write(self.blobs.get(state.sha))
+        self._check_there()
+        self.layer.take_out(paths, kept)
 
     def mark_applied(self) -> None:
         """Note that nothing is left that could be applied: once its run has ended, the stage may go."""
@@ -257,15 +237,15 @@ class Stage:
 
     def _make_folder(self, ctx: ToolContext) -> None:
         """Make the folder at the first call; take it over from a run before. Raises NotFound where it is gone."""
-        if self.owner_of(self.folder) == self._run_id and self.upper.is_dir():
+        if self.owner_of(self.folder) == self._run_id and self.layer.root.is_dir():
             return
         notes, owner = self.read_notes(ctx), self.owner_of(self.folder)
         if owner not in (None, self._run_id, self._before):
             raise NotFound(f"The stage was taken over by the run {owner}.", "Go on with that run.")
-        if notes.count or (notes.bases and not self.upper.is_dir()):
+        if notes.count or (notes.bases and not self.layer.root.is_dir()):
             raise NotFound(_GONE, "Start anew.")
-        for each in (self.upper, self.work, self.blobs.folder):
-            each.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.blobs.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.layer.make()
         half = self.folder / f"{_OWNER}.{os.getpid()}.part"
         half.write_text(self._run_id, encoding="ascii")
         os.rename(half, self.folder / _OWNER)
@@ -284,28 +264,21 @@ class Stage:
             os.close(descriptor)
 
     @contextmanager
-    def _open_mount(self, *, writable: bool) -> Iterator[Workspace]:
-        if not self.upper.is_dir():
-            raise NotFound(_GONE, "Start anew.")
-        real = self.workspace.path
-        if writable:
-            descriptor = self._mounts.mount([real], self.upper, self.work)
-        else:
-            descriptor = self._mounts.mount([self.upper, real])
-        try:
-            with Workspace(Path(f"/proc/self/fd/{descriptor}")) as view:
-                view.path = real
-                yield view
-        finally:
-            os.close(descriptor)
+    def _open_layer(self, *, writable: bool) -> Iterator[Workspace]:
+        self._check_there()
+        with self.layer.open(writable=writable) as view:
+            yield view
 
     @contextmanager
-    def open_upper(self) -> Iterator[Workspace]:
+    def open_root(self) -> Iterator[Workspace]:
         """Open the layer itself."""
-        if not self.upper.is_dir():
+        self._check_there()
+        with Workspace(self.layer.root) as root:
+            yield root
+
+    def _check_there(self) -> None:
+        if not self.layer.root.is_dir():
             raise NotFound(_GONE, "Start anew.")
-        with Workspace(self.upper) as upper:
-            yield upper
 
     @property
     def _begun(self) -> Path:
@@ -375,24 +348,6 @@ class Stage:
             os.close(descriptor)
 
 
-def change_clock_ns() -> int:
-    """Return the time that the kernel gives to a change of a file now: it moves on some hundred times a second."""
-    return time.clock_gettime_ns(_CHANGE_CLOCK)
-
-
-def wait_for_next_change_time() -> None:
-    """Wait for some milliseconds, until what is changed from now on has another time than what was changed before."""
-    now = change_clock_ns()
-    while change_clock_ns() <= now:
-        time.sleep(0.001)
-
-
-def folders_above(path: str) -> tuple[str, ...]:
-    """Return the folders above a path, the innermost first."""
-    parts = path.split("/")
-    return tuple("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-
-
 def has_pending_changes(folder: Path) -> bool:
     """Whether something in the stage of this folder was neither applied nor dropped."""
     return (folder / _PENDING).exists()
@@ -452,47 +407,6 @@ class _Ignores:
                 known = above
             self._rules[folder] = known
         return known
-
-
-def has_entry(layer: Path, path: str) -> bool:
-    """Whether a layer itself has something at a path, be it a file or the mark of a removal; no link is followed."""
-    return os.path.lexists(layer / path) and not any((layer / folder).is_symlink() for folder in folders_above(path))
-
-
-def _remove_entry(layer: int, path: str) -> None:
-    """Remove one entry of a layer; a folder only where it is empty, or hides what the workspace has: then with what was
-    taken in below it. A link that a program left in the place of a folder is not followed: it may lead to anything of
-    the user's."""
-    *folders, name = path.split("/")
-    with suppress(OSError), _closing(open_without_links(layer, folders)) as above:
-        status = os.stat(name, dir_fd=above, follow_symlinks=False)
-        if not stat.S_ISDIR(status.st_mode) or is_removal(status):
-            os.unlink(name, dir_fd=above)
-            return
-        if is_opaque(above, name):
-            shutil.rmtree(name, dir_fd=above)
-        else:
-            os.rmdir(name, dir_fd=above)
-
-
-def _make_folders(layer: int, folders: Sequence[str]) -> int:
-    """Open a folder of a layer by its names, and make those that are missing. Raises OSError at a link."""
-    descriptor = open_without_links(layer, [])
-    for name in folders:
-        with _closing(descriptor) as above:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=above)
-            descriptor = open_without_links(above, [name])
-    return descriptor
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    """Close a descriptor when the block ends."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _try_lock(descriptor: int, how: int) -> bool:

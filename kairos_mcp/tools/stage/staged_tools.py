@@ -23,8 +23,9 @@ from kairos_mcp.tools.files.file_tools import file_tools
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import check_file_tool
 from kairos_mcp.tools.stage.commands import StagedCommands
+from kairos_mcp.tools.stage.layers import folders_above
 from kairos_mcp.tools.stage.moving import DELETE_SPEC, MOVE_SPEC, moving_tools
-from kairos_mcp.tools.stage.stage import MadeCall, Stage, folders_above
+from kairos_mcp.tools.stage.stage import MadeCall, Stage
 from kairos_mcp.tools.stage.submit import SUBMIT_SPEC, submit_tool
 
 STAGE_SPECS = DELETE_SPEC, MOVE_SPEC, SUBMIT_SPEC  # the tools that only runs in a stage have
@@ -39,6 +40,7 @@ class StagedTools:
 
     def __init__(self, stage: Stage, rules: EditRules, commands: CommandSettings, most_bytes: int) -> None:
         self._stage, self._rules = stage, rules
+        self._contained = CONTAINED_TOOLS - ({RUN_COMMAND.name} if commands.mode == "bare" else set())
         self._tools: dict[str, Tool] = {}
         for tool in self._tools_on(stage.workspace).values():
             self._tools[tool.spec.name] = self._reading(tool) if tool.spec.effect == "read" else self._writing(tool)
@@ -59,7 +61,7 @@ class StagedTools:
 
     def contains(self, spec: ToolSpec | None) -> bool:
         """Whether calls of this tool write nothing but the stage."""
-        return spec is not None and spec.source == "builtin" and spec.name in CONTAINED_TOOLS & self._tools.keys()
+        return spec is not None and spec.source == "builtin" and spec.name in self._contained & self._tools.keys()
 
     def _tools_on(self, workspace: Workspace) -> Mapping[str, Tool]:
         rules = replace(self._rules, workspace=workspace)
@@ -119,7 +121,8 @@ class StagedTools:
             if ctx.memory.recall(intent_name(ctx.path)) is None:
                 return ProbeResult("not_done")
             with self._stage.writing(ctx, _command(arguments, ctx)):
-                return ProbeResult("resolved", _interrupted_result())
+                is_contained = self.contains(tool.spec)
+                return ProbeResult("resolved", _interrupted_result()) if is_contained else ProbeResult("unclear")
 
         return replace(tool, run=run, preview=preview, probe=probe)
 

@@ -32,8 +32,8 @@ from kairos_mcp.tools.stage.changes import (
     collect_changes,
     missing_folders,
 )
-from kairos_mcp.tools.stage.layers import ABSENT, State
-from kairos_mcp.tools.stage.stage import Stage, wait_for_next_change_time
+from kairos_mcp.tools.stage.layers import ABSENT, State, wait_for_next_change_time
+from kairos_mcp.tools.stage.stage import Stage
 
 TIMEOUT_S = 300
 MAX_NAMED = 10  # files that an error names
@@ -119,7 +119,7 @@ class _Submission:
             if ctx.base_hashes and (digests := self._digests(found)) != dict(ctx.base_hashes):
                 raise _stale_error(digests, ctx.base_hashes)
             workspace = self.stage.workspace
-            with self.stage.open_upper() as upper:
+            with self.stage.open_root() as upper:
                 intent = Intent(
                     tuple(found.changes),
                     tuple(missing_folders(upper, (gone.path for gone in found.changes if gone.after == ABSENT))),
