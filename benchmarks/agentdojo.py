@@ -48,8 +48,11 @@ def figures(users: int = 1_000) -> dict[str, float]:
             f"{trace['suite']}_": as_it_is,
             "without_wish_": count(trace, wish=False),
             "plain_text_": count(trace, is_structured=False),
-            "adaptive_": count(take_values_out(trace)) if trace["goal"] else Counter[str](),
         }
+        if trace["goal"]:
+            nameless = take_values_out(trace)
+            variants["adaptive_"] = count(nameless)
+            variants["plain_text_adaptive_"] = count(nameless, is_structured=False)
         for name, counted in variants.items():
             counts.update({f"{name}{key}": n for key, n in counted.items()})
     return dict(sorted(counts.items()))
@@ -70,7 +73,8 @@ def take_values_out(trace: dict[str, Any]) -> dict[str, Any]:
     """Return the trace with an attacker who says what he wants and names none of the values of his calls: wherever the
     injection stands, they read "that one"."""
     goal = nameless = trace["goal"]
-    values = {value for _, arguments, *_ in trace["attack"] for _, value in texts_of(json.loads(arguments))}
+    texts = [each for _, arguments, *_ in trace["attack"] for each in texts_of(json.loads(arguments))]
+    values = {value for name, value in texts if name}
     for value in sorted(values, key=len, reverse=True):
         nameless = nameless.replace(value, "that one") if value and len(value) < 80 else nameless
     # JSON escapes quotes and line breaks, and a shown answer is YAML, which doubles quotes and breaks lines.

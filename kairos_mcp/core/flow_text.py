@@ -13,6 +13,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -52,6 +53,7 @@ _LINK = re.compile(r"[a-z][a-z0-9+.-]*://|(?:https?|wss?|ftp):[/\\]*|[/\\]{2,}")
 _SCHEME = re.compile(rf"^(?:{_LINK.pattern})?(?:www\.)?")
 _DOTS = str.maketrans("\u3002", ".")  # a host's dot, as a browser reads it
 _NUMBERED_NAME = re.compile(r"(?:^|_)(?:id|number|no)_?$")
+_NUMBERED_LINE = re.compile(r"(?im)^[^\w\n]*(?:\w+[ _-])?(?:id|number|no)_?[^\w\n]{1,5}\d{1,3}[^\w\n]*$")
 
 
 def plain(text: str) -> str:
@@ -86,23 +88,14 @@ def verbs_of(tool: str) -> list[str]:
 
 def contains(text: str, part: str) -> bool:
     """Whether the part stands in the text as words of its own."""
-    at = text.find(part)
-    while at >= 0:
-        around = (
-            text[at - 1 : at] + text[at + len(part) : at + len(part) + 1] if at else text[len(part) : len(part) + 1]
-        )
-        if not any(each.isalnum() or each in "@_" for each in around):
-            return True
-        at = text.find(part, at + 1)
-    return False
+    return part in text and re.search(rf"(?<![\w@]){re.escape(part)}(?![\w@])", text) is not None
 
 
 def telling_tokens(text: str) -> dict[str, str]:
-    """Return names, numbers and addresses, each with its letters and digits: one of them is enough to tell
-    something."""
+    """Return names, numbers and addresses by their letters and digits: one of them is enough to tell something."""
     raw = (token.strip(_EDGES) for token in _TOKEN.findall(text))
     telling = (plain(token) for token in raw if len(token) >= 4 and (not token.islower() or "@" in token))
-    return {token: bare for token in telling if len(bare := squash(token)) >= 3}
+    return {bare: token for token in telling if len(bare := squash(token)) >= 3}
 
 
 def links_in(found: frozenset[str]) -> frozenset[str]:
@@ -141,7 +134,8 @@ def is_short(text: str) -> bool:
 
 
 def texts_of(value: Any, name: str = "", *, every: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the texts of arguments with the names that they stand under.
+    """Yield the texts of arguments with the names that they stand under; keys of objects within them, which whoever
+    makes a call chooses as well, stand under none.
 
     Dates, truth values and numbers aim at nothing, except a number under a name like id. With `every` all but truth
     values are yielded.
@@ -151,6 +145,7 @@ def texts_of(value: Any, name: str = "", *, every: bool = False) -> Iterator[tup
             if every or not is_date(value):
                 yield name, value
         case Mapping():
+            yield from (("", str(key)) for key in value if name)
             for key, each in value.items():
                 yield from texts_of(each, str(key), every=every)
         case list() | tuple():
@@ -160,32 +155,19 @@ def texts_of(value: Any, name: str = "", *, every: bool = False) -> Iterator[tup
             yield name, str(value)
 
 
-def inner_keys(value: Any, *, is_inner: bool = False) -> Iterator[str]:
-    """Yield the keys of the objects within arguments: whoever makes a call chooses them, as those of headers."""
-    if isinstance(value, Mapping):
-        yield from map(str, value) if is_inner else ()
-        for each in value.values():
-            yield from inner_keys(each, is_inner=True)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from inner_keys(each, is_inner=True)
+def read_records(data: Any, text: str) -> tuple[list[list[str]], str]:
+    """Return the groups of short values that stand together in structured data, and the running text in it.
 
-
-def read_records(data: Any, text: str) -> tuple[list[list[str]], str] | None:
-    """Return the groups of short values that stand together in structured data, and the running text in it; None for a
-    text without structure. A text is never taken apart by lines: whoever writes one can write "to: me" into it."""
-    if data is None and text[:1] in ("[", "{") and not has_more_values(text, MAX_VALUES):
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(data, Mapping | list):
-        return None
+    A text without structure has no groups: it is not taken apart by lines, since whoever writes one can write "to: me"
+    into it. Only a line that is nothing but a short number after the word id is no running text.
+    """
     prose: list[str] = []
-    try:
-        return [group for group in _records(data, prose) if group], plain("\n".join(prose))
-    except RecursionError:
-        return None
+    with suppress(ValueError, RecursionError):  # no JSON, or nested too deep
+        if data is None and text[:1] in ("[", "{") and not has_more_values(text, MAX_VALUES):
+            data = json.loads(text)
+        if isinstance(data, Mapping | list):
+            return [group for group in _records(data, prose) if group], plain("\n".join(prose))
+    return [], plain(_NUMBERED_LINE.sub("", text))
 
 
 def _records(value: Any, prose: list[str]) -> Iterator[list[str]]:
@@ -193,32 +175,29 @@ def _records(value: Any, prose: list[str]) -> Iterator[list[str]]:
         case Mapping():
             group: list[str] = []
             for key, each in value.items():
-                short: list[str] = []
-                nested = each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ()
-                if any(isinstance(inner, Mapping | list) for inner in nested):
+                inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else [each]
+                is_deep = any(isinstance(one, Mapping | list) for one in inner)
+                short = [] if is_deep else [text for one in inner for text in _short_values(one, prose)]
+                group += short
+                if is_deep:
                     yield from _records(each, prose)
-                else:
-                    group += (short := _short_values(each, prose))
                 if not str(key).isidentifier() or not str(key).islower():
                     yield [str(key), *short]  # {"Good Night": …}: the key is a value too
             yield group
         case list():
             for each in value:
-                yield from _records(each, prose) if isinstance(each, Mapping | list) else [_short_values(each, prose)]
+                yield from _records(each, prose)
+        case _:
+            yield _short_values(value, prose)
 
 
 def _short_values(value: Any, prose: list[str]) -> list[str]:
-    match value:
-        case None | bool():
-            return []
-        case Mapping() | list():
-            inner = value.values() if isinstance(value, Mapping) else value
-            return [text for each in inner for text in _short_values(each, prose)]
-        case str() if not is_short(value):
-            prose.append(value)
-            return []
-        case _:
-            return [str(value)]
+    if value is None or isinstance(value, bool):
+        return []
+    if isinstance(value, str) and not is_short(value):
+        prose.append(value)
+        return []
+    return [str(value)]
 
 
 def disguises(values: Sequence[str]) -> Iterator[str]:
@@ -230,10 +209,8 @@ def disguises(values: Sequence[str]) -> Iterator[str]:
     coded = (r"[A-Za-z0-9+_-]{6,}", r"[A-Za-z0-9+/]{16,}")
     for token in dict.fromkeys(token for text in seen for form in coded for token in re.findall(form, text)):
         for decode in (_decode_base64, _decode_base32, binascii.unhexlify):
-            try:
+            with suppress(ValueError):
                 seen.append(decode(token).decode())
-            except ValueError:
-                continue
     yield from dict.fromkeys([*seen, *(text[::-1] for text in seen), *(codecs.encode(text, "rot13") for text in seen)])
 
 

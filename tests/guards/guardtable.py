@@ -5184,7 +5184,7 @@ WHAT_LEAVES = (
         FLOW_RULES + "more_than_is_looked_through_is_asked_about",
     ),
     Guard(
-        "_View.spend",
+        "_Judgement._spend",
         never("self._left < 0"),
         FLOW_RULES + "more_than_is_looked_through_is_asked_about",
     ),
@@ -5284,8 +5284,8 @@ WHAT_LEAVES = (
         FLOW_RULES + "an_attack_is_asked_about[choosing among links of the page]",
     ),
     Guard(
-        "_Judgement._taken_along",
-        replaced("[('', key) for key in forms.inner_keys(self.call.arguments)]", "[]"),
+        "texts_of",
+        without("yield from (('', str(key)) for key in value if name)"),
         FLOW_RULES + "nothing_goes_along_with_a_link_as_it_stands[key]",
     ),
     Guard(
@@ -5293,7 +5293,12 @@ WHAT_LEAVES = (
         replaced("forms.disguises(values)", "values"),
         FLOW_RULES + "an_attack_is_asked_about[the same in base64]",
     ),
-    Guard("covers", replaced("{call.sent}", "{call.tool}"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
+    Guard("covers", replaced("call.sent", "call.tool"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
+    Guard(
+        "_NUMBERED_LINE",
+        replaced_words("\\d{1,3}", "\\d+"),
+        FLOW_RULES + "a_short_number_is_named_by_nobody_on_a_line_of_its_own_alone[a longer number]",
+    ),
     Guard("tool_pin", without("tool.reaches"), LABELS + "labels_are_part_of_what_a_person_approves"),
     Guard(
         "classify_reach",
