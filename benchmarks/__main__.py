@@ -11,13 +11,8 @@ NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
     *("counted", "lengths", "asked", "transports", "requests", "team", "shown"),
 )
-OPT_IN = (
-    "peers",
-    "page",
-    "workers",
-    "sizing",
-    "agentdojo",
-)  # install packages; drive a browser; need a PostgreSQL server
+OPT_IN = ("peers", "page", "workers", "sizing", "agentdojo", "bfcl")
+"""Install packages, drive a browser, or need a PostgreSQL server."""
 
 
 def main() -> None:
