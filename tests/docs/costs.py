@@ -222,6 +222,7 @@ OURS = {
     "app/answers.py",
     "app/mandate_triggers.py",
     "app/notifier.py",
+    "app/server_events.py",
     "app/subscriptions.py",
     "app/tools.py",
     "cli/demo.py",
