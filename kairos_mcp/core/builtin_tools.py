@@ -24,6 +24,8 @@ class BuiltinTool(NamedTuple):
     name: str
     effect: Effect = "read"
     needs: Needs = "workspace"
+    made_in: str | None = None
+    """Of a tool for files, the module of `tools/files` whose `make_tools` makes it."""
     is_denied: bool = False
     """Denied until a rule of the gate allows it or asks."""
     lists_names: bool = False
@@ -65,6 +67,7 @@ class BuiltinTool(NamedTuple):
 _ROWS = (
     BuiltinTool(
         "list_files",
+        made_in="listings",
         lists_names=True,
         claude_name="Glob",
         search_words="ls dir glob find",
@@ -73,6 +76,7 @@ _ROWS = (
     ),
     BuiltinTool(
         "file_tree",
+        made_in="listings",
         lists_names=True,
         claude_name="Glob",
         search_words="ls dir",
@@ -82,6 +86,7 @@ _ROWS = (
     ),
     BuiltinTool(
         "read_file",
+        made_in="read_tools",
         is_look=True,
         claude_name="Read",
         search_words="cat open view show head tail",
@@ -91,6 +96,7 @@ _ROWS = (
     ),
     BuiltinTool(
         "search_files",
+        made_in="search_tool",
         claude_name="Grep",
         search_words="grep rg find",
         for_small="first",
@@ -100,6 +106,7 @@ _ROWS = (
     BuiltinTool(
         "edit_file",
         "checked",
+        made_in="edit_tools",
         edits="one",
         is_tracked=True,
         is_ooda_step=True,
@@ -111,6 +118,7 @@ _ROWS = (
     BuiltinTool(
         "write_file",
         "checked",
+        made_in="edit_tools",
         edits="one",
         is_tracked=True,
         is_ooda_step=True,
@@ -119,17 +127,28 @@ _ROWS = (
         reaches="inside",
         trusted=True,
     ),
-    BuiltinTool("plan_edits", edits="plans", is_look=True, claude_name="MultiEdit", reaches="inside", trusted=True),
+    BuiltinTool(
+        "plan_edits",
+        made_in="plans",
+        edits="plans",
+        is_look=True,
+        claude_name="MultiEdit",
+        reaches="inside",
+        trusted=True,
+    ),
     BuiltinTool(
         "apply_edit_plan",
         "checked",
+        made_in="plans",
         edits="many",
         is_tracked=True,
         claude_name="MultiEdit",
         reaches="inside",
         trusted=True,
     ),
-    BuiltinTool("apply_edits", "checked", edits="many", is_ooda_step=True, reaches="inside", trusted=True),
+    BuiltinTool(
+        "apply_edits", "checked", made_in="plans", edits="many", is_ooda_step=True, reaches="inside", trusted=True
+    ),
     BuiltinTool(
         "run_command",
         "irreversible",

@@ -69,3 +69,9 @@ def decode_text(content: bytes, errors: str = "strict") -> str:
     mark, encoding = next((each for each in _MARKS if content.startswith(each[0])), (b"", "utf-8"))
     text = content.removeprefix(mark).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether there is a NUL anywhere. One behind much text may begin a part in UTF-16, as a shell of Windows appends
+    it, in which no secret would be found."""
+    return b"\0" in content

@@ -390,9 +390,12 @@ import resource, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.files.search_tool import file_search_tool
+from kairos_mcp.core.paths import Scopes
+from kairos_mcp.tools.files.content_hash import plain_hash
+from kairos_mcp.tools.files.edit_tools import EditRules
+from kairos_mcp.tools.files.search_tool import make_tools
 from kairos_mcp.tools.files.workspace import Workspace
-tool = file_search_tool(Workspace(Path(sys.argv[1])), Redactor())
+(tool,) = make_tools(EditRules(Workspace(Path(sys.argv[1])), Scopes(), 1, Redactor(), plain_hash))
 for seconds in 2, 60:
     ctx = SimpleNamespace(deadline=time.monotonic() + seconds, is_hidden=None)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -20,7 +20,7 @@ from kairos_mcp.store.tool_intents import intent_name
 from kairos_mcp.tools.commands import protected_paths
 from kairos_mcp.tools.commands.held_paths import MAX_HELD
 from kairos_mcp.tools.files.content_hash import plain_hash
-from kairos_mcp.tools.files.edit_tools import EditRules, writing_tools
+from kairos_mcp.tools.files.edit_tools import EditRules, make_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.tool import call_tool, preview_call
 
@@ -219,7 +219,7 @@ def test_dependencies_may_hold_what_they_like(runner: CommandRunner) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(runner: CommandRunner, path: str) -> None:
-    tools = writing_tools(
+    tools = make_tools(
         EditRules(runner.open_workspace, build_scopes(runner.workspace), 1 << 20, Redactor(), plain_hash)
     )
     write = next(tool for tool in tools if tool.spec.name == "write_file")

@@ -15,8 +15,8 @@ from kairos_mcp.core.masked_file import STAND_IN, MaskedFile
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.text import is_binary
 from kairos_mcp.tools.files.lookalikes import describe_lookalike
-from kairos_mcp.tools.files.read_tools import is_binary
 
 BYTE_ORDER_MARK = "\ufeff"
 MAX_NAMED_LINES = 10  # line numbers that an error for an ambiguous text names

@@ -178,7 +178,7 @@ class EditRules:
         raise BadArguments(message, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 
 
-def writing_tools(rules: EditRules) -> list[Tool]:
+def make_tools(rules: EditRules) -> list[Tool]:
     """Make edit_file and write_file."""
 
     def edit_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:

@@ -12,6 +12,7 @@ from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.tool import Tool, ToolContext
+from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.walk import (
     FOLDER_ENTRIES,
     IgnoreRules,
@@ -71,7 +72,10 @@ TREE_SPEC = BUILTIN["file_tree"].spec(
 )
 
 
-def listing_tools(workspace: Workspace) -> list[Tool]:
+def make_tools(rules: EditRules) -> list[Tool]:
+    """Make list_files and file_tree."""
+    workspace = rules.workspace
+
     def list_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = workspace.find_spelling(arguments.get("path", "."))
         limit: int = arguments.get("limit", DEFAULT_LISTED)

@@ -84,7 +84,7 @@ BOTH_SPEC = BUILTIN["apply_edits"].spec(
 )
 
 
-def plan_tools(rules: EditRules) -> list[Tool]:
+def make_tools(rules: EditRules) -> list[Tool]:
     """Make the plan tools."""
 
     def plan_edits(arguments: JsonObject, ctx: ToolContext) -> ToolResult:

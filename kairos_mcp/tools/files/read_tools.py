@@ -17,9 +17,10 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_files import is_table, names_secret_column
-from kairos_mcp.core.text import count_of
+from kairos_mcp.core.text import count_of, is_binary
 from kairos_mcp.core.tool import Tool, ToolContext
 from kairos_mcp.tools.files.content_hash import HashContent
+from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 
@@ -55,6 +56,11 @@ class LineRange:
 
 
 _ReadText = tuple[bytes, JsonObject, list[str]]  # what is shown of a file, the result's data, and notes
+
+
+def make_tools(rules: EditRules) -> list[Tool]:
+    """Make the tool read_file for a workspace."""
+    return [reading_tool(rules.workspace, rules.max_bytes, rules.redactor, rules.hash_content)]
 
 
 def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash_content: HashContent) -> Tool:
@@ -94,12 +100,6 @@ def reading_tool(workspace: Workspace, read_bytes: int, redactor: Redactor, hash
     examples = {"path": "README.md"}, {"path": "a.py", "start_line": 40}
     at_once = read_at_once if workspace.at_once else None
     return Tool(READ_SPEC, read_file, examples=examples, at_once=at_once, masks_content=True)
-
-
-def is_binary(content: bytes) -> bool:
-    """Whether there is a NUL anywhere. One behind much text may begin a part in UTF-16, as a shell of Windows appends
-    it, in which no secret would be found."""
-    return b"\0" in content
 
 
 def _check_text(opened: OpenedFile, content: bytes) -> None:

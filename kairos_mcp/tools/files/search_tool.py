@@ -15,11 +15,11 @@ from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.text import count_of
+from kairos_mcp.core.text import count_of, is_binary
 from kairos_mcp.core.tool import Tool, ToolContext
+from kairos_mcp.tools.files.edit_tools import EditRules
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
-from kairos_mcp.tools.files.read_tools import is_binary
 from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
 
@@ -73,8 +73,9 @@ class _Search:
         return self.is_full or self.omitted.timed_out
 
 
-def file_search_tool(workspace: Workspace, redactor: Redactor) -> Tool:
+def make_tools(rules: EditRules) -> list[Tool]:
     """Make the tool search_files. Patterns are matched with masked texts, so none finds out a value."""
+    workspace, redactor = rules.workspace, rules.redactor
 
     def search_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = workspace.find_spelling(arguments.get("path", "."))
@@ -89,13 +90,8 @@ def file_search_tool(workspace: Workspace, redactor: Redactor) -> Tool:
             _search_file(workspace, where, search, redactor)
         return _search_result(path, search)
 
-    return Tool(
-        SEARCH_SPEC,
-        search_files,
-        timeout_s=SEARCH_S,
-        masks_content=True,
-        examples=({"pattern": "def main", "glob": "*.py"}, {"pattern": "(?i)todo", "path": "src"}),
-    )
+    examples = {"pattern": "def main", "glob": "*.py"}, {"pattern": "(?i)todo", "path": "src"}
+    return [Tool(SEARCH_SPEC, search_files, timeout_s=SEARCH_S, masks_content=True, examples=examples)]
 
 
 def _matches_any(_path: str) -> bool:
