@@ -23,7 +23,7 @@ from kairos_mcp.core.routes import ROUTES, RouteName
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
-from kairos_mcp.execution.authorization import with_rule
+from kairos_mcp.execution.authorization import find_earlier_approval
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.flow_view import FlowPolicy, FlowView
 from kairos_mcp.execution.run_state import RunState
@@ -39,7 +39,7 @@ from kairos_mcp.specs.kinds import kind_of
 from kairos_mcp.specs.load import LoadedSpec, LoadedTeam
 from kairos_mcp.specs.opening_rows import has_material, opening_rows
 from kairos_mcp.specs.stage import NO_STAGE, StageChoice
-from kairos_mcp.store import mandates, queries, rules, tool_intents
+from kairos_mcp.store import queries, tool_intents
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
 from kairos_mcp.store.foreign_files import ForeignFile, list_files
@@ -366,20 +366,7 @@ class RunFactory:
     async def _find_approval(
         self, run: RunRow, mandate_text: str | None, path: str, request: ApprovalRequest
     ) -> ReusedApproval | None:
-        """Find an approval that was given before and lets this call through: of the same check of the mandate, or one
-        that a person had remembered."""
-
-        def find(session: Session) -> ReusedApproval | None:
-            if mandate_text is not None and mandates.is_check_step(path):
-                found = mandates.find_check_approval(session, run, mandate_text, request)
-                if found is not None:
-                    return found
-            shapes = request.covered_by or (() if request.shape is None else (request.shape,))
-            found_rules = [rules.find_rule(session, run, shape) for shape in shapes]
-            rule = found_rules[0] if found_rules and all(found_rules) else None
-            return None if rule is None else with_rule(request, rule)
-
-        return await self._store.read(find)
+        return await self._store.read(lambda session: find_earlier_approval(session, run, mandate_text, path, request))
 
     async def close(self) -> None:
         await self.models.close()
@@ -399,22 +386,19 @@ class RunFactory:
     def _make_resources(self, workspace: str | None) -> Resources:
         if self._workers is None:
             self._workers = WorkerThreads(THREADS, "kairos-tools")
-        opened = None
-        if workspace is not None:
-            opened = self._exit_stack.enter_context(Workspace(Path(workspace), private=self.settings.home))
         networked, gate_defaults = self._network_tools()
-        folder = Path(workspace) if workspace is not None else None
-        scopes = build_scopes(folder, self.settings) if folder is not None else None
-        if opened is not None and scopes is not None:
+        read_bytes, hash_content = self.settings.read_bytes, keyed_hash(lambda: self._content_key)
+        folder, opened, scopes = None, None, None
+        if workspace is not None:
+            folder = Path(workspace)
+            opened = self._exit_stack.enter_context(Workspace(folder, private=self.settings.home))
+            scopes = build_scopes(folder, self.settings)
             _remove_leftovers(opened, scopes)
-        commands = CommandSettings.from_settings(self.settings)
-        hash_content = keyed_hash(lambda: self._content_key)
-        if opened is not None and scopes is not None and workspace is not None:
-            read_bytes = self.settings.read_bytes
             self._edit_rules[workspace] = EditRules(opened, scopes, read_bytes, self.redactor, hash_content)
+        commands = CommandSettings.from_settings(self.settings)
         built_in = builtin_tools(
             opened,
-            read_bytes=self.settings.read_bytes,
+            read_bytes=read_bytes,
             scopes=scopes,
             commands=commands,
             skill_folders=self._run_skill_folders,

@@ -34,8 +34,11 @@ from kairos_mcp.execution.flow_view import FlowView, describe_finding
 from kairos_mcp.execution.tool_calls import Allowed, Authorization
 from kairos_mcp.gate import Gate, GateRuling
 from kairos_mcp.gate_calls import GatedCall, is_command
+from kairos_mcp.store import mandates, rules
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ReusedApproval
-from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rules import CalledCommand, CallShape
 from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.tool import format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet
@@ -288,9 +291,24 @@ def _shape_of(call: GatedCall, preview: Preview, approval: ApprovalContext) -> C
     return replace(shape, arguments=exact) if len(exact) <= EXACT_CHARS else None
 
 
-def with_rule(request: ApprovalRequest, rule: RuleRow) -> ReusedApproval:
-    """Return the approval that a remembered one gives to this call. It holds for no particular content of files: nobody
-    was shown any; what another program's call touches stays what was judged."""
+def find_earlier_approval(
+    session: Session, run: RunRow, mandate_text: str | None, path: str, request: ApprovalRequest
+) -> ReusedApproval | None:
+    """Return the approval that was given before and lets this call through: of the same check of the mandate, or one
+    that a person had remembered.
+
+    A remembered one holds for no particular content of files: nobody was shown any; what another program's call touches
+    stays what was judged.
+    """
+    if mandate_text is not None and mandates.is_check_step(path):
+        found = mandates.find_check_approval(session, run, mandate_text, request)
+        if found is not None:
+            return found
+    shapes = request.covered_by or (() if request.shape is None else (request.shape,))
+    found_rules = [rules.find_rule(session, run, shape) for shape in shapes]
+    rule = found_rules[0] if found_rules and all(found_rules) else None
+    if rule is None:
+        return None
     paths = [path for path, content in request.base_hashes.items() if content is None]
     base = {} if request.shape is not None and request.shape.path is not None else dict.fromkeys(paths)
     return ReusedApproval(replace(request, base_hashes=base), rule.by, rule.name, "rule")

@@ -218,19 +218,14 @@ class RunState:
         n, steps = self.run.n, {step.id: path for path, step in self.pending.items() if step.is_open}
         awaits_approval = self._awaits_approval
 
-        def read_answers(session: Session) -> list[tuple[str, str]]:
-            found = queries.read_answers(session, list(steps)) if steps else ()
-            return [(steps[step_id], body) for step_id, body in found]
-
         def read(session: Session) -> Arrivals:
-            return Arrivals(
-                *read_together(
-                    session,
-                    lambda session: client_completions.list_uncharged(session, n),
-                    read_answers,
-                    lambda session: approvals.newest_approvals(session, n) if awaits_approval else {},
-                )
+            withdrawals, answers, newest = read_together(
+                session,
+                lambda session: client_completions.list_uncharged(session, n),
+                lambda session: queries.read_answers(session, list(steps)) if steps else [],
+                lambda session: approvals.newest_approvals(session, n) if awaits_approval else {},
             )
+            return Arrivals(withdrawals, [(steps[step_id], body) for step_id, body in answers], newest)
 
         return read
 

@@ -315,7 +315,8 @@ class ServerClient:
             await asyncio.wait([serving], timeout=10)
             if isinstance(error, asyncio.CancelledError | KairosError):
                 raise
-            answered = isinstance(error, TimeoutError | ValidationError) or _is_answer(error)
+            answered = isinstance(error, TimeoutError | ValidationError)
+            answered = answered or (isinstance(error, MCPError) and has_answered(error.error))
             reason = describe_failure(error) if answered else connection.watch.end_reason or describe_failure(error)
             reason = self.describe_end(connection, reason, is_start=True)
             missed = self.missed = await asyncio.to_thread(_find_missed_file, connection)
@@ -408,23 +409,18 @@ class ServerClient:
             self._unanswered = 0  # the server answered something
         match error:
             case InputRefused():
-                return _error_result(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
+                text = f"{self.name} did not finish: {error}. Try other arguments, or another tool."
             case ValidationError():
-                return _error_result(
-                    f"{self.name} answered with something that is not a result; it may have done its work."
-                )
+                text = f"{self.name} answered with something that is not a result; it may have done its work."
             case MCPError() if (why := find_unreadable(error.error)) is not None:
-                return _error_result(f"{self.name} may have done its work, but its answer can't be read: {why}.")
+                text = f"{self.name} may have done its work, but its answer can't be read: {why}."
             case MCPError(code=code) if has_answered(error.error):
-                if (
-                    connection is not None
-                    and isinstance(connection.address, HttpAddress)
-                    and has_lost_session(error.error)
-                ):
+                is_http = connection is not None and isinstance(connection.address, HttpAddress)
+                if connection is not None and is_http and has_lost_session(error.error):
                     connection.close()
                     text = f"{self.name} has lost its session, and carried out nothing: {quote_server(error.message)}."
                     raise Unreachable(text, "Call again: it gets a new one.") from None
-                return _error_result(f"{self.name} answered with the error {code}: {quote_server(error.message)}")
+                text = f"{self.name} answered with the error {code}: {quote_server(error.message)}"
             case _:
                 if connection is None:
                     raise Unreachable(
@@ -437,6 +433,7 @@ class ServerClient:
                 if connection.is_unsent:
                     raise Unreachable(f"{self.name} can't be reached: {ended}.", "Call again.") from None
                 raise self._no_answer_error(call, f"broke off: {self.describe_end(connection, ended)}") from None
+        return ToolResult(text, is_error=True)
 
     @contextmanager
     def _counted_call(self, connection: ServerConnection) -> Iterator[None]:
@@ -482,20 +479,12 @@ class ServerClient:
         return replace(answer, result=replace(answer.result, content=content))
 
 
-def _is_answer(error: BaseException) -> bool:
-    return isinstance(error, MCPError) and has_answered(error.error)
-
-
 def _find_missed_file(connection: ServerConnection) -> MissedFile | None:
     """Return what a server in a sandbox missed there at its start; None: nothing that is known."""
     address = connection.address
     if not isinstance(address, ChildStart) or address.sandbox is None:
         return None
     return address.sandbox.find_missed_file(connection.watch.stderr.decode("utf-8", "replace"))
-
-
-def _error_result(text: str) -> ToolResult:
-    return ToolResult(text, is_error=True)
 
 
 def _retrieve_exception(task: asyncio.Task[ServerConnection]) -> None:
