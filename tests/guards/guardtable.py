@@ -930,7 +930,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "_finish_probed_calls",
-        replaced("'done'", "'never'"),
+        replaced("'resolved'", "'never'"),
         "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
     ),
 )
@@ -1392,7 +1392,7 @@ APPROVALS = (
     ),
     Guard(
         "Gate._apply_rules",
-        never("not _shows_files(tool) and _reads_env_file(tool, facts)"),
+        never("not shows_files(tool) and _reads_env_file(tool, facts)"),
         ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
     ),
     Guard(
@@ -2001,8 +2001,8 @@ PROGRAMS = (
     Guard(
         "Gate._apply_rules",
         replaced(
-            "(ruling := self.judge(_read_call(path, call.agent, call.mandate))).decision == 'deny'",
-            "(ruling := self.judge(_read_call(path, call.agent, call.mandate))) is None",
+            "(ruling := self.judge(read_call(path, call.agent, call.mandate))).decision == 'deny'",
+            "(ruling := self.judge(read_call(path, call.agent, call.mandate))) is None",
         ),
         VIEW + "what_read_file_is_denied_no_call_asks_for",
     ),
