@@ -22,6 +22,7 @@ from support.environment import plain_environ
 from support.page import served_page
 from support.page_runs import ask_to_write
 from support.stdio_server import StdioClient
+from support.tool_examples import EXAMPLES, MANDATE, PLAN, TOOL, TURN
 
 import kairos_mcp
 from kairos_mcp.app import start
@@ -40,81 +41,7 @@ VALUE = "kq-4711/zX9+pLm=c0ffee"  # known by its value alone, as one that the se
 SHAPE = "sk-canary-0123456789abcdef"  # by its shape alone
 LISTING = json.loads((Path(kairos_mcp.__file__).parent / "server" / "listing.json").read_bytes())
 SCHEMAS: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in LISTING["tools"]}
-TOOL = {
-    "name": "ask_person",
-    "description": "Asks.",
-    "input_schema": {"type": "object", "properties": {"a": {"type": "string", "description": "A."}}},
-}
-TURN = {
-    "content": "look",
-    "tool_calls": [{"id": "1", "name": "ask_person", "arguments": {"question": "?", "more": {"deep": ["x"]}}}],
-    "finish": "tool_calls",
-}
-MANDATE = {
-    "id": "links",
-    "goal": "Every link leads to a file.",
-    "observe": ["file_tree", {"tool": "read_file", "args": {"path": "a.txt"}}],
-    "decide_hints": {"prefer_scope": "docs"},
-    "acceptance": [
-        {"check": "file_contains", "path": "a.txt", "text": "x"},
-        {"check": "command_succeeds", "argv": ["true", "x"], "cwd": "."},
-    ],
-    "tools": ["read_file"],
-}
-PLAN = {
-    "analysis": "One part.",
-    "strategy": "decomposed",
-    "tasks": [{"id": "one", "agent": "code_analyzer", "description": "Read the file.", "depends_on": []}],
-}
-# Without a key, by which a second start would be refused before it is stored.
-REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
-    "planner_run": (
-        {
-            "goal": "look",
-            "context": "c",
-            "system": "s",
-            "messages": [
-                {"role": "user", "content": "u"},
-                {"role": "assistant", "content": "a", "tool_calls": TURN["tool_calls"]},
-                {"role": "tool", "content": "r", "tool_call_id": "1"},
-            ],
-            "tools": ["read_file"],
-            "caller_tools": [TOOL],
-            "output_schema": {"type": "object", "properties": {"a": {"type": "string", "description": "A."}}},
-            "model": "m",
-        },
-    ),
-    "planner_plan": ({"goal": "look", "context": "c"},),
-    "team_run": ({"goal": "look", "context": "c", "model": "m"}, {"goal": "look", "plan": PLAN}),
-    "ooda_run": ({"mandate": MANDATE},),
-    "mandate_save": ({"mandate": MANDATE},),
-    "registry_call": ({"name": "read_file", "arguments": {"path": "a.txt"}},),
-    "registry_register": (
-        {
-            "spec": {
-                "kind": "http_tool",
-                "name": "weather",
-                "description": "Tells the weather.",
-                "url": "https://api.example.com/w",
-                "method": "GET",
-                "parameters": [{"name": "q", "in": "query", "schema": {"type": "string", "description": "Q."}}],
-                "headers": {"X-Key": "env:WEATHER_KEY"},
-                "result": "/a",
-                "effect": "read",
-            }
-        },
-        {
-            "spec": {
-                "kind": "server",
-                "name": "files",
-                "command": "python3",
-                "args": ["-c", "pass"],
-                "env": {"A": "env:B"},
-                "effects": {"*": "read"},
-            }
-        },
-    ),
-}
+REQUESTS = {name: example.calls for name, example in EXAMPLES.items() if example.calls}
 
 
 def planted(value: Any, schema: dict[str, Any], secret: str) -> Iterator[Any]:

@@ -17,44 +17,13 @@ import pytest
 from mcp.client.client import Client
 from support.app import Place
 from support.sampling_clients import ERAS, provide_app
+from support.tool_examples import EXAMPLES
 
 from kairos_mcp.app.app import App
+from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.server.mcp_server import build_server, list_tools
 
-PHRASES = {
-    "planner_run": (
-        "fix this overnight",
-        "ask me before you change anything",
-        "keep working on this in the background",
-        "go on after I close this chat",
-        "it must survive a restart",
-        "spend at most two dollars on this",
-        "refactor the parser, with my approval for each edit",
-    ),
-    "planner_plan": ("plan this first", "break this down into tasks"),
-    "team_run": (
-        "three agents in parallel",
-        "split the work among several agents",
-        "have a team look at every module at the same time",
-    ),
-    "mandate_save": (
-        "check every morning that the build is green",
-        "every day, look for broken links",
-        "make sure that the docs match the code",
-        "watch the log and repair whatever fails",
-        "do this each week on Monday",
-    ),
-    "ooda_run": ("keep going until all tests pass", "start the mandate now"),
-    "mandate_list": ("which standing goals do I have",),
-    "run_status": ("is it done yet", "how far is that run"),
-    "run_continue": ("yes, I approve it",),
-    "run_control": ("stop that run", "give it ten more rounds"),
-    "run_trace": ("show me the diff", "why did it fail"),
-    "registry_search": ("which tools are available",),
-    "registry_register": ("connect the MCP server of our tracker",),
-    "budget_status": ("how much did that cost today",),
-}
-"""What users say, by the tool that is to come first."""
+PHRASES = {name: example.said for name, example in EXAMPLES.items() if example.said}
 
 FURTHER = {
     "planner_run": (
@@ -158,8 +127,10 @@ def test_what_a_user_says_finds_the_tool(phrase: str, tool: str) -> None:
     assert rank(list_tools("all").tools, phrase)[:1] == [tool]
 
 
-def test_sixty_phrases_are_tried_and_the_ranking_can_tell_tools_apart() -> None:
-    assert [sum(map(len, said.values())) for said in (PHRASES, FURTHER)] == [30, 30]
+def test_each_tool_is_tried_and_the_ranking_can_tell_tools_apart() -> None:
+    of_phases = {phase.tool for phase in PHASES.values()}
+    assert PHRASES.keys() == {tool.name for tool in list_tools("all").tools} - of_phases - {"registry_call"}
+    assert sum(map(len, PHRASES.values())) >= 30
     assert rank(list_tools("all").tools, "zebra telescope") == []
     mute = [tool.model_copy(update={"description": "", "meta": None}) for tool in list_tools("all").tools]
     found = [rank(mute, phrase)[:1] == [tool] for tool, phrases in PHRASES.items() for phrase in phrases]
