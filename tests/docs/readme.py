@@ -28,6 +28,7 @@ from reference import commands_page, cures_table
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import KINDS, WAYS, Caller, table_cells
 from kairos_mcp.core.instruction_files import INSTRUCTION_FILES
+from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.prompts import PROMPTS
@@ -104,6 +105,19 @@ def loop_table() -> str:
         text = _cell(spec.description.partition("\nSkills:")[0])  # which skills there are differs by installation
         rows.append(f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {text} |")
     return "\n".join(["| tool | effect | what it does |", "|---|---|---|", *rows])
+
+
+RESERVED = {
+    "count": "1 for each",
+    "tokens": "the most that its tokens may come to",
+    "time": "its timeout",
+    "after": "nothing, since only its answer tells: the last one may go over, and no tool is called after it",
+}
+
+
+def limits_table() -> str:
+    rows = [f"| `{unit.name}` | {unit.explained} | {RESERVED[unit.held]} |" for unit in UNITS.values()]
+    return "\n".join(["| limit | of what | what a call reserves before it begins |", "|---|---|---|", *rows])
 
 
 def decisions_table() -> str:
@@ -304,6 +318,7 @@ def file_text(name: str) -> str:
 
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: loop": (DOCS / "loop-tools.md", loop_table),
+    "table: limits": (DOCS / "limits.md", limits_table),
     "table: faults": (DOCS / "compare.md", faults_table),
     "table: decisions": (DOCS / "approvals.md", decisions_table),
     "table: settings": (DOCS / "settings.md", settings_table),
