@@ -45,7 +45,7 @@ NOT_SERVICES = {"GorillaFileSystem", "MathAPI"}
 
 
 def figures(days: int = 1_000) -> dict[str, float]:
-    """Judge the calls of so many days."""
+    """Judge the calls of the first `days` days."""
     counts = Counter[str]()
     for n, turns in enumerate(read_days()):
         if n < days:

@@ -56,7 +56,7 @@ class Taken(NamedTuple):
 
 
 def figures(abreast: int = 0, rounds: int = 0, runs: int = RUNS) -> dict[str, float]:
-    """Measure runs of so many rounds, so many at once, at least `runs` of them; 0: all that are listed."""
+    """Measure runs of `rounds` rounds, `abreast` at once, at least `runs` of them; 0: all that are listed."""
     found = {}
     for length in (rounds,) if rounds else ROUNDS:
         for count in (abreast,) if abreast else ABREAST:
@@ -129,7 +129,7 @@ class Place:
             each.wait()
 
     async def drive(self, count: int, abreast: int) -> list[float]:
-        """Have so many runs started and waited for, so many at a time; return how long each took."""
+        """Start `count` runs, `abreast` at a time, and wait for each; return how long each took."""
         self._goals += 1
         gate, limits = asyncio.Semaphore(abreast), httpx2.Limits(max_connections=abreast)
         headers = {"Accept": "application/json, text/event-stream"}

@@ -176,7 +176,7 @@ class SetUp:
         return process
 
     def start_runs(self, count: int, server: int = 0) -> dict[str, int]:
-        """Start so many runs at once; return the number that each posts, by its id."""
+        """Start `count` runs at once; return the number that each posts, by its id."""
         numbers = range(self.numbers + 1, self.numbers + count + 1)
         self.numbers += count
         started: dict[str, int] = {}

@@ -179,7 +179,7 @@ class Gate:
     def recheck(self, call: GatedCall, approved: Mapping[str, str | None] | None) -> None:
         """Check right before a call that it still touches the paths it was judged by. Raises Denied, StaleFile.
 
-        `approved`: the paths that a person was shown (none: {}), of which the call must touch all and no others. None:
+        `approved`: the paths that a person was shown (none: {}); the call must touch all of them and no others. None:
         nobody was asked, and the rules must allow the call with the paths that it touches now.
         """
         tool = call.tool

@@ -32,7 +32,7 @@ from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session
 
-MAX_ASKERS = 4_096  # runs of which the session that called last is remembered
+MAX_ASKERS = 4_096  # runs whose last calling session is remembered
 TAKEN_OVER_ELSEWHERE = "-"  # in place of a session: one of another server asks now
 MAX_POLL_S = 1.0  # how often a call that waits for a pushed request reads the rows, at least
 REROUTE_TIMEOUT_S = 5.0  # how long a call waits until its run has left the route

@@ -40,7 +40,7 @@ class Events(Operations):
     async def read_after(
         self, after: Position, wanted: EventFilter, caller: Caller, limit: int = MAX_EVENTS, since: int | None = None
     ) -> EventPage:
-        """Return the events after a position, at most so many; none from before `since` (ms since 1970)."""
+        """Return at most `limit` events after a position; none from before `since` (ms since 1970)."""
         if not self._store.exists:
             return EventPage((), after, has_more=False, positions=())
         page = self._context.find_page(caller)
@@ -75,7 +75,7 @@ class Events(Operations):
         return oldest is not None and position.event < oldest - 1
 
     def next_change(self, within_s: float) -> asyncio.Task[None]:
-        """Return a task that ends a moment after something was committed, or after so many seconds."""
+        """Return a task that ends a moment after a commit, or after these seconds."""
         self._context.watcher.watch()
 
         async def wait() -> None:

@@ -140,7 +140,7 @@ class Notifier(Operations):
 
     async def _look(self) -> bool:
         """Begin to send to each listener of this server's that has something to be sent; whether there is any. Until
-        something else has opened the store nothing is looked at: to look would make one where there is none."""
+        something else has opened the store nothing is read: a read would create one."""
         if not self._store.is_open:
             return bool(self._receivers)
         now = self._clock()

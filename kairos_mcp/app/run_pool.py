@@ -190,7 +190,7 @@ class RunPool:
         await self.start(await self._store.read(lambda session: queries.run_by_number(session, n)), fence)
 
     def go_on(self, state: RunState, fence: int, committed: Committed | None) -> None:
-        """Go on with a run of which a commit was written here, which the state does not know of yet: drive it, or park
+        """Go on with a run after a commit that was written here and that its state lacks yet: drive it, or park
         it where only open steps are left."""
         if committed is None or not committed.released:
             worker = self._make_worker(state, fence)

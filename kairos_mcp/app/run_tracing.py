@@ -78,7 +78,7 @@ class RunTracing:
         self._store = store
         self._recorder = Recorder(self.providers, redactor, with_content=content)
         self._followed: OrderedDict[str, FollowedRun] = OrderedDict()  # by run id
-        self._committed: set[str] = set()  # runs of which something is to be read
+        self._committed: set[str] = set()  # runs with something to read
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._gauges = ReadGauges(-FRESH_S, gauge_values(NOTHING_STORED, 0, []))
@@ -130,7 +130,7 @@ class RunTracing:
         await self._look()
         await asyncio.to_thread(self.providers.flush, with_metrics=self._recorder.has_measured)
 
-    # -- what is told to others --------------------------------------------------------------------------------
+    # -- what others receive -----------------------------------------------------------------------------------
 
     def mark_spec(self, spec: Spec) -> Spec:
         """Return the spec of a new run with the trace in which it is started."""

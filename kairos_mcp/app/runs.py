@@ -122,7 +122,7 @@ class Runs(RunReports):
         self, cursor: str | None, caller: Caller, size: int = PAGE_RUNS
     ) -> tuple[list[ListedRun], str | None]:
         """Return a page of the caller's newest LISTED_RUNS runs in the workspaces at hand, and the cursor of the next
-        one: the id of its last run, None after the last page. Raises BadArguments for a cursor that is none."""
+        one: the id of its last run, None after the last page. Raises BadArguments for an invalid cursor."""
         workspaces = self._context.listed_workspaces
         newest = (
             await self._store.read(
@@ -256,7 +256,7 @@ class Runs(RunReports):
         match until:
             case "news":
                 if any(run.id in since and not run.news_seq <= since[run.id] <= run.seq for run in runs_now):
-                    return True  # also where the number is ahead of the run's own: it is none of this run
+                    return True  # also where the number is ahead of the run's own: it belongs to another run
                 unseen = [run for run in runs_now if run.id not in since]
                 return any(status != "working" for status in await self._read_statuses(unseen))
             case "change":

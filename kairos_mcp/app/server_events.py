@@ -31,8 +31,8 @@ class EventSource(NamedTuple):
     arguments: str
 
 
-class _Held(NamedTuple):
-    """The newest stream of a source. `failures`: tries in a row in which the server told nothing; `again_at`: when to
+class _SourceStream(NamedTuple):
+    """The newest stream of a source. `failures`: tries in a row that brought no event; `again_at`: when to
     try again once it has ended, by `time.monotonic`."""
 
     stream: EventStream
@@ -41,12 +41,12 @@ class _Held(NamedTuple):
 
 
 class ServerEvents:
-    """What configured servers tell the mandates of this process. `heard` is set when a stream has news."""
+    """The events of configured servers for the mandates of this process. `heard` is set when a stream has new ones."""
 
     def __init__(self, context: AppContext) -> None:
         self.heard = asyncio.Event()
         self._context = context
-        self._held: dict[EventSource, _Held] = {}
+        self._held: dict[EventSource, _SourceStream] = {}
         self._passed: dict[str, EventPage] = {}  # the newest page that each listener is done with
 
     async def read_page(
@@ -58,15 +58,15 @@ class ServerEvents:
         live = held.stream if held is not None and held.stream.is_live else None
         passed = self._passed.get(listener)
         if live is not None and passed is not None and passed.stream is live:
-            return live.page_after(passed.told)
-        told = 0 if live is None else live.told
+            return live.page_after(passed.received)
+        received = 0 if live is None else live.received
         server = self._context.factory.find_server(source.workspace, source.server)
         answer = await asyncio.to_thread(server.poll_events, _params(source, cursor), time.monotonic() + POLL_S)
         if answer is not None:
             page = read_page(answer)
-            return page if page is None else page._replace(stream=live, told=told)
+            return page if page is None else page._replace(stream=live, received=received)
         if live is not None:
-            return live.page_after(told if is_new else 0)
+            return live.page_after(received if is_new else 0)
         self._open(source, cursor)
         return None
 
@@ -84,7 +84,7 @@ class ServerEvents:
                 return
             failures = 0 if held.stream.was_live else held.failures + 1
         stream = EventStream(cursor, partial(asyncio.get_running_loop().call_soon_threadsafe, self.heard.set))
-        self._held[source] = _Held(stream, failures, now + min(MOST_PAUSE_S, 2**failures))
+        self._held[source] = _SourceStream(stream, failures, now + min(MOST_PAUSE_S, 2**failures))
         self._context.factory.find_server(source.workspace, source.server).stream_events(
             _params(source, cursor), stream
         )

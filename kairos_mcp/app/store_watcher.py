@@ -216,7 +216,7 @@ class StoreWatcher:
 
     @staticmethod
     def _log_takeovers(taken: Sequence[RunRow]) -> None:
-        """Say which runs of which dead server go on here; not of runs that nobody had."""
+        """Say which runs go on here, and which dead server had each; not of runs that nobody had."""
         by_owner: dict[int, list[str]] = {}
         for run in taken:
             if run.owner:

@@ -73,7 +73,7 @@ class Subscriptions(Operations):
 
         `ends_at`: when the caller's token ends (ms since 1970); the subscription does not outlast it.
 
-        Raises BadArguments for an address or a secret that is none, Undelivered if the endpoint does not answer as it
+        Raises BadArguments for an invalid address or secret, Undelivered if the endpoint does not answer as it
         should, Busy if there are too many.
         """
         address, _ = check_url(url, self._settings), check_secret(secret)

@@ -19,7 +19,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode
 from kairos_mcp.store.tasks import TaskEnding, TaskRow
 
-MAX_LOOKS = 4_096  # runs and sessions of which it is remembered when a task was looked at
+MAX_LOOKS = 4_096  # runs and sessions whose last look at a task is remembered
 TASK_INFIX = "/task-"  # between the id of the run and the number of the task
 
 

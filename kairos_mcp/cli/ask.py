@@ -160,7 +160,7 @@ async def _ask_files(keyboard: Keyboard, files: Sequence[str]) -> list[str] | No
         by_word = {**{str(number): path for number, path in enumerate(files, 1)}, **{path: path for path in files}}
         words = typed.replace(",", " ").split()
         if unknown := [word for word in words if word not in by_word]:
-            print_note(f"{unknown[0]} is none of them.")
+            print_note(f"{unknown[0]} is not one of them.")
         else:
             return list(dict.fromkeys(by_word[word] for word in words))
     return None

@@ -68,7 +68,7 @@ def _check_choice(
     trust_clock: bool,
     whose: str | None,
 ) -> None:
-    """Raise BadArguments for options of which one would have no effect."""
+    """Raise BadArguments for an option that has no effect beside another."""
     given = {"--days": days, "--everyone": everyone, "--since": since, "--model": model, "--trust-clock": trust_clock}
     chosen = [name for name, value in given.items() if value]
     if run is not None and chosen:

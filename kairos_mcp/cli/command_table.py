@@ -242,7 +242,7 @@ _NO_CHOICE = re.compile(r"Value error, (?P<given>.*) is not one of (?P<choices>'
 
 
 def _wrong_choice(error: typer.BadParameter) -> BadArguments | None:
-    """Return the error for a value that is none of an option's choices; None if that was not what was wrong."""
+    """Return the error for a value that is not one of an option's choices; None if that was not what was wrong."""
     found = _NO_CHOICE.fullmatch(error.message)
     if found is None or error.param is None:
         return None

@@ -93,7 +93,7 @@ def _list_entries(host: Host, file: Path) -> dict[str, list[str]]:
 
 
 def _read_words(entry: Any) -> list[str] | None:
-    """The command line of an entry; None where it is none."""
+    """The command line of an entry; None if it has none."""
     if not isinstance(entry, dict):
         return None
     command = next((entry[key] for key in _COMMAND_KEYS if key in entry), None)

@@ -46,7 +46,7 @@ class HostFile:
             raise ConfigError(f"{file} can't be understood: {error}.", _BY_HAND) from error
 
     def entry(self, section: str, name: str) -> Any:
-        """The entry of that name; None if there is none. Raises ConfigError where the section is none."""
+        """The entry of that name; None if absent. Raises ConfigError where the section is not an object."""
         entries = self.content.get(section)
         if entries is None:
             return None

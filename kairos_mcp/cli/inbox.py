@@ -113,7 +113,7 @@ def _event_lines(happened: Sequence[JsonObject]) -> Iterator[Line]:
 
 
 def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) -> tuple[list[str], bool]:
-    """Ask about everything that can be decided here; return the runs of which something was decided, and whether the
+    """Ask about everything that can be decided here; return the runs for which something was decided, and whether the
     person left before the end.
 
     Each decision is stored at once, so that a living server goes on while the person looks at the next.

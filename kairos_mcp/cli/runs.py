@@ -199,7 +199,7 @@ def _prune_runs(
 
 
 def _prunable_lines(found: Sequence[PrunableRun], *, everywhere: bool) -> Iterator[str | Prose]:
-    """Say how many runs of which folders would be removed, and name the newest."""
+    """Say how many runs would be removed in which folders, and name the newest."""
     where = "every folder" if everywhere else "this folder (--all: of every folder)"
     yield Prose(f"{count_of(len(found), 'run')} of {where} would be removed.")
     for folder, count in Counter(run.workspace for run in found).items():

@@ -30,7 +30,7 @@ def read_settings(flags: Flags) -> Settings:
 
 
 def unknown_variable_notes() -> Iterator[str]:
-    """Say of each variable with our prefix that is no setting that it is none: a mistyped one would be ignored in
+    """Name each variable with our prefix that is no setting: a mistyped one would be ignored in
     silence."""
     for name, similar in unknown_variables(os.environ):
         yield f"{name} is not a setting and is ignored" + (f"; is {similar} meant?" if similar else "")

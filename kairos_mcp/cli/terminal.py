@@ -95,7 +95,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """How many characters fit on a line of this terminal; None where it is none, or does not say."""
+    """How many characters fit on a line of this terminal; None if it is no terminal, or does not say."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):

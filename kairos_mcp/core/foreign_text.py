@@ -1,6 +1,6 @@
 """Whose text a file holds: one that a call wrote from texts of others is theirs from then on.
 
-It goes by content, whoever wrote it: six words in a row, or an address of which nobody trusted knows.
+It goes by content, whoever wrote it: six words in a row, or an address that no trusted text has.
 """
 
 from __future__ import annotations

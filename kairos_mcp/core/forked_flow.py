@@ -45,7 +45,7 @@ def fork_flow(flow: Flow[Any], point: ForkPoint) -> Flow[Any]:
 
 
 def _replay_to(flow: Flow[Any], point: ForkPoint) -> Step | Gather[Any]:
-    """Feed the flow its answers and return what it asks for then, all of which waits."""
+    """Feed the flow its answers and return the steps that then wait."""
     newest: list[Step | Gather[Any]] = []
     runner = Runner(_watch(flow, newest))
     for path, answer in point.answers.items():

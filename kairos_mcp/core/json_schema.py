@@ -33,7 +33,7 @@ MAX_PATTERNS = 32  # of one schema, fewer than are kept compiled
 PATTERNS_SIZE = 20_000  # instructions of all patterns of one schema: some 7 ms to compile
 UNUSUAL_CHARS = 5_000  # of a schema that the library has to look at
 MAX_LEFT_OUT = 30  # keywords of one schema
-SMALL_CHARS = 2_000  # of a schema of which more are kept compiled: each takes some hundred times its size
+SMALL_CHARS = 2_000  # of a schema; more of these are kept compiled: each takes some hundred times its size
 MAX_PROBLEMS = 5
 
 _REFUSED_KEYWORDS = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}

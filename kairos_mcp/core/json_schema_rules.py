@@ -39,7 +39,7 @@ def guarded_validator(meta_schema: str) -> Any:
 
 
 _KEYWORD_UNITS = 40  # of the library's way to one keyword, some 8 microseconds
-_UNITS_OF_PARTS = {"properties": 1, "required": 1, "enum": 4}  # of which each part costs less
+_UNITS_OF_PARTS = {"properties": 1, "required": 1, "enum": 4}  # each part of these costs less
 _OVER_VALUE = {
     "additionalItems",
     "additionalProperties",
@@ -169,7 +169,7 @@ def describe_problem(error: ValidationError) -> str:
             return f"must be {expected}, is {_type_of(error.instance)}"
         case "enum":
             return "must be one of " + shorten(", ".join(canonical_json(choice) for choice in rule), 300)
-        case _ if error.schema is False:  # of which the library does not say where
+        case _ if error.schema is False:  # the library does not say where
             return "a part is not allowed: its schema is false"
         case keyword:
             return f"must keep to {keyword} {shorten(canonical_json(rule))}"

@@ -16,7 +16,7 @@ _FOUND_CHARS = 400
 
 
 class LimitQuestion(NamedTuple):
-    """A question about a limit: what a person is shown, and the cap of which unit an approval sets."""
+    """A question about a limit: what a person is shown, and the cap that an approval sets."""
 
     preview: str
     unit: str

@@ -13,7 +13,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.secret_spans import SPAN_BYTES, Span, Spans, is_masked, join_spans, spans_between, split_lines
 
-WINDOW_BYTES = 8 << 20  # of a file that are read at once to be masked; searches look at so many, too
+WINDOW_BYTES = 8 << 20  # of a file that are read at once to be masked, or searched
 PIECE_BYTES = 256 << 10  # that are masked at once: some 0.3 s and 20 MB, if they hold nothing but secrets
 OVERLAP_BYTES = 1 << 20  # around a window that are looked at for it: so long a secret may cross its border
 LOOK_BACK_BYTES = 32 << 10  # behind a piece whose matches are looked at for it: some secrets begin before their match

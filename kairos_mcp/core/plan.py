@@ -192,7 +192,7 @@ def _find_task_faults(task: PlannedTask, known: Collection[str], agents: AgentTo
             yield f"{at} depends on {'itself' if other == task.id else f'{other!r}, which is no task'}"
     if task.agent is not None and task.agent not in agents:
         near = ", ".join(nearest_names(task.agent, list(agents))) or ", ".join(agents)
-        yield f"{at} names the agent {task.agent!r}, which is none of this team; nearest: {near}"
+        yield f"{at} names the agent {task.agent!r}, which is not in this team; nearest: {near}"
     elif task.agent is not None and (missing := _list_missing_tools(task, agents[task.agent])):
         yield f"{at}: the agent {task.agent} has no tool that fits {', '.join(missing)}"
     elif task.agent is None and not fitting_agents(task, agents):

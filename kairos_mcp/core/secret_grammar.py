@@ -224,7 +224,7 @@ class SecretSearch:
 def _search_form(
     text: bytes, pattern: Any, judge: Callable[[bytes, Any, bool], Iterable[Span]], settings: bool
 ) -> Iterator[tuple[int, list[Span]]]:
-    """Yield where each match of a form begins, and the secrets in it. What stands within a secret is none by itself."""
+    """Yield where each match of a form begins, and the secrets in it. A match within a secret doesn't count."""
     ahead, count = list[Span](), 0
     for match in pattern.finditer(text):
         if _lies_within(match.start(), ahead):

@@ -102,7 +102,7 @@ def judge_basic(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
 
 
 def _decode(text: bytes) -> bytes:
-    """Decode base64, also where its end is missing; return nothing if it is none."""
+    """Decode base64, also where its end is missing; return nothing for other text."""
     try:
         return base64.b64decode(text.rstrip(b"=")[: len(text) // 4 * 4] + b"=" * (-len(text.rstrip(b"=")) % 4))
     except (binascii.Error, ValueError):

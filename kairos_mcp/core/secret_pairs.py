@@ -148,7 +148,7 @@ def judge_data(text: bytes, match: Any, settings: bool) -> Iterable[Span]:
     named = read_name(b"secret", 0, 6, settings)
     column = indent_of(text, line_start(text, match.start()))
     first, last = max(0, match.start() - MAX_SECRET_BYTES), min(len(text), match.end() + MAX_SECRET_BYTES)
-    kind = match.group().strip(b" \t\r-")  # of another Secret, whose `data` is none of this one
+    kind = match.group().strip(b" \t\r-")  # of another Secret, with a `data` of its own
     first = max(first, text.rfind(kind, first, match.start()))
     last = last if (other := text.find(kind, match.end(), last)) < 0 else other
     first = max([first, *(found.end() for found in _DOCUMENT_END.finditer(text, first, match.start()))])

@@ -234,7 +234,7 @@ def outage_ms(step: PendingStep, result: StepResult) -> int:
 
 
 def outage_pause(steps: Iterable[PendingStep], at: int) -> Paused | None:
-    """How a run is paused of which nothing else moves while a provider is out of reach; None if none is. `at`:
+    """Return the pause of a run that only waits for a provider which is out of reach; None if no step does. `at`:
     milliseconds."""
     backing_off = [step for step in steps if step.is_backing_off]
     if not backing_off:

@@ -157,7 +157,7 @@ class RunState:
         self.run = RunRow._make([known if known == now else now for known, now in zip(self.run, run, strict=True)])
 
     def begin(self, limits: Limits) -> None:
-        """Start the flow of a run of which nothing is stored yet but its account, which has these limits."""
+        """Start the flow of a new run: only its account is stored yet, with these limits."""
         self.rebuild(StoredRun((), {}, {}))
         self.accounts = {"": Account(self.run.account, limits, NOTHING, NOTHING)}
         self.has_notes_of_tools = False

@@ -60,7 +60,7 @@ class PlannerInput:
     `asks_back`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
     reminded after results; empty for others.
     `has_goal`: the user prompt is a message of `history` already, where a run goes on at a round without a new turn.
-    `submits`: the run works in a stage, of which it submits at its end what is left.
+    `submits`: the run works in a stage, and submits at its end what is left in it.
     """
 
     system: str

@@ -147,7 +147,7 @@ class PhaseFailure:
 
 
 class RepairPrompts(Protocol):
-    """What a model is told of an answer that can't be used (`$problems`), or that was cut off at `$tokens`."""
+    """The message to a model about an answer that can't be used (`$problems`), or that was cut off at `$tokens`."""
 
     @property
     def repair(self) -> str: ...

@@ -130,7 +130,7 @@ def _read_calls(text: str, tags: int = 0) -> list[WrittenCall]:
 
 
 def _read_each(pieces: list[str], tags: int) -> list[WrittenCall]:
-    """Read pieces of which each holds calls; none where one holds none."""
+    """Read pieces that each hold calls; return none if a piece holds none."""
     found = [_read_calls(piece.strip(), tags) for piece in pieces] if len(pieces) > 1 else []
     return [call for calls in found for call in calls] if all(found) else []
 
@@ -150,7 +150,7 @@ def _read_one(text: str, *, is_tagged: bool) -> WrittenCall | None:
 
 
 def _parse(text: str) -> object:
-    """Return the JSON object or list that a text is; None where it is none."""
+    """Return the JSON object or list that a text is; None for any other text."""
     if text[:1] + text[-1:] not in ("{}", "[]"):
         return None
     try:

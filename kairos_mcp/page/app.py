@@ -44,7 +44,7 @@ PAGE_RUNS, MAX_PAGE_RUNS = 60, 200
 TEXT_CHARS = 200_000
 MAX_ENTERING = 32
 BODY_S = 10.0  # for all of a body to arrive
-COMPRESSED_BYTES = 1_000  # from so many on an answer is compressed
+COMPRESSED_BYTES = 1_000  # an answer of this size or more is compressed
 _STATUS: tuple[tuple[tuple[type[KairosError], ...], int], ...] = (
     ((errors.UnknownRun, errors.UnknownTool, errors.UnknownAgent, errors.UnknownMandate, NotFound), 404),
     ((errors.ApprovalMismatch, errors.ApprovalExpired, errors.NotWaiting, errors.AlreadyAnswered), 409),

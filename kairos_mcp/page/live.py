@@ -32,7 +32,7 @@ LIST_S = 0.5  # between two frames of the list, at most
 REST_S = 5.0  # between two looks at what changes without a commit: whether a server still lives
 ALIVE_S = 20.0  # between two signs of life on an idle line
 LISTED_RUNS = 60
-UNREAD_FRAMES = 64  # a viewer that leaves so many unread is dropped, and comes back by the id of the last
+UNREAD_FRAMES = 64  # a viewer that leaves more unread is dropped, and comes back by the id of the last
 MAX_VIEWERS = 128  # a quarter of what one process has places for
 GZIP_BEGINNING = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 

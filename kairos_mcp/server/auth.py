@@ -145,7 +145,7 @@ class Challenge:
 
 
 class RateLimiter:
-    """A token bucket per principal: so many requests a second, after a burst."""
+    """A token bucket per principal: a burst, then a steady rate of requests."""
 
     def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = bounds.calls_per_s

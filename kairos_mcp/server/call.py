@@ -39,7 +39,7 @@ class WaitPolicy:
     )
     instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
     settle_s: float = 1.0  # for a run on the sampling route to come to rest when its call is over
-    task_s: float = 2.0  # of a client that takes tasks: a call that ends sooner is none
+    task_s: float = 2.0  # of a client that takes tasks: a call that ends sooner is not made one
     rounds: int = 8  # a stock client gives up after 10 rounds of one call
     state_s: float | None = None  # how long a requestState is valid; None: as long as an approval
 

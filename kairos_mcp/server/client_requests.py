@@ -29,7 +29,7 @@ from kairos_mcp.store.client_questions import AskRow
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SettlementRequest
 
-MISSED_LOOKS = 3  # after so many intervals without a look at its task a client is gone
+MISSED_LOOKS = 3  # intervals without a look at its task, after which a client is gone
 
 
 async def ask_client(

@@ -40,7 +40,7 @@ EVENTS = [
 
 
 def find_event(name: str) -> dict[str, Any] | None:
-    """Return a kind of event by its name, None where there is none."""
+    """Return a kind of event by its name, None if absent."""
     return next((event for event in EVENTS if event["name"] == name), None)
 
 

@@ -103,7 +103,7 @@ class UnreadableLine:
 
 
 def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
-    """The message in a line, or why it is none."""
+    """The message in a line, or why the line has none."""
     if line.left_out:
         return UnreadableLine(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
     if has_more_values(line.text, MAX_VALUES):

@@ -36,7 +36,7 @@ async def report_when_at_rest(
     """The run's report once nothing of it moves or the wait is over; or a request to the client that has to come first.
 
     A run that needs the client's model moves only while such a call is open. `read`: what the caller has read
-    before, of which the report shows nothing again. A client that takes tasks gets one, unless the call is over soon.
+    before, which the report doesn't show again. A client that takes tasks gets one, unless the call is over soon.
     """
     call.follow(run_id)
     if call.client.takes_tasks:

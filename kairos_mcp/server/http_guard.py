@@ -182,7 +182,7 @@ class CheckedBody:
         return refuse(413, f"A message has at most {self._bounds.body_bytes} bytes.")
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a message on; refuse what is none, here and not differently by each transport."""
+        """Pass a message on; refuse anything else, here and not differently by each transport."""
         message = parse_line(FramedLine(body))
         if isinstance(message, UnreadableLine):
             refusal = error_response(400, message.as_error(FramedLine(body).request_id()))

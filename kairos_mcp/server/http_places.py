@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import header, refuse
 
-SHARES = 4  # one holder has at most one part in so many
+SHARES = 4  # one holder has at most one of these parts
 AGAIN_S = 1
 
 

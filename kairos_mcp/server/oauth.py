@@ -79,7 +79,7 @@ class SigningKeys:
         self._tried_s = self._clock()
 
     async def _download(self) -> bytes:
-        """Read the document. A redirect is none: it could lead anywhere."""
+        """Read the document. A redirect doesn't count: it could lead anywhere."""
         body = bytearray()
         async with httpx2.AsyncClient(timeout=FETCH_S) as client, client.stream("GET", self._uri) as response:
             if response.status_code != 200:

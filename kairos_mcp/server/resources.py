@@ -296,7 +296,7 @@ def _entry(
 
 
 def list_templates(cursor: str | None) -> wire.ListResourceTemplatesResult:
-    """The resources of which there is one for each name, on one page. Raises MCPError for a cursor."""
+    """The resources that exist once for each name, on one page. Raises MCPError for a cursor."""
     refuse_cursor(cursor)
     return wire.ListResourceTemplatesResult(
         resource_templates=[

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
-NEWEST = 10  # runs that run_status lists when none is named: so many rows fit a result
+NEWEST = 10  # runs that run_status lists when none is named: these rows fit a result
 MIN_RUN_CHARS = 1_100  # of one run among several
 
 

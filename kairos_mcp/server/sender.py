@@ -16,7 +16,7 @@ ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 """What a token may allow: to use the tools, to decide in dialogs (and by arguments, where the settings trust the host),
 to propose tools and servers, to look at the runs of all principals without deciding anything about them."""
 SCOPES: tuple[Scope, ...] = ("run", "approve", "admin")
-"""The scopes of a token of which none were chosen, and of whoever comes by another way."""
+"""The scopes of a token for which none were chosen, and of anyone without a token."""
 
 _scopes: ContextVar[Collection[str]] = ContextVar("kairos_scopes", default=SCOPES)
 _ends_at: ContextVar[int | None] = ContextVar("kairos_ends_at", default=None)
@@ -44,7 +44,7 @@ def set_scopes(scopes: Collection[str]) -> None:
 
 
 def current_end() -> int | None:
-    """When the sender's token ends, in milliseconds since 1970; None where there is none, or it never does."""
+    """When the sender's token ends, in milliseconds since 1970; None without a token, or if it never does."""
     return _ends_at.get()
 
 

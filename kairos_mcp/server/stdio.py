@@ -159,7 +159,7 @@ def _read_lines(source: int, reads: MessageReads, writes: MessageWrites, on_end:
 
 
 def _pass_on(line: FramedLine, reads: MessageReads, writes: MessageWrites) -> bool:
-    """Pass a message on to the server, the refusal of a line that is none back out. False: the server takes no more."""
+    """Pass a message on to the server, and the refusal of any other line back out. False: the server takes no more."""
     message = parse_line(line)
     if not isinstance(message, UnreadableLine):
         return reads.put(SessionMessage(message))

@@ -120,7 +120,7 @@ async def subscribe_to_list(ctx: ServerRequestContext[Any], get_app: GetApp) -> 
     try:
         await _subscriptions_of(ctx, app).add_list()
     except KairosError as error:  # the list itself is answered all the same
-        log.warning("nobody is told of changes of the list: %s", error)
+        log.warning("changes of the list are not reported: %s", error)
 
 
 def unsubscribe(ctx: ServerRequestContext[Any], uri: str) -> wire.EmptyResult:

@@ -38,7 +38,7 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.rows import Row, Session
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
-SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash
+SECRET_BYTES = 32  # this many random bytes need no salt and no slow hash
 FILE_CHARS = 1_000  # of a token's file
 USE_MS = 60_000  # as often its last use is noted
 _PLACES = (1, 2)
@@ -411,7 +411,7 @@ def _hash(secret: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the name and the secret of a token; no name where it is none."""
+    """Return the name and the secret of a token; no name if it isn't one of ours."""
     prefix, _, rest = text.partition(".")
     name, _, secret = rest.partition(".")
     return (name, secret) if prefix == PREFIX and _NAME.fullmatch(name) else ("", "")

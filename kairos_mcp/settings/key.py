@@ -16,7 +16,7 @@ class Key(NamedTuple):
     about: str
     """What stands above it in the file that `init` writes, and in docs/settings.md."""
     example: Any = None
-    """A value for both, if its default is that there is none."""
+    """A value for both, if there is none by default."""
     bounds: Mapping[str, Any] = MappingProxyType({})
     """Bounds of the value, or of each item of a list: arguments of pydantic's `Field`."""
     check: str = ""

@@ -131,7 +131,7 @@ _PATHS = tuple(name for name in KEYS if _TYPES[name] == Path | None)
 
 
 def _written_type(kind: Any, key: Key) -> Any:
-    """Return the type of a setting in the file, of which `kind` is the type of its value."""
+    """Return the type of a setting in the file. `kind`: the type of its value."""
     if kind in _TABLES:
         return _TABLES[kind]
     if get_origin(kind) is UnionType:

@@ -58,7 +58,7 @@ def write_accounts(session: Session, ledger: Ledger, condition: Condition | None
     begin; return the ids of the accounts of these.
 
     None, and nothing is written: a shared account that was not read has no room, or the `condition` fails. With it the
-    run's own account, and each that changes, must be as it was known.
+    run's own account, and each that changes, must be unchanged in the rows.
     """
     written: list[tuple[str, Row]] = []
     for path, known in ledger.known.items():

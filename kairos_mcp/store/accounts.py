@@ -188,7 +188,7 @@ _STEPS_OF_ACCOUNT = f"""
     select id from step where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("step"))}) union
     select step from attempt where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("attempt"))})
 """
-"""SQL for the steps of which any attempt is charged to a shared account."""
+"""SQL for the steps with an attempt that is charged to a shared account."""
 
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {amount_or_null("spent")} as spent,
     {json_or_null("shared")} as shared, run, ended from (

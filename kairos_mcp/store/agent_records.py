@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store.rows import Session, decode
 
-MAX_RUNS = 1_000  # the newest team runs that are looked at: an agent of which they tell nothing has no record
+MAX_RUNS = 1_000  # the newest team runs that are looked at: an agent in none of them has no record
 _DONE = "done"
 
 _ENDED_TEAMS = f"""

@@ -119,7 +119,7 @@ class ApprovalRow:
 
     @property
     def divisible_files(self) -> tuple[str, ...]:
-        """The files of which some may be approved alone; none where all or nothing is."""
+        """The files that may be approved one by one; none where all or nothing is."""
         several = self.tool == SUBMIT_CHANGES.name and len(self.base_hashes) > 1
         return tuple(self.base_hashes) if several else ()
 
@@ -160,7 +160,7 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
 
     Part of the transaction that inserts the step, or that asks about it again.
     """
-    session.require_alone()  # there are so many places for all runs of a workspace
+    session.require_alone()  # all runs of a workspace share its places
     n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(step, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"

@@ -224,7 +224,7 @@ def as_store_error(error: BaseException) -> BaseException:
             return error
 
 
-CHECKPOINT_BYTES = 4 * 1024 * 1024  # a checkpoint each time the log has grown by so many bytes of pages
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # of pages by which the log grows from one checkpoint to the next
 RESTART_WAIT_S = 0.003  # so long a checkpoint waits for readers, while it keeps others from writing
 MUST_RESTART_BYTES = 40 * 1024 * 1024  # from here on it waits as long as any writer does
 

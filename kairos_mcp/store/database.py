@@ -202,7 +202,7 @@ class GroupWriter(ABC):
 
 
 class News(NamedTuple):
-    """Of which runs something was committed, by their numbers; `of_any`: perhaps of any run."""
+    """The numbers of the runs with new commits; `of_any`: perhaps of any run."""
 
     runs: frozenset[int] = frozenset()
     of_any: bool = False
@@ -292,7 +292,7 @@ class Store(ABC):
 
     @abstractmethod
     async def take_news(self) -> News:
-        """Return of which runs something was committed since the last call, perhaps by others."""
+        """Return the runs with commits since the last call, perhaps by others."""
 
     async def wait_for_news(self, within_s: float) -> None:
         """Return when it is worth asking `take_news` again, after about `within_s` seconds."""

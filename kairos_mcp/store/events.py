@@ -84,14 +84,14 @@ class EventFilter:
 
 
 def read_after(session: Session, after: Position, wanted: EventFilter, limit: int) -> list[EventRow]:
-    """Return the events after a position, in their order, at most so many."""
+    """Return at most `limit` events after a position, in their order."""
     condition, bindings = wanted.condition()
     statement = f"select {_COLUMNS} from told_event where (tx, id) > (?, ?) and {condition} order by tx, id limit ?"
     return [EventRow._make(row) for row in session.rows(statement, (*after, *bindings, limit))]
 
 
 def read_since(session: Session, at: int, wanted: EventFilter, limit: int) -> list[EventRow]:
-    """Return the newest events since a time (milliseconds since 1970), at most so many, in their order."""
+    """Return at most `limit` of the newest events since a time (milliseconds since 1970), in their order."""
     condition, bindings = wanted.condition()
     statement = f"select {_COLUMNS} from told_event where at >= ? and {condition} order by tx desc, id desc limit ?"
     found = [EventRow._make(row) for row in session.rows(statement, (at, *bindings, limit))]
@@ -116,7 +116,7 @@ def position_before(session: Session, at: int) -> Position:
 
 
 def oldest_id(session: Session) -> int | None:
-    """Return the id of the oldest event that is kept, None where there is none."""
+    """Return the id of the oldest event that is kept, None if absent."""
     found = session.row("select min(id) from event")
     return None if found is None else found[0]
 
@@ -163,7 +163,7 @@ def list_listeners(session: Session, at: int) -> list[ListenerRow]:
 
 
 def find_listener(session: Session, name: str) -> ListenerRow | None:
-    """Return the listener of this name, None where there is none."""
+    """Return the listener of this name, None if absent."""
     found = session.row(f"select {_LISTENER} from listener where name = ?", (name,))
     return None if found is None else ListenerRow._make(found)
 

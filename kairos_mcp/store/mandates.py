@@ -215,7 +215,7 @@ def open_run(session: Session, principal: str, workspace: str, mandate_id: str) 
 
 
 def find_with_key(session: Session, row: MandateRow, key: str) -> str | None:
-    """Return the id of the mandate's run that was started with this key, None where there is none."""
+    """Return the id of the mandate's run that was started with this key, None if absent."""
     statement = "select id from run where principal = ? and workspace = ? and mandate = ? and key = ?"
     found = session.row(statement, (row.principal, row.workspace, row.id, key))
     return None if found is None else str(found[0])

@@ -18,7 +18,7 @@ OTHER = "other"
 """What a label says in place of a value beyond the bound on how many it may have."""
 
 MAX_LABEL_VALUES = 100
-"""So many values a label may have; names of tools and models may come from a client."""
+"""The most values of a label; names of tools and models may come from a client."""
 
 MAX_NAME_CHARS = 128
 """As long as a value or a span's name may be that is no content."""

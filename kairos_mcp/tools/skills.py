@@ -51,7 +51,7 @@ def parse_skill(text: str, folder: str) -> Skill:
 
 
 def front_matter_of(text: str, folder: str) -> str:
-    """Return the front matter of a SKILL.md, as YAML. Raises BadArguments if there is none, or a too long one."""
+    """Return the front matter of a SKILL.md, as YAML. Raises BadArguments if it is absent or too long."""
     found = _HEAD.match(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     if found is None or len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
         bounds = f"at most {HEAD_CHARS} characters in {HEAD_LINES} lines"

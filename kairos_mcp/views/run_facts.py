@@ -210,7 +210,7 @@ def read_facts(session: Session, stands: Standing, viewer: Viewer, steps: Mappin
 
 
 def read_damaged(session: Session, stands: Standing, damage: Unreadable) -> RunFacts:
-    """Read what can be read of a run of which not all can: its account, its notes, what it was for."""
+    """Read what can be read of a damaged run: its account, its notes, what it was for."""
     run = stands.run
     try:
         spec = decode(Spec, run.spec)

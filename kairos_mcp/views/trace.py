@@ -202,7 +202,7 @@ def _usage(row: StepRow) -> JsonObject:
 
 
 def matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
-    """Yield the items that match `grep`; all where there is none. Raises BadArguments for a pattern that is none.
+    """Yield the items that match `grep`; all where there is none. Raises BadArguments for an invalid pattern.
 
     With `grep` it belongs into a worker thread.
     """

@@ -108,7 +108,7 @@ def test_some_files_of_a_stage_are_chosen_by_number_or_path(kairos: Shell) -> No
         person.types("f")
         person.shows(which)
         person.types("4")
-        assert "4 is none of them." in person.shows(which)
+        assert "4 is not one of them." in person.shows(which)
         person.types("")  # that takes the choice back
         person.shows(QUESTION)
         person.types("f")

@@ -53,7 +53,7 @@ class CycleContext:
     `searchable`: names of tools in both that decide is not shown, since there are too many; its tool `search` finds
     them.
     `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
-    `submits`: acts and checks work in a stage, of which the cycles submit what it holds.
+    `submits`: acts and checks work in a stage, and the cycles submit what it holds.
     """
 
     mandate: Mandate

@@ -138,7 +138,7 @@ def run_cycle(
 def mandate_flow(context: CycleContext, cycles: int, *, are_asked: bool = False) -> Flow[Outcome]:
     """Run at most `cycles` cycles of the mandate. Counts and streaks begin anew with each run.
 
-    `are_asked`: so many cycles were asked for, so a run that did them is complete; else the number is a guard.
+    `are_asked`: the caller asked for this number of cycles, so a run that did them is complete; else it is a guard.
     """
     stage = StageRecord()
     outcome = yield from _run_cycles(context, cycles, stage, are_asked=are_asked)

@@ -215,7 +215,7 @@ def _check_other(reply: JsonObject, exchange: Exchange) -> JsonObject:
         if reply.get(name) is not None:
             if not take_usage(exchange, iter((reply[name],))):
                 reply = {key: value for key, value in reply.items() if key != name}
-            exchange.has_usage = False  # the library knows which of its counts are inside of which
+            exchange.has_usage = False  # the library knows which of its counts include others
     return reply
 
 

@@ -79,7 +79,7 @@ class ChatFold:
         delta, message = held_in(choice, "delta"), held_in(choice, "message")
         if _is_said(delta) or not message:
             self._take_delta(delta or {"content": choice.get("text")}, (delta, choice, event))
-        else:  # the whole, of which some has come perhaps
+        else:  # the whole; perhaps some of it has come
             new = {name: value for name, value in message.items() if name not in self._texts}
             self._take_delta(new, () if self._calls else (message, choice, event))
         if not choice and read_error(event).words:

@@ -116,7 +116,7 @@ def _repair_call(call: JsonObject, number: int, taken: set[str], exchange: Excha
 
 
 def _read_input(given: object, exchange: Exchange) -> JsonObject | str:
-    """Return a call's input as an object; what is none as a text, so that the call can be answered with an error."""
+    """Return a call's input as an object; anything else as a text, so that the call can be answered with an error."""
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
     if isinstance(given, dict):

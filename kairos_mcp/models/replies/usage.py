@@ -114,7 +114,7 @@ def largest_report(reports: Iterable[TokenReport]) -> TokenReport | None:
 
 
 def _complete_pair(read: int | None, written: int | None, total: int | None) -> tuple[int, int]:
-    """Return input and output, one of which may follow from the total."""
+    """Return input and output; one may follow from the total."""
     match read, written, total:
         case int(), int(), _:
             return read, written

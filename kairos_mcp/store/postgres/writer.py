@@ -109,7 +109,7 @@ class PostgresWriter(GroupWriter):
             except psycopg.errors.DivisionByZero:  # an account has no room for all: each asks whether it has for it
                 _await_results(beside)
                 break
-            except Exception:  # of which job is found out alone
+            except Exception:  # whose job it was is found out by running each alone
                 break
         if alone := [*alone, *beside]:
             super()._commit(alone)

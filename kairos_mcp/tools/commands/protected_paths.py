@@ -33,7 +33,7 @@ RENAMED = ".kairos-excess-"  # how names of files begin that a program made beyo
 # File systems on which a folder's time tells each change of a name in it; of others, folders are listed again.
 _TELLS_CHANGES = LOCAL | {"tmpfs", "overlay"}
 _CLOCK_NS = 2_000_000_000  # within which two changes may have the same time
-_PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, of which a character has up to four
+_PATH_CHARS = 1_000  # of a path that the kernel takes at once: 4,096 bytes, with up to four for a character
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -63,7 +63,7 @@ IsOfProgram = Callable[[os.stat_result], bool]
 
 @dataclass(frozen=True, slots=True)
 class UndoneWrites:
-    """A sentence for each change at protected paths, most of which are undone; `remarks` on what was allowed."""
+    """A sentence for each change at protected paths (most are undone); `remarks` on what was allowed."""
 
     changes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

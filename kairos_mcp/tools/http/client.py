@@ -61,7 +61,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """The final reply, from `url`, after so many `redirects`."""
+    """The final reply, from `url`, and the number of redirects before it."""
 
     url: Url
     head: ReplyHead

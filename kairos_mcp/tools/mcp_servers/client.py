@@ -54,7 +54,7 @@ MAX_PAUSE_S = 60  # between two tries
 UNCOVERED = "files that its sandbox has to cover were made or replaced"
 LOST_ONE = "one of its processes was killed while it was paused"
 NOT_POLLED = -32014  # of the extension for events: the kind is delivered in other ways alone
-MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server is restarted
+MAX_UNANSWERED = 2  # calls in a row without an answer, after which the server is restarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class ServerClient:
         return await asyncio.shield(opening)  # a caller that gives up must not cancel the start for others
 
     async def _close_if_unusable(self) -> str | None:
-        """End a server whose sandbox has lost a cover, or of which a part was killed, so that it is started anew.
+        """End a server whose sandbox has lost a cover, or whose processes lost one, so that it is started anew.
 
         Returns why, or None. Waits for the calls under way. Raises CommandDenied.
         """

@@ -1,4 +1,4 @@
-"""What a downstream server tells of its events: a page that was polled, or a stream, as far as it has told by now.
+"""The events of a downstream server: a page that was polled, or a stream of them.
 
 Of an event the hash of its id is kept and nothing else: it starts a mandate, which observes by its own tools.
 """
@@ -12,29 +12,29 @@ from typing import NamedTuple
 
 from kairos_mcp.core.messages import JsonObject
 
-MAX_TOLD = 500  # events of one stream: behind them it is ended, and the next one goes on from a cursor
+MAX_RECEIVED = 500  # events of one stream: behind them it is ended, and the next one goes on from a cursor
 MAX_CURSOR = 10_000  # characters
-SILENT_S = 60.0  # after which a stream counts as lost: a server that has nothing to tell sends heartbeats
-SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"  # in `_meta` of what a stream tells: its request's id
-TOLD = "notifications/events/"  # what the methods of a stream's notifications begin with
+SILENT_S = 60.0  # after which a stream counts as lost: a server without events sends heartbeats
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"  # in `_meta` of a stream's notifications: its request's id
+METHOD_PREFIX = "notifications/events/"  # what the methods of a stream's notifications begin with
 
 
 class EventPage(NamedTuple):
     """Events in their order, by the hashes of their ids, and the cursor behind them. `has_more`: there are others
-    already. `stream`: the one that told them, or that was live before they were polled; `told`: how many events it had
-    told by then, all of them in this page or before it."""
+    already. `stream`: the one that brought them, or that was live before they were polled; `received`: how many it had
+    brought by then, all of them in this page or before it."""
 
     ids: tuple[str, ...]
     cursor: str | None
     has_more: bool = False
     stream: EventStream | None = None
-    told: int = 0
+    received: int = 0
 
 
 class EventStream:
     """A stream of events. The background loop fills it, and any thread reads it.
 
-    `changed` is called once it is live and with each event. `was_live`: the server has said that it tells from now on.
+    `changed` is called once it is live and with each event. `was_live`: the server has confirmed the subscription.
     """
 
     def __init__(self, cursor: str | None, changed: Callable[[], object]) -> None:
@@ -50,28 +50,28 @@ class EventStream:
         return self.was_live and not self.has_ended
 
     @property
-    def told(self) -> int:
-        """How many events it has told."""
+    def received(self) -> int:
+        """How many events came."""
         return len(self._ids)
 
-    def page_after(self, told: int) -> EventPage:
-        """Return what came after so many events. The cursor is read first: it is behind none that is left out."""
-        cursor, ids = self._cursor, tuple(self._ids[told:])
-        return EventPage(ids, cursor, stream=self, told=told + len(ids))
+    def page_after(self, received: int) -> EventPage:
+        """Return what came after this many events. The cursor is read first: it is behind no event that is left out."""
+        cursor, ids = self._cursor, tuple(self._ids[received:])
+        return EventPage(ids, cursor, stream=self, received=received + len(ids))
 
     def take(self, method: str, params: JsonObject) -> bool:
         """Take in a notification; return whether more are wanted."""
-        if self.has_ended or self.told >= MAX_TOLD:
+        if self.has_ended or self.received >= MAX_RECEIVED:
             return False
         event = hash_id(params)
-        if method == f"{TOLD}event" and event is not None:
+        if method == f"{METHOD_PREFIX}event" and event is not None:
             self._ids.append(event)
         if is_cursor(cursor := params.get("cursor")):
             self._cursor = cursor
-        if method in (f"{TOLD}active", f"{TOLD}event"):
+        if method in (f"{METHOD_PREFIX}active", f"{METHOD_PREFIX}event"):
             self.was_live = True
             self._changed()
-        return method != f"{TOLD}terminated" and self.told < MAX_TOLD
+        return method != f"{METHOD_PREFIX}terminated" and self.received < MAX_RECEIVED
 
     def end(self) -> None:
         """Have it end, unless it has."""
@@ -81,7 +81,7 @@ class EventStream:
 
 
 def read_page(answer: JsonObject) -> EventPage | None:
-    """Read the answer to events/poll; None where it is none."""
+    """Read the answer to events/poll; None if it isn't one."""
     match answer:
         case {"events": [*found], "cursor": cursor} if cursor is None or is_cursor(cursor):
             ids = tuple(found_id for event in found if (found_id := hash_id(event)) is not None)

@@ -11,7 +11,7 @@ import mcp_types as wire
 
 from kairos_mcp.core.json_bounds import MESSAGE_VALUES
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.tools.mcp_servers.event_stream import SUBSCRIPTION_ID, TOLD
+from kairos_mcp.tools.mcp_servers.event_stream import METHOD_PREFIX, SUBSCRIPTION_ID
 
 MAX_BURST = 2_000  # unasked messages at once
 MAX_PER_SECOND = 100  # unasked messages, in the long run
@@ -66,7 +66,7 @@ class ConnectionWatch:
                 self.count_unasked()
                 if method == "notifications/tools/list_changed":
                     self.tools_changed = True
-                if method.startswith(TOLD):
+                if method.startswith(METHOD_PREFIX):
                     self._pass_to_hearer(method, params or {})
                 return method in _PASSED_ON
             case wire.JSONRPCRequest(method=method):

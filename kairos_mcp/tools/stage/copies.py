@@ -281,7 +281,7 @@ def _look_around(root: Workspace, most_files: int | None = None, most_bytes: int
 
 
 def _look_at(root: Workspace, path: str) -> Look | None:
-    """Return how a file or a link looks; None where there is none."""
+    """Return how a file or a link looks; None if absent."""
     above, _, name = path.rpartition("/")
     with suppress(OSError), closing(root.open_fd(above or ".", FOLDER)) as folder:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
