@@ -422,8 +422,8 @@ class Settings:
     )
     notify: tuple[NotifySetting, ...] = key(
         (),
-        "Where you are notified of what waits for you, ends or is stopped, while nobody looks. What happens at once is "
-        "one notification, and each run is told of at most once a minute. docs/how-to/away.md.",
+        "Where you are notified of what waits for you, ends or is stopped, while nobody looks. Simultaneous events are "
+        "one notification, and each run is reported at most once a minute. docs/how-to/away.md.",
         in_variable=False,
         compared=False,
     )

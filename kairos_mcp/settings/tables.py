@@ -163,7 +163,7 @@ _Names = Annotated[
     Field(
         min_length=1,
         description="Whose: names of principals (of tokens, or oauth:ISSUER|SUBJECT), or globs over them. Each of them "
-        "may use so much; with `group` all of them together.",
+        "may use these amounts; with `group` all of them together.",
         examples=[["anna", "team-*"]],
     ),
 ]
