@@ -19,7 +19,7 @@ import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED, WAITING, exit_code_of
 from kairos_mcp.cli.follow import follow_run, print_ending
-from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, RouteOption
+from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, AtLimitOption, RouteOption
 from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
@@ -174,6 +174,7 @@ def run(
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="A limit, as model_calls=8; repeatable.")
     ] = None,
+    at_limit: AtLimitOption = "end",
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
@@ -186,7 +187,8 @@ def run(
 
     if not due and mandate_id is None:
         raise typer.BadParameter("which mandate? `mandate list` names them; or --due.")
-    request = CyclesRequest(MandateRef(mandate_id), cycles, route or "auto", parse_limits(tuple(limit or ())))
+    limits = parse_limits(tuple(limit or ()))
+    request = CyclesRequest(MandateRef(mandate_id), cycles, route or "auto", limits, at_limit=at_limit)
     if due:
         return _run_due(flags, mandate_id, request, resume=resume, as_json=as_json)
     report = _run_cycles(flags, request, resume=resume, quiet=as_json)

@@ -104,6 +104,10 @@ RouteOption = Annotated[
     RouteName | None,
     typer.Option(help="Where completions come from."),
 ]
+AtLimitOption = Annotated[
+    Literal["end", "ask"],
+    typer.Option("--at-limit", help="At a limit of the run's own: end, or ask whether it may have as much again."),
+]
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Include every workspace.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Also list passed checks and default settings.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Start no servers and send no requests.")]

@@ -7,14 +7,14 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kairos_mcp.cli.converse import begin_run, converse, find_conversation
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.follow import follow_and_print, follow_run, print_ending
-from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
+from kairos_mcp.cli.options import AllFlags, AsJson, AtLimitOption, RouteOption
 from kairos_mcp.cli.output import usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
 from kairos_mcp.cli.terminal import Prose, print_json, print_note
@@ -65,10 +65,7 @@ def run(
         bool | None,
         typer.Option("--stage/--no-stage", help="Edit and run programs unasked, then ask once about one diff."),
     ] = None,
-    at_limit: Annotated[
-        Literal["end", "ask"],
-        typer.Option("--at-limit", help="At a limit of the run's own: end, or ask whether it may have as much again."),
-    ] = "end",
+    at_limit: AtLimitOption = "end",
     team: Annotated[bool, typer.Option("--team", help="Several agents: plan, tasks side by side, one answer.")] = False,
     agents: Annotated[
         list[str] | None,
@@ -119,6 +116,11 @@ def run(
         ),
         (is_team and (interactive or continues is not None), "A team has no single conversation.", "Leave out -i."),
         (is_team and agent is not None, "--agent is for a single run.", "--agents says who may be given a task."),
+        (
+            is_team and at_limit == "ask",
+            "Each task of a team has a share of its limits, so nobody can be asked about one.",
+            "Leave out --at-limit; `kairos-mcp extend` gives a team more while it runs.",
+        ),
         (plan is not None and plan_only, "--plan carries out a plan, --plan-only makes one.", "Leave out one of them."),
         (
             not is_team and bool(agents or max_parallel),

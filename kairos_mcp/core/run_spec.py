@@ -175,13 +175,14 @@ class PhaseRequest(RunRequest):
 @dataclass(frozen=True, slots=True)
 class CyclesRequest(RunRequest):
     """Cycles of a mandate; None: as many as it allows. `due`: for which time of its schedule, in milliseconds since
-    1970."""
+    1970. `at_limit`: as of a planner's run."""
 
     mandate: MandateRef
     cycles: int | None = None
     route: RouteName = AUTO
     limits: Limits = UNLIMITED
     due: int | None = None
+    at_limit: Literal["end", "ask"] = "end"
 
 
 @dataclass(frozen=True, slots=True)

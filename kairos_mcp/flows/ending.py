@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from kairos_mcp.core.input_checks import Undecodable
-from kairos_mcp.core.limit_question import limit_pause
+from kairos_mcp.core.limit_question import RUN_SCOPE, limit_pause
 from kairos_mcp.core.limits import UNITS
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolResult
 from kairos_mcp.core.outcomes import Outcome, StopName, make_outcome
@@ -47,7 +47,6 @@ TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "conten
 WARN_AFTER_REPEATS = 3  # of the same call with the same result
 STALL_AFTER_REPEATS = 5
 MAX_UNREADABLE_TURNS = 3  # in a row, of those with no call that can be read too
-RUN_SCOPE = "run"  # of a limit that is the run's own
 RESULT_BYTES = 8  # of a result's digest: enough to tell the results of one call apart
 REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3
 
@@ -270,7 +269,7 @@ def stop_early(
             if planner_input.asks_at_limit and stop.scope == RUN_SCOPE:
                 record.questions += 1
                 name = _step_name("limit", record.questions)
-                if isinstance((yield from limit_pause(name, stop, record.rounds, record.last_text)), Resumed):
+                if isinstance((yield from limit_pause(name, stop, record.rounds, "round", record.last_text)), Resumed):
                     return conversation
             prompt = render_prompt(planner_input.prompts.closing, limit=limit_name(stop))
             return (yield from ask(_stop_reason(stop), prompt))

@@ -129,17 +129,17 @@ FailureStatus = Literal["budget", "parse_error", "llm_error", "context_full", "r
 
 @dataclass(frozen=True, slots=True)
 class PhaseFailure:
-    """A phase without an output: `status` stands where the output's would; `limit` is the unit that was refused."""
+    """A phase without an output: `status` stands where the output's would; `refused`: the limit that ended it."""
 
     status: FailureStatus
     reason: str
-    limit: str | None = None
+    refused: Refused | None = None
 
     @property
     def stop_reason(self) -> StopName:
         """The reason with which a run ends whose phase failed so."""
         if self.status == "budget":
-            return "budget" if self.limit is None else UNITS[self.limit].ends
+            return "budget" if self.refused is None else UNITS[self.refused.limit].ends
         return self.status
 
     def as_json(self) -> JsonObject:
@@ -253,8 +253,8 @@ _REPAIR: Purpose = "repair"
 def phase_failure(answer: CompletionAnswer) -> PhaseFailure:
     """Say why a phase can't go on after this answer."""
     match answer:
-        case Refused(limit=limit) as refused:
-            return PhaseFailure("budget", f"The limit on {limit_name(refused)} is reached.", limit)
+        case Refused() as refused:
+            return PhaseFailure("budget", f"The limit on {limit_name(refused)} is reached.", refused)
         case Failure(code="context_full", message=message):
             return PhaseFailure("context_full", f"{message} {_WHY_NOT_SHORTENED}")
         case Failure(code=code, message=message):

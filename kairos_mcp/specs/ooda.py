@@ -128,7 +128,8 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSources) -> BuiltSpe
     limits, unattended_allowance = add_allowance(limits, requested_limits(request.limits, mandate))
     builder = SpecBuilder()
     choice, spec, notes = _build_ooda_spec(builder, request, sources)
-    spec = replace(spec, cycles=request.cycles, unattended_allowance=unattended_allowance)
+    asks = request.at_limit == "ask" or None
+    spec = replace(spec, cycles=request.cycles, unattended_allowance=unattended_allowance, asks_at_limit=asks)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes))
 
 
@@ -260,6 +261,7 @@ def _load_context(texts: SpecTexts[OodaSpec]) -> CycleContext:
         tools.find(SEARCH) if behind or spec.search_scope is not None else None,
         spec.search_scope is not None,
         bool(spec.staged),
+        bool(spec.asks_at_limit),
     )
 
 

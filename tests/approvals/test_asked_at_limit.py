@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.app import ME, PERSON, UNWATCHED, Place, reads, rests, says, start_run
+from support.cycles import MANDATE, cycle, noop
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import CyclesRequest, MandateRef
 from kairos_mcp.views.run_report import RunReport
 
 LINES = [reads("a.txt"), reads("b.txt", content="I found b."), reads("a.txt"), says("done")]
@@ -87,3 +90,45 @@ async def test_what_lapsed_is_asked_anew_once_the_run_is_resumed(place: Place) -
         again = await rests(app, asked.run_id)
         assert (again.status, len(again.waiting)) == ("input_required", 1)
         assert (await decide(app, again, "approve")).status == "completed"
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------
+
+
+async def start_cycles(app: App, **limits: int) -> RunReport:
+    await app.mandates.save({**MANDATE, "max_cycles": 2, "checkpoint_every": 3}, ME)
+    request = CyclesRequest(MandateRef("links"), limits=Limits(**limits), at_limit="ask")
+    return await rests(app, (await app.runs.start(request, ME)).run_id)
+
+
+def statuses(report: RunReport) -> list[str]:
+    return [each["status"] for each in report.output["cycles"]]
+
+
+@both_stores
+@pytest.mark.parametrize(("limits", "calls"), [({"model_calls": 4}, 1), ({"tool_calls": 6}, 0)])
+async def test_cycles_that_are_given_more_go_on_with_a_further_one(
+    place: Place, limits: dict[str, int], calls: int
+) -> None:
+    """A limit breaks off the second cycle: after so many of its calls of the model, or before the first."""
+    lines = cycle(noop("Nothing broken."))
+    async with App.open(place.settings(*lines, *lines[:calls], *lines, flow=UNWATCHED), via="mcp") as app:
+        asked = await start_cycles(app, **limits)
+        (item,) = asked.waiting
+        assert (asked.status, item["kind"], item["name"]) == ("input_required", "approval", "budget")
+        assert "in 2 cycles" in item["preview"]
+        assert "So far: 2 cycles" in item["preview"]
+        assert place.rows("select kind, what from event where kind = 'run.waiting'") == [("run.waiting", "approval")]
+        ended = await decide(app, asked, "approve")
+        assert (ended.stop_reason, statuses(ended)) == ("max_cycles_reached", ["noop", "interrupted", "noop"])
+        ((unit, cap),) = limits.items()
+        assert place.rows(f"select cap_{unit} from account where scope = 'run'") == [(2 * cap,)]
+
+
+async def test_cycles_that_are_given_nothing_end_with_what_they_have(place: Place) -> None:
+    lines = cycle(noop("Nothing broken."))
+    async with App.open(place.settings(*lines[:2], *lines, flow=UNWATCHED), via="mcp") as app:
+        asked = await start_cycles(app, model_calls=2)
+        ended = await decide(app, asked, "deny")
+        assert (ended.status, ended.stop_reason) == ("stopped", "budget")
+        assert place.rows("select cap_model_calls, spent_model_calls from account where scope = 'run'") == [(2, 2)]

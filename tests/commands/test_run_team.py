@@ -139,6 +139,7 @@ def scripted_only(kairos: Shell, *lines: dict[str, Any]) -> dict[str, str]:
         ("--team", "-i"),
         ("--team", "goal", "--agent", "general"),
         ("goal", "--agents", "general"),
+        ("goal", "--team", "--at-limit", "ask"),
         slow(("goal", "--max-parallel", "2")),
         slow(("--team", "goal", "--continue", "last")),
         slow(("--plan", "missing.json")),

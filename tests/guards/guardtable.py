@@ -5327,6 +5327,11 @@ OF_EVENTS = (
         replaced("isinstance((yield from limit_pause(...)), Resumed)", "[(yield from limit_pause(...))]"),
         AT_LIMIT + "denied_it_sums_up_and_ends",
     ),
+    Guard(
+        "_is_given_more",
+        replaced("isinstance((yield from pause), Resumed)", "[(yield from pause)]"),
+        AT_LIMIT + "cycles_that_are_given_nothing_end_with_what_they_have",
+    ),
     Guard("ask_about", never("cap <= allowed"), AT_LIMIT + "nobody_is_asked_for_more_than_is_configured"),
     Guard(
         "ask_about",

@@ -54,6 +54,7 @@ class CycleContext:
     them.
     `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
     `submits`: acts and checks work in a stage, and the cycles submit what it holds.
+    `asks_at_limit`: a person is asked whether the run may have more, before a limit of its own ends it.
     """
 
     mandate: Mandate
@@ -67,6 +68,7 @@ class CycleContext:
     search: ToolSpec | None = None
     finds_late_tools: bool = False
     submits: bool = False
+    asks_at_limit: bool = False
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDIT_TOOLS]:

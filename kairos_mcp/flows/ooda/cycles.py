@@ -3,7 +3,8 @@
 A cycle is observe, orient, decide, act, reflect. Its status names what it came to; there is no plain "ok".
 Steps beside those of the cycles: `start/check-N`, the acceptance checks before the first; `cycle-N/goal-M`, which reads
 the goal again; and the pauses `cycle-N/drift-M`, `cycle-N/act/risk` and `cycle-N/checkpoint`. While a pause lasts, its
-reason is the mandate's status, and it reports the cycles so far under the keys of the outcome.
+reason is the mandate's status, and it reports the cycles so far under the keys of the outcome. In the pause
+`cycle-N/limit` a person decides about a limit that ended this cycle: approved, the run goes on with one more.
 Where its acts work in a stage, `submit-N` at each checkpoint, in whose place a person then decides, and at the end: the
 goal counts as achieved once the changes are applied.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
@@ -18,11 +19,12 @@ from itertools import count
 from typing import Literal
 
 from kairos_mcp.core.builtin_tools import READ_MANDATE
+from kairos_mcp.core.limit_question import RUN_SCOPE, limit_pause
 from kairos_mcp.core.mandate import CHECKPOINT_PAUSE, DRIFT_PAUSE, MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcomes import CYCLE_REASONS, Outcome, StopName, make_outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused
+from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Resumed
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import MAX_LESSONS, CarryOver, CycleContext
@@ -148,25 +150,25 @@ def mandate_flow(context: CycleContext, cycles: int, *, are_asked: bool = False)
 def _run_cycles(context: CycleContext, cycles: int, stage: StageRecord, *, are_asked: bool) -> Flow[Outcome]:
     done: list[CycleResult] = []
     carry_over = context.carry_over
-    for number in range(1, cycles + 1):
-        failure = yield from _check_goal(context, number, _report(done, carry_over))
-        if failure is not None:
-            unread = CycleResult(number, failed=FailedPhase("goal", failure))
-            return _outcome(context, [*done, unread], carry_over, failure.stop_reason)
-        if number == 1:
-            checks = yield from run_checks(context, "start")
-            if isinstance(checks, PhaseFailure):
-                unchecked = CycleResult(number, failed=FailedPhase("check", checks))
-                return _outcome(context, [unchecked], carry_over, checks.stop_reason)
-            if checks and all(check.holds for check in checks):
-                return _outcome(context, done, carry_over, "goal_achieved")
+    for number in count(1):
+        begun = yield from _begin_cycle(context, number, _report(done, carry_over))
+        if begun == "goal_achieved":
+            return _outcome(context, done, carry_over, begun)
         # The model is warned of a loop at the start of a cycle, so only a further repeat after that ends the run.
         warned = context.is_circling(carry_over)
-        newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
+        if begun is None:
+            newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
+        else:
+            newest = CycleResult(number, failed=begun)
         done.append(newest)
         carry_over = _next_carry_over(carry_over, newest)
         if newest.act_result is not None and newest.act_result.status in ("staged", "failed"):
             stage.has_undecided = True  # a program that failed may have written before that
+        if context.asks_at_limit and (yield from _is_given_more(newest, done)):
+            cycles += 1  # this one counts for none
+            continue
+        if begun is not None:
+            return _outcome(context, done, carry_over, begun.failure.stop_reason)
         circling = warned and newest.act_result is not None and context.is_circling(carry_over)
         reason = _end_reason(done, cycles, circling=circling)
         ends, at_checkpoint = reason is not None, number % context.mandate.checkpoint_every == 0
@@ -184,6 +186,30 @@ def _run_cycles(context: CycleContext, cycles: int, stage: StageRecord, *, are_a
         if at_checkpoint and not submitted.was_asked:
             yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT_PAUSE, _report(done, carry_over))
     raise AssertionError("the last cycle has a reason to end")
+
+
+def _begin_cycle(
+    context: CycleContext, number: int, so_far: JsonObject
+) -> Flow[FailedPhase | Literal["goal_achieved"] | None]:
+    """Read the goal again, and before the first cycle run the checks; return why the cycle can't begin or need not."""
+    failure = yield from _check_goal(context, number, so_far)
+    if failure is not None:
+        return FailedPhase("goal", failure)
+    if number > 1:
+        return None
+    checks = yield from run_checks(context, "start")
+    if isinstance(checks, PhaseFailure):
+        return FailedPhase("check", checks)
+    return "goal_achieved" if checks and all(check.holds for check in checks) else None
+
+
+def _is_given_more(newest: CycleResult, done: Sequence[CycleResult]) -> Flow[bool]:
+    """Where a limit of the run ended its newest cycle, ask a person whether it may have more; return whether it may."""
+    refused = None if newest.failed is None else newest.failed.failure.refused
+    if refused is None or refused.scope != RUN_SCOPE:
+        return False
+    pause = limit_pause(f"cycle-{newest.number}/limit", refused, len(done), "cycle", _summarize_cycles(done, None))
+    return isinstance((yield from pause), Resumed)
 
 
 def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[PhaseFailure | None]:

@@ -7,7 +7,7 @@ validation.py words the refusals.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -22,12 +22,17 @@ RunId = Annotated[str, Field(min_length=1, max_length=100)]
 LongText = Annotated[str, Field(max_length=LONG_TEXT_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Wait = Annotated[float, Field(ge=0, le=600)]
+AtLimit = Literal["end", "ask"]
 DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
 
 
 IN_LISTING = "listed"  # the key of a schema under which the text is that the listing has for its description
 WAIT_TEXT = "Seconds to wait for the run before this call returns; the run goes on all the same. Default: 45."
 
+AT_LIMIT_TEXT = (
+    "What happens at a limit of the run's own: end (the default), or ask: the run waits for a person, who may give it "
+    "as much again."
+)
 CURSOR_TEXT = "The `cursor` of the result before, for its next page."
 WORKSPACE_TEXT = "One of the configured folders, by its path, or by its name if no other has it. Default: the first."
 KEY_TEXT = "A text of yours that names this start. A second start with the same key returns the run of the first."

@@ -12,18 +12,20 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
 from kairos_mcp.flows.ooda.phase_kinds import PHASES, PhaseKind, phase_before
 from kairos_mcp.server.arguments.base import (
+    AT_LIMIT_TEXT,
     CURSOR_TEXT,
     DEFAULT_WAIT_S,
     WAIT_TEXT,
     WORKSPACE_TEXT,
     Arguments,
+    AtLimit,
     LimitsArgument,
     RunId,
     StartArguments,
     Wait,
     in_listing,
 )
-from kairos_mcp.server.server_tool import OBJECT, TEXT, ServerTool
+from kairos_mcp.server.server_tool import OBJECT, TEXT, TEXTS, ServerTool
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PhaseRequest
@@ -73,12 +75,14 @@ class OodaRun(_MandateArguments):
         description="The most cycles of this run. Default: `max_cycles` of the mandate.",
         json_schema_extra=in_listing(""),
     )
+    at_limit: AtLimit | None = Field(None, description=AT_LIMIT_TEXT, json_schema_extra=in_listing(""))
 
     def request(self) -> CyclesRequest:
         """The request for cycles."""
         from kairos_mcp.core.run_spec import CyclesRequest
 
-        return CyclesRequest(self.mandate_ref, self.cycles, self.route or "auto", self.limits or UNLIMITED)
+        route, limits = self.route or "auto", self.limits or UNLIMITED
+        return CyclesRequest(self.mandate_ref, self.cycles, route, limits, at_limit=self.at_limit or "end")
 
 
 class OodaPhase(_MandateArguments):
@@ -158,11 +162,12 @@ TOOLS = (
         "ooda_run",
         "Run a mandate",
         "Work on a mandate (a standing goal) in cycles until it holds: observe, orient, decide, act, reflect. Changes "
-        "ask a person, unless a rule allows them. A second call returns the open run.",
+        "ask a person unless allowed. One run at a time.",
         "idempotent",
         OodaRun,
         OBJECT,
         "keep going or iterate until it passes; start the mandate now, run another cycle",
+        briefs={"limits": OBJECT, "route": TEXT, "after": TEXTS, "known": TEXTS, "at_limit": TEXT},
     ),
     *map(_phase_tool, PHASES.values()),
     ServerTool(

@@ -12,11 +12,13 @@ from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import CALLER_SOURCE, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.core.routes import ROUTE_TEXT, RouteName
 from kairos_mcp.server.arguments.base import (
+    AT_LIMIT_TEXT,
     DEFAULT_WAIT_S,
     KEY_TEXT,
     WAIT_TEXT,
     WORKSPACE_TEXT,
     Arguments,
+    AtLimit,
     Goal,
     LimitsArgument,
     LongText,
@@ -151,12 +153,7 @@ class PlannerRun(StartArguments):
         "decides once about one diff. auto: only where a stage is possible. Default: the setting.",
         json_schema_extra=in_listing(""),
     )
-    at_limit: Literal["end", "ask"] | None = Field(
-        None,
-        description="What happens at a limit of the run's own: end (the default), or ask: the run waits for a person, "
-        "who may give it as much again.",
-        json_schema_extra=in_listing(""),
-    )
+    at_limit: AtLimit | None = Field(None, description=AT_LIMIT_TEXT, json_schema_extra=in_listing(""))
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description=KEY_TEXT, json_schema_extra=in_listing("Same key, same run")
     )
