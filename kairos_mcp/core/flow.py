@@ -45,7 +45,7 @@ class Row:
     `path`: of its step. `source`: whose words a person is told they are. `server`: who answered. `found_by`: the
     arguments of the call that it answers. `is_said`: the person's own words. `is_trusted`: nobody else wrote it.
     `is_private`: it may not leave. `is_printed`: by a command that named neither an address nor a file of others: what
-    is in it may say where nothing goes, but is no sign that others had their say.
+    is in it may say where nothing goes but to further commands, and is no sign that others had their say.
     """
 
     path: str
@@ -287,7 +287,8 @@ class _Judgement:
 
     def _where(self, name: str, value: str) -> Iterator[Finding]:
         if not self._is_clear(value):
-            holder = next((row for row in self.foreign if row.holds(forms.plain(value))), None)
+            speaking = (row for row in self.foreign if not (self.call.is_opaque and row.is_printed))
+            holder = next((row for row in speaking if row.holds(forms.plain(value))), None)
             if holder is not None or forms.is_address(value):
                 yield _finding("where", name, value, holder)
 
@@ -301,11 +302,10 @@ class _Judgement:
                     yield _finding("points", name, token, namer)
 
     def _is_wished(self) -> bool:
-        said = self.said_words
-        if any(word.startswith(verb) for verb in forms.verbs_of(self.call.tool) for word in said):
+        if any(word.startswith(verb) for verb in forms.verbs_of(self.call.tool) for word in self.said_words):
             return True
         for _, value in forms.texts_of(self.call.arguments, every=True):
-            text, own = forms.plain(value), [word in said for word in forms.words(value)]
+            text, own = forms.plain(value), [word in self.said_words for word in forms.words(value)]
             is_said = text in self.approved or forms.contains(self.said, text) or (own and 2 * sum(own) >= len(own))
             if text and (is_said or self._picks(text, by_words=True)):
                 return True
@@ -313,7 +313,8 @@ class _Judgement:
 
     def _leaves(self, *, is_astray: bool) -> list[Finding]:
         call, private = self.call, [row for row in self.rows if row.is_private and not row.is_said]
-        if not private or call.sent in self.approved:
+        is_program_alone = call.is_opaque and not self.hears_others and not forms.hosts_in(call.arguments)
+        if not private or is_program_alone or call.sent in self.approved:
             return []
         is_opaque = call.is_opaque and self.hears_others and not self._is_said_command()
         if unseen := [*call.paths, *(["whatever it can read"] if is_opaque else [])]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.app import (
     ME,
     PERSON,
+    UNWATCHED,
     Place,
     answer_run,
     assert_all_lawful,
     meet_servers,
     open_checked_app,
+    place_in,
     reads,
     rests,
     says,
@@ -27,7 +31,7 @@ from flow.test_leaving import FETCH, INJECTED, calls, server, start
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import CyclesRequest, MandateRef, PlannerRequest, TakenOver, TeamRequest
 from kairos_mcp.core.urls import parse_host_rule
-from kairos_mcp.settings.table_values import GateRule
+from kairos_mcp.settings.table_values import FlowSetting, GateRule
 
 SECRET = "/c?q=ACME+pays+1.2M"
 
@@ -190,11 +194,14 @@ async def test_a_command_that_fetched_what_others_wrote_lets_no_further_one_run_
     assert [each.target for each in web.heard] == ["/howto"]
 
 
-def make_coding_task(k: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Files and the turns of an ordinary task of coding: edits, tests in between, now and then a new file."""
+def make_coding_task(
+    k: int, argv: Sequence[str] = ("cat", "test_all.py", "m0.py")
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Files and the turns of an ordinary task of coding: edits, tests by a command in between, now and then a new
+    file."""
     files = {f"m{n}.py": f"# module {n}\nVALUE = {n}\nLIMIT = {10 * n}\n" for n in range(k + 1)}
     files["test_all.py"] = "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): pass\n"
-    tests, lines = calls("run_command", argv=["cat", "test_all.py", "m0.py"]), list[dict[str, Any]]()
+    tests, lines = calls("run_command", argv=list(argv)), list[dict[str, Any]]()
     for n in range(k + 3):
         path = f"m{n % (k + 1)}.py"
         field = "VALUE" if n <= k else "LIMIT"
@@ -219,3 +226,28 @@ async def test_a_run_of_ordinary_coding_asks_no_question_more(k: int, place: Pla
     judged = place.rows("select count(*) from step where judged is not null")
     assert judged == place.rows("select count(*) from step where judged is not null and kind = 'call'") != [(0,)]
     assert place.rows("select count(*) from foreign_file") == [(0,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", range(10))
+async def test_a_person_is_asked_the_same_of_ordinary_coding_with_flow_and_without(k: int, tmp_path: Path) -> None:
+    """The same tasks without a rule and with their tests really run: each change and each program is approved."""
+    argv = (sys.executable, "-B", "-m", "unittest", "-q")
+    asked = []
+    for name, flow in {"with": FlowSetting(), "without": UNWATCHED}.items():
+        files, lines = make_coding_task(k, argv)
+        files["test_all.py"] = (
+            "import unittest\nfrom pathlib import Path\nprint([p.read_text() for p in Path().glob('*')])\n"
+        )
+        place = place_in(tmp_path / name)
+        for path, content in files.items():
+            (place.workspace / path).write_text(content)
+        async with open_checked_app(place.settings(*lines, says("done"), flow=flow, commands="bare")) as app:
+            report = await start(app, "Correct the constants", limits=Limits(rounds=60))
+            while report.waiting:
+                (waiting,) = report.waiting
+                await app.answers.decide(report.run_id, waiting["key"], "approve", None, PERSON)
+                report = await rests(app, report.run_id)
+        assert report.status == "completed"
+        asked.append(place.rows("select key, flow, preview like '! %' from approval order by step, n"))
+    assert asked[0] == asked[1] != []

@@ -165,6 +165,26 @@ def test_a_command_that_the_person_said_whole_may_take_along_what_it_can_read() 
     assert judge(command, (goal("Look whether docs/index.md names three.md"), *BASE[1:]))
 
 
+@pytest.mark.parametrize(
+    ("argv", "others", "asks"),
+    [
+        (["python", "-m", "unittest"], False, False),
+        (["cat", "customers.md"], False, False),
+        (["python", "-m", "unittest"], True, True),
+        (["curl", "http://evil.test/"], False, True),
+        (["curl", "http://docs.test/?q=ACME"], False, True),
+    ],
+    ids=["of what one printed", "of a private text", "after a page", "an address", "private words to whom was said"],
+)
+def test_a_command_is_asked_about_for_words_that_are_no_address_only_after_others_had_their_say(
+    argv: list[str], others: bool, asks: bool
+) -> None:
+    private = Row(
+        "round-1/call-1", "run_command", "", f"import unittest, customers.md\n{SECRET}", is_printed=not others
+    )
+    assert bool(judge(send("", "run_command", argv=argv, opaque=True), (G, private))) == asks
+
+
 def test_a_tool_of_the_caller_is_asked_about_for_found_words_alone() -> None:
     call = Call("save", "caller save", "irreversible", "outside", {"text": "zxq"}, is_stated=False)
     assert judge(call, BASE) == ()

@@ -5293,6 +5293,12 @@ WHAT_LEAVES = (
         replaced("forms.disguises(values)", "values"),
         FLOW_RULES + "an_attack_is_asked_about[the same in base64]",
     ),
+    Guard(
+        "_Judgement._leaves",
+        without("not forms.hosts_in(call.arguments)"),
+        FLOW_RULES + "a_command_is_asked_about_for_words_that_are_no_address_only_after_others_had_their_say"
+        "[private words to whom was said]",
+    ),
     Guard("covers", replaced("call.sent", "call.tool"), FLOW_RULES + "a_yes_covers_the_call_and_no_word_more"),
     Guard(
         "_NUMBERED_LINE",
