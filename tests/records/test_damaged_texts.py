@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 from support.app import ASK, ME, Place, answer_run, asks, reads, rests, says, start_run
+from support.tool_examples import EXAMPLES
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.stored_specs import rebuild_texts
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.server.dispatch import TOOLS_BY_NAME
+from kairos_mcp.specs.kinds import KINDS, FlowKind
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.trace import TraceQuery
 
 pytestmark = pytest.mark.unreplayed
@@ -85,6 +90,19 @@ async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: 
         assert any("made again from its source" in note for note in report.degraded)
         assert (await app.health(thorough=True))["damage"] == []
     assert body(place, content_hash) == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.specs.prompts and kind.phase is None])
+async def test_the_prompts_of_each_flow_are_made_again_from_their_files(place: Place, kind: FlowKind) -> None:
+    arguments = TOOLS_BY_NAME[kind.tool].arguments.model_validate({**EXAMPLES[kind.tool].calls[0], "route": "caller"})
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = (await app.runs.start(arguments.request(), ME)).run_id
+    ((spec,),) = place.rows("select spec from run where id = ?", run_id)
+    kept = {
+        name: body(place, held).decode() for name, held in json.loads(spec).items() if name.endswith("prompts_text")
+    }
+    assert len(kept) == len(kind.specs.prompts)
+    assert set(kept.values()) <= set(rebuild_texts(place.settings(), ToolRegistry([]), None, b""))
 
 
 @pytest.mark.parametrize("how", DAMAGE)
