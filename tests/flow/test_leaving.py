@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from support.app import ME, PERSON, Place, meet_servers, open_checked_app, reads, rests, says
@@ -15,6 +17,7 @@ from support.network import Peer
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.core.flow import PrivateWords, Row
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -125,6 +128,28 @@ async def test_links_as_they_stand_are_followed_unasked(place: Place, web: Peer)
     async with open_checked_app(place.settings(*lines, servers=(fetch,))) as app:
         assert (await start(app, f"Sum up {page}")).status == "completed"
     assert [each.target for each in web.heard] == ["/howto", "/next"]
+
+
+async def test_what_was_taken_in_of_private_rows_is_freed_with_the_run(
+    place: Place, web: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = WeakSet[PrivateWords]()
+    taken: list[int] = []
+
+    def add(self: PrivateWords, row: Row) -> None:
+        kept.add(self)
+        taken.append(len(kept))
+        take_in(self, row)
+
+    take_in = PrivateWords.add
+    monkeypatch.setattr(PrivateWords, "add", add)
+    lines = (reads("customers.md"), calls("web__fetch", url=web.url("/c?q=x")), says("done"))
+    fetch = server(place, FETCH, {"fetch": "ok"})
+    async with open_checked_app(place.settings(*lines, servers=(fetch,))) as app:
+        assert (await start(app, "Look it up")).status == "completed"
+        gc.collect()
+        assert taken
+        assert len(kept) == 0
 
 
 async def test_a_service_that_only_its_owner_reads_may_be_asked_anything(place: Place, web: Peer) -> None:
