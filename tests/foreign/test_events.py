@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 from support import forked_program
-from support.app import ME, place_in
+from support.app import ME
+from support.app import Place as OwnPlace
+from support.app import place_in
 from support.cycles import MANDATE, cycle, noop
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.drive_mode import DriveMode
+from kairos_mcp.app.schedules import LOOK_S
 from kairos_mcp.store.events import EVENT_KINDS
 from tests.foreign.cells import TYPESCRIPT_1, Client
 from tests.foreign.driving import CLIENTS, drive
@@ -69,9 +72,8 @@ EVENTS, KILLS = 6, 20
 RUNS = "select key, outcome is not null from run where mandate = 'after' order by n"
 
 
-async def test_an_event_of_a_server_of_others_starts_one_run_over_kills_of_the_worker(
-    environment: Callable[[Environ], Path], tmp_path: Path
-) -> None:
+async def lay_builds(environment: Callable[[Environ], Path], tmp_path: Path) -> tuple[OwnPlace, Path]:
+    """A place whose settings name the server, and a mandate that starts on its events; return also the events' file."""
     place, happened = place_in(tmp_path / "place"), tmp_path / "events"
     program, *args = TYPESCRIPT_1.environ.command(environment(TYPESCRIPT_1.environ), CLIENTS / "ts_1_event_server.mjs")
     place.home.mkdir()
@@ -82,8 +84,40 @@ async def test_an_event_of_a_server_of_others_starts_one_run_over_kills_of_the_w
     starts_on = [{"event": "build.finished", "server": "builds"}]
     async with App.open(place.settings(*cycle(noop("all well"))), via="mcp", mode=DriveMode(drives=False)) as app:
         await app.mandates.save({**MANDATE, "id": "after", "starts_on": starts_on, "max_cycles": 1}, ME)
-    words = ["work", "--home", str(place.home), "--workspace", str(place.workspace)]
     happened.write_text("before\n")
+    return place, happened
+
+
+async def test_what_a_server_of_others_streams_starts_a_run_before_the_next_look(
+    environment: Callable[[Environ], Path], tmp_path: Path
+) -> None:
+    place, happened = await lay_builds(environment, tmp_path)
+    words = ["work", "--home", str(place.home), "--workspace", str(place.workspace)]
+    worker = forked_program.start(words, env={**os.environ, "KAIROS_SCRIPT": str(place.script)})
+
+    def asked() -> list[str]:
+        file = Path(f"{happened}.asked")
+        return file.read_text().split() if file.exists() else []
+
+    try:
+        # Polled, listened to, and polled once more for what happened meanwhile.
+        wait_until(lambda: asked() == ["events/poll", "events/stream", "events/poll"])
+        for n in range(EVENTS):
+            with happened.open("a") as file:
+                file.write(f"build-{n}\n")
+            wait_until(lambda n=n: len(place.rows(RUNS)) == n + 1, LOOK_S / 2, asked)
+            wait_until(lambda: all(ended for _, ended in place.rows(RUNS)))
+        assert asked().count("events/stream") == 1
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+async def test_an_event_of_a_server_of_others_starts_one_run_over_kills_of_the_worker(
+    environment: Callable[[Environ], Path], tmp_path: Path
+) -> None:
+    place, happened = await lay_builds(environment, tmp_path)
+    words = ["work", "--home", str(place.home), "--workspace", str(place.workspace)]
     chance, killed = random.Random(45), 0
 
     def work_until(seen: Callable[[], bool]) -> None:
