@@ -11,8 +11,8 @@ NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
     *("counted", "lengths", "asked", "transports", "requests", "team", "shown"),
 )
-OPT_IN = ("peers", "page", "workers", "sizing", "agentdojo", "bfcl")
-"""Install packages, drive a browser, or need a PostgreSQL server."""
+OPT_IN = ("peers", "page", "workers", "sizing", "agentdojo", "bfcl", "staged")
+"""Install packages, drive a browser, or need a PostgreSQL server or a sandbox."""
 
 
 def main() -> None:

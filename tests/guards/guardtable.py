@@ -2240,6 +2240,11 @@ PROGRAMS = (
         COPIES + "what_others_change_is_seen_but_where_the_run_has_changed_it",
     ),
     Guard(
+        "Stage.writing",
+        replaced("must=True", "must=False"),
+        COPIES + "what_only_reads_need_not_look_again_and_what_writes_does",
+    ),
+    Guard(
         "WorkspaceCopy._copy",
         never("look[3] >= change_clock_ns() - _FRESH_NS"),
         COPIES + "a_file_that_is_saved_twice_in_one_tick_is_taken_over",

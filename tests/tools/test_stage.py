@@ -24,7 +24,8 @@ pytestmark = pytest.mark.sandbox
 
 
 @pytest.fixture(params=["layer", pytest.param("copy", marks=pytest.mark.slow)])
-def stage(request, tmp_path: Path):
+def stage(request, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(copies, "RESTS", 0)
     with staged_in(tmp_path, copied=request.param == "copy") as opened:
         lines = "".join(f"line {number}\n" for number in range(40))
         opened.write({"a.py": lines, "old.py": "old\n", "d/x.py": "x\n", "d/y.py": "y\n", ".env": "TOKEN=hunter2\n"})

@@ -23,8 +23,9 @@ from kairos_mcp.tools.stage.stage import sum_bytes
 
 
 @pytest.fixture
-def stage(tmp_path):
+def stage(tmp_path, monkeypatch):
     """In which programs run without a sandbox, as on macOS."""
+    monkeypatch.setattr(copies, "RESTS", 0)
     with staged_in(tmp_path, copied=True, mode="bare") as opened:
         opened.write({"a.py": "line 1\nline 2\nline 3\n", "old.py": "old\n", "d/x.py": "one\n", "e/x.py": "two\n"})
         yield opened
@@ -66,6 +67,16 @@ def test_what_others_change_is_seen_but_where_the_run_has_changed_it(stage):
     assert touched(stage) == {"a.py"}
     stage.submit()
     assert (stage.workspace / "a.py").read_text() == "LINE 1\nline 2\nLINE 3\n"
+
+
+def test_what_only_reads_need_not_look_again_and_what_writes_does(stage, monkeypatch):
+    monkeypatch.setattr(copies, "RESTS", 1_000_000)
+    stage.call("read_file", path="old.py")
+    stage.write({"old.py": "newer\n"})
+    assert stage.call("read_file", path="old.py").content == "old\n"
+    stage.call("edit_file", path="old.py", old_string="newer", new_string="newest")
+    stage.submit()
+    assert (stage.workspace / "old.py").read_text() == "newest\n"
 
 
 def test_a_file_that_is_saved_twice_in_one_tick_is_taken_over(stage, monkeypatch):

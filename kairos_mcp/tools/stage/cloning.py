@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 CopyFile = Callable[[int, int, str], None]  # (the open file, an open folder, the new name in it); raises OSError
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FICLONE = 0x40049409
 _CHUNK_BYTES = 1 << 20
 
@@ -75,24 +75,24 @@ def copy_by(cloner: CopyFile | None) -> CopyFile:
 
 
 def can_clone(cloner: CopyFile | None, workspace: Path, folder: Path) -> bool:
-    """Whether a file of the workspace, one at its top, can be cloned into a folder. Nothing stays there."""
-    if cloner is None:
+    """Whether files of a workspace can be cloned into a folder: on the same file system, if that can. Nothing stays."""
+    if cloner is None or workspace.stat().st_dev != folder.stat().st_dev:
         return False
-    with os.scandir(workspace) as scan:
-        path = next((entry.path for entry in scan if entry.is_file(follow_symlinks=False)), None)
-    if path is None:
-        return False
-    name = "cloned"
-    with suppress(OSError):
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    name = "to-clone"
+    try:
+        source = os.open(name, _CREATE, 0o600, dir_fd=descriptor)
         try:
-            target = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                cloner(source, target, name)
-                os.unlink(name, dir_fd=target)
-            finally:
-                os.close(target)
+            os.write(source, b"text")
+            cloner(source, descriptor, f"{name}-2")
         finally:
             os.close(source)
+    except OSError:
+        return False
+    else:
         return True
-    return False
+    finally:
+        for each in (name, f"{name}-2"):
+            with suppress(OSError):
+                os.unlink(each, dir_fd=descriptor)
+        os.close(descriptor)

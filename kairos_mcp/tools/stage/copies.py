@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field, fields, replace
@@ -38,8 +39,9 @@ from kairos_mcp.tools.stage.layers import (
 from kairos_mcp.tools.stage.stage import discard_folder
 
 COPY = "copy"
-CLONED_FILES = 20_000  # of a workspace, at most, where copies share their contents with it
+CLONED_FILES = 10_000  # of a workspace, at most, where copies share their contents with it
 COPIED_FILES, COPIED_BYTES = 2_000, 100 << 20  # at most, where they don't
+RESTS = 4  # times as long as it took, until a call that only reads brings the copy up to date again
 _GROWTH = 2  # by which it may exceed these while a run goes on
 _FRESH_NS = 2_000_000_000  # a file that changed so lately is copied again: the same time may stand for a later change
 
@@ -78,6 +80,8 @@ class WorkspaceCopy:
     def __init__(self, folder: Path, workspace: Workspace) -> None:
         self.root, self._record_file = folder / COPY, folder / "copied.json"
         self._workspace = workspace
+        self._rests_until = 0.0
+        self._known: tuple[os.stat_result, _Record] | None = None
 
     def make(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -86,12 +90,22 @@ class WorkspaceCopy:
     def open(self, *, writable: bool) -> Iterator[Workspace]:
         del writable  # those that only read are ours
         if not self._record_file.exists():
-            discard_folder(self.root)  # what a call began to copy that was killed
-            self.make()
+            self.catch_up(must=True)
         with Workspace(self.root) as view:
-            self._bring_up_to_date(view)
             view.path = self._workspace.path
             yield view
+
+    def catch_up(self, *, must: bool) -> None:
+        if not must and time.monotonic() < self._rests_until:
+            return
+        began = time.monotonic()
+        if not self._record_file.exists():
+            discard_folder(self.root)  # what a call began to copy that was killed
+            self.make()
+        with Workspace(self.root) as own:
+            self._bring_up_to_date(own)
+        ended = time.monotonic()
+        self._rests_until = ended + RESTS * (ended - began)
 
     def list_touched(self, is_ignored: IsIgnored, forced: Collection[str]) -> Iterator[TouchedPath]:
         del forced  # they count as not ignored
@@ -108,6 +122,7 @@ class WorkspaceCopy:
     def take_out(self, paths: Collection[str], kept: Collection[str]) -> None:
         del kept
         record = self._read_record()
+        record = replace(record, files=dict(record.files), gone=dict(record.gone))
         with Workspace(self.root) as own:
             for path in sorted(paths, key=len, reverse=True):
                 self._remove(own, path)
@@ -146,8 +161,7 @@ class WorkspaceCopy:
         for path in record.files.keys() - seen.files.keys():
             gone[path] = touched[path] = record.gone.get(path, now)
         if gone != record.gone:
-            record.gone = gone
-            self._write_record(record)
+            self._write_record(replace(record, gone=gone))
         return touched
 
     def _bring_up_to_date(self, own: Workspace) -> None:
@@ -225,12 +239,17 @@ class WorkspaceCopy:
         return _look_around(self._workspace, CLONED_FILES * times)
 
     def _read_record(self) -> _Record:
+        """Return the record, an empty one where there is none yet; nobody changes it but by `_write_record`."""
         try:
-            value = json.loads(self._record_file.read_text(encoding="ascii"))
+            status = os.stat(self._record_file)
         except FileNotFoundError:
             return _Record()
+        if self._known is not None and _as_look(self._known[0]) == _as_look(status):
+            return self._known[1]
+        value = json.loads(self._record_file.read_text(encoding="ascii"))
         value["files"] = {path: tuple(map(tuple, looks)) for path, looks in value["files"].items()}
-        return _Record(**value)
+        self._known = status, _Record(**value)
+        return self._known[1]
 
     def _write_record(self, record: _Record) -> None:
         half = self._record_file.with_name(f"{self._record_file.name}.{os.getpid()}.part")
@@ -238,6 +257,7 @@ class WorkspaceCopy:
             json.dumps({each.name: getattr(record, each.name) for each in fields(record)}), encoding="ascii"
         )
         os.rename(half, self._record_file)
+        self._known = os.stat(self._record_file), record
 
 
 def find_copy_problem(workspace: Path, folder: Path) -> str | None:

@@ -83,7 +83,12 @@ class Layer(Protocol):
         ...
 
     def open(self, *, writable: bool) -> AbstractContextManager[Workspace]:
-        """Open the workspace with the run's own changes. Raises CommandDenied, TooLarge."""
+        """Open the workspace with the run's own changes, as of `catch_up`. Raises CommandDenied, TooLarge."""
+        ...
+
+    def catch_up(self, *, must: bool) -> None:
+        """Take over what others have changed in the workspace; without `must`, unless that was done just now. Raises
+        TooLarge."""
         ...
 
     def list_touched(self, is_ignored: IsIgnored, forced: Collection[str]) -> Iterable[TouchedPath]:

@@ -63,6 +63,9 @@ class Overlay:
         finally:
             os.close(descriptor)
 
+    def catch_up(self, *, must: bool) -> None:
+        """Do nothing: the next mount shows it."""
+
     def list_touched(self, is_ignored: IsIgnored, forced: Collection[str]) -> Iterable[TouchedPath]:
         with Workspace(self.root) as upper:
             found = list(_list_touched(upper, self._workspace, is_ignored))

@@ -159,8 +159,10 @@ class Stage:
     def reading(self, ctx: ToolContext) -> Iterator[Workspace]:
         """Yield the workspace as the stage shows it; others may read at the same time."""
         how = fcntl.LOCK_SH if self.layer.is_shared else fcntl.LOCK_EX
-        with self._hold_lock(ctx, how), self._open_layer(writable=False) as view:
-            yield view
+        with self._hold_lock(ctx, how):
+            self.layer.catch_up(must=False)
+            with self._open_layer(writable=False) as view:
+                yield view
 
     @contextmanager
     def writing(self, ctx: ToolContext, call: MadeCall, named: Collection[str] = ()) -> Iterator[None]:
@@ -168,6 +170,7 @@ class Stage:
         which are noted even where git ignores them."""
         with self._hold_lock(ctx, fcntl.LOCK_EX):
             begun_ns = self._mark_begin()
+            self.layer.catch_up(must=True)  # what others change from now on is unclear
             try:
                 yield
             finally:
