@@ -421,13 +421,13 @@ class RunState:
             self.run = self.run._replace(paused=decided.paused.reason, resume_at=decided.paused.resume_at)
         if self.kept_waiting:
             self.kept_waiting.difference_update([new.path for new in plan.new_steps])
-        is_whole = not plan.attempts
+        all_pending = not plan.attempts
         for new, decision, step_id in zip(plan.new_steps, decided.steps, step_ids, strict=True):
             if decision.reservation is None or decision.answer is not None:
-                is_whole = False
+                all_pending = False
             else:
                 self._add_pending(new, decision, step_id, decision.reservation)
-        if not is_whole:  # backwards: a script's lines are given back in the reverse of the order of their taking
+        if not all_pending:  # backwards: a script's lines are given back in the reverse of the order of their taking
             for new, decision in reversed(list(zip(plan.new_steps, decided.steps, strict=True))):
                 self._apply_unbegun(new, decision)
             for attempt, decision in reversed(list(zip(plan.attempts, decided.attempts, strict=True))):
