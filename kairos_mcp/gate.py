@@ -200,7 +200,7 @@ class Gate:
 
     def allows_every_read(self, tool: ToolSpec) -> bool:
         """Return whether every call of this tool is allowed, whatever its arguments and for whomever: it only reads,
-        and every rule for it goes by its name alone."""
+        and every rule for it depends on its name alone."""
         if tool.effect != "read" or tool.name in DENIED_BY_DEFAULT:
             return False
         if reads_at_paths(tool):

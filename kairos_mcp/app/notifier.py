@@ -162,7 +162,7 @@ class Notifier(Operations):
         self._sending.pop(listener, None)
 
     def _add_receivers(self, session: Session, names: Sequence[str]) -> None:
-        """Add new receivers of the settings: they are told of what has happened since the first request here."""
+        """Add new receivers of the settings: they get what has happened since the first request here."""
         start = events.position_before(session, self._begun_at)
         for name in names:
             events.add_listener(session, name, LOCAL, start=start)

@@ -52,7 +52,7 @@ class Undelivered(Exception):
 
 
 class Notification(NamedTuple):
-    """What a person is told at once: of one event, or of several."""
+    """One message to a person: about one event, or several."""
 
     title: str
     text: str

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 THREADS = 10  # for tool calls that run in parallel
 COMMAND_WAIT_S = 55  # for servers that a person's command starts; a first start by npx or uvx downloads
-SLOW_S = 1.0  # after which a person is told what is waited for
+SLOW_S = 1.0  # after which a person is shown what the program waits for
 
 
 class RunFactory:

@@ -138,7 +138,7 @@ class RunTracing:
         return replace(spec, traceparent=now.traceparent, tracestate=now.tracestate)
 
     def trace_model(self, model: RemoteModel, run: RunRow) -> RemoteModel:
-        """Wrap a model so that its provider is told the trace, by HTTP headers."""
+        """Wrap a model so that its provider gets the trace in HTTP headers."""
 
         async def complete(model_input: ModelInput) -> Completion | Failure:
             path = model_input.path

@@ -308,7 +308,7 @@ async def _is_stuck(context: AppContext, run: RunRow) -> bool:
 def _read_summaries(session: Session, request: PlannerRequest, caller: Caller) -> tuple[str, ...]:
     """Read the summaries of the run that is continued and of those that it continues, oldest first.
 
-    Of a run that was cut at a round there is none: it tells what came after that.
+    A run that was cut at a round has none: it would say what came after that.
     """
     summaries: list[str] = []
     later: PlannerRequest | Spec = request

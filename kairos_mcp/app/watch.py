@@ -25,7 +25,7 @@ from kairos_mcp.store import accounts, find_runs, mandates, run_changes
 from kairos_mcp.store.rows import Session
 
 LOOK_S = 0.25  # from a commit to the look that follows it
-REST_S = 5.0  # between two looks at most; and between two changes of the list that are told
+REST_S = 5.0  # between two looks at most; and between two reported changes of the list
 MAX_WATCHERS = 1_024
 
 
@@ -71,7 +71,7 @@ class Watch(RunLog):
         super().__init__(context)
         self._watchers: set[Watcher] = set()
         self._seen: dict[tuple[str, Topic], object] = {}  # by principal
-        self._listed_at: dict[str, float] = {}  # when a change of the list was told
+        self._listed_at: dict[str, float] = {}  # when a change of the list was reported
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Choice(NamedTuple):
     """What may be typed for an approval.
 
-    `asks_why`: the model is told the reason, if one is given. `always`: such calls are allowed from then on.
+    `asks_why`: the model gets the reason, if one is given. `always`: such calls are allowed from then on.
     `asks_files`: only some of the files are approved.
     """
 

@@ -29,5 +29,5 @@ _EXIT_CODES: Mapping[RunStatus, int] = {
 
 
 def exit_code_of(report: RunReport) -> int:
-    """Return the exit code for a run that has come to rest."""
+    """Return the exit code for a run that has ended or waits."""
     return _EXIT_CODES[report.status]

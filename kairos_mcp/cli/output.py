@@ -81,7 +81,7 @@ def _words_to_go_on(report: RunReport) -> tuple[str, ...] | None:
 
 
 def ending_lines(report: RunReport, flags: Flags, *, was_heard: bool = False) -> Iterator[Line]:
-    """A run that has come to rest: its output, notes and usage, and the commands with which it goes on.
+    """A run that has ended or waits: its output, notes and usage, and the commands with which it goes on.
 
     `cause_lines` has the notes of one that was cut short. `was_heard`: its summary is shown already.
     """

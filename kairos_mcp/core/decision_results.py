@@ -1,4 +1,4 @@
-"""What a model is told of a person's decisions about its calls: results in place of their own, and remarks."""
+"""What a model gets after a person's decisions about its calls: results in place of their own, and remarks."""
 
 from __future__ import annotations
 

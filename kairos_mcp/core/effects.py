@@ -1,4 +1,4 @@
-"""What a tool's call does, in five classes: what the gate, a recovery after a crash and the hints of a tool go by."""
+"""What a tool's call does, in five classes, by which the gate, a recovery and the hints of a tool decide."""
 
 from __future__ import annotations
 

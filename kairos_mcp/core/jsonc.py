@@ -144,7 +144,7 @@ def _start(text: str) -> int:
 
 
 def _members(text: str, start: int) -> Mapping[str, _Member]:
-    """The members of the object at `start`. Raises ValueError if there is none."""
+    """The members of the object at `start`. Raises ValueError if absent."""
     plain, found = blank_extras(text), dict[str, _Member]()
     if plain[start] != "{":
         raise ValueError("it holds no JSON object")

@@ -315,7 +315,7 @@ def gather_calls(calls: Iterable[CallTool], limit: int = 10, alone: Collection[s
     return Gather({step.name: step for step in calls}, max_parallel=limit, alone=alone)
 
 
-MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is none
+MAX_DIGITS = 9  # of an ordinal; a longer number, in a path from outside, is part of the name
 _ORDER = {"round": 1, "output": 2, "closing": 3, "submit": 4}  # of a planner's parts; all other parts sort as rounds do
 
 _BRANCHES = ("task-", "try-", "cycle-")  # how the parts of a path begin that name flows inside the run's own

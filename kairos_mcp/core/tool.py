@@ -94,7 +94,7 @@ Drafts = dict[str, bytes]
 
 
 Written = dict[str, tuple[bytes, bytes]]
-"""What files of the workspace hold before and after a call, by plain path; empty: there is none."""
+"""The contents of files of the workspace before and after a call, by plain path; empty: no file."""
 
 
 @dataclass(frozen=True, slots=True)

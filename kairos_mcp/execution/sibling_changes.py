@@ -54,7 +54,7 @@ class SiblingChanges:
     """The files that the tasks of one run looked at and changed.
 
     Moments are counted: a call looks when it begins, and its change is there when it has ended. A model knows of what
-    its calls showed from its next turn on, so what it saw or was told in the same turn does not count.
+    its calls showed from its next turn on, so what it saw in the same turn does not count.
     """
 
     _now: int = 0

@@ -198,7 +198,7 @@ class WorkerThreads:
         return queue
 
     def _run_batches(self, queue: _Queue) -> None:
-        """Run one batch after another, in a worker thread, until it is told to end."""
+        """Run one batch after another, in a worker thread, until it has to end."""
         while (batch := queue.get()) is not None:
             while (job := batch.take_next()) is not None:
                 job.run()

@@ -67,7 +67,7 @@ def classify_turn(turn: Completion) -> TurnKind:
 
 
 def correction_messages(prompts: Prompts, kind: TurnKind, turn: Completion) -> tuple[Message, ...]:
-    """Return what the model is told after a turn that was cut off, empty or unreadable."""
+    """Return the message to the model after a turn that was cut off, empty or unreadable."""
     match kind:
         case "truncated":
             return (Message("user", prompts.truncated),)

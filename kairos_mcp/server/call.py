@@ -38,7 +38,7 @@ class WaitPolicy:
         30.0  # a client that calls again this long after it was asked, without an answer, has refused
     )
     instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
-    settle_s: float = 1.0  # for a run on the sampling route to come to rest when its call is over
+    settle_s: float = 1.0  # for a run on the sampling route to end or wait when its call is over
     task_s: float = 2.0  # of a client that takes tasks: a call that ends sooner is not made one
     rounds: int = 8  # a stock client gives up after 10 rounds of one call
     state_s: float | None = None  # how long a requestState is valid; None: as long as an approval

@@ -45,7 +45,7 @@ TOOLS_BY_NAME = {tool.name: tool for tool in TOOLS}  # a tool that is not listed
 
 
 class InternalError(KairosError):
-    """A bug of this program. The client is told no more than that; the log has the rest."""
+    """A bug of this program. The client learns no more; the log has the rest."""
 
     code = "internal_error"
 

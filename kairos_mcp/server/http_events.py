@@ -16,7 +16,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 
 MAX_EVENTS = 256
 MAX_BYTES = 2**20
-RETRY_MS = 1_000  # what a client is told to wait before it comes back
+RETRY_MS = 1_000  # how long a client waits before it comes back
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def error_response(status: int, error: wire.JSONRPCError, headers: Mapping[str, 
 
 
 def header(scope: Scope | Message, name: bytes) -> str:
-    """The header's value, empty if there is none. `HttpGuard` has refused a second one."""
+    """The header's value, empty if absent. `HttpGuard` has refused a second one."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 

@@ -51,7 +51,7 @@ BOTH: tuple[wire.Role, ...] = ("user", "assistant")
 @dataclass(frozen=True, slots=True)
 class Content:
     """What a resource holds. `ttl_ms`: how long a client may keep it; `is_public`: it is the same for everybody.
-    `mime_type`: where its kind has none. `meta`: what a host is told beside it."""
+    `mime_type`: where its kind has none. `meta`: what a host gets beside it."""
 
     text: str | bytes
     ttl_ms: int = 0

@@ -205,4 +205,4 @@ def _read_response(key: str, response: object) -> wire.InputResponse:
     try:
         return _RESPONSE.validate_python(response, by_name=False)
     except ValidationError:
-        raise MCPError(wire.INVALID_PARAMS, f"The response under {key!r} is none to what was asked.") from None
+        raise MCPError(wire.INVALID_PARAMS, f"The response under {key!r} doesn't answer what was asked.") from None

@@ -130,7 +130,7 @@ class Tokens(ABC):
         """The tokens that were not revoked, by name, the older first; also those that have expired."""
 
     def revoke(self, name: str) -> None:
-        """Make the tokens of a name invalid, from the next request on. Raises BadArguments if there is none."""
+        """Make the tokens of a name invalid, from the next request on. Raises BadArguments if absent."""
         if not self._delete(name):
             raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
 
@@ -178,7 +178,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def _delete(self, name: str) -> bool:
-        """Remove the tokens of a name. Return False if there is none."""
+        """Remove the tokens of a name. Return False if absent."""
 
     @abstractmethod
     def _delete_expired(self, name: str, at: int) -> None:

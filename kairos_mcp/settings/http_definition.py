@@ -181,7 +181,7 @@ class HttpDefinition:
         try:
             sample, filled = self.sample_url(), parse_url(_HOLE.sub("y", self.url))
         except EgressDenied as error:
-            yield f"its url is none: {error.message.rstrip('.')}", error.hint
+            yield f"its url is not a URL: {error.message.rstrip('.')}", error.hint
             return
         if sample.origin != filled.origin:
             yield "its url has a hole in the host", "Name the host in full."

@@ -100,7 +100,7 @@ def encode_shared(shared: SharedAccountIds) -> str | None:
 
 
 def ensure_day_account(session: Session, principal: str, day: str, caps: Limits) -> Account:
-    """Return the account of a principal's day with the caps that are configured now; insert it if there is none."""
+    """Return the account of a principal's day with the caps that are configured now; insert it if absent."""
     found = session.row(_FIND_DAY, (principal, day))
     if found is None:
         return read_account(session, session.insert(_INSERT_DAY, (principal, day, *caps)))
@@ -131,7 +131,7 @@ def mark_days_mistaken(session: Session, principal: str, after: str, at: int) ->
 
 
 def ensure_mandate_account(session: Session, day: int, workspace: str, mandate: str, caps: Limits) -> Account:
-    """Return the account of a workspace's mandate within a day's account; insert it if there is none.
+    """Return the account of a workspace's mandate within a day's account; insert it if absent.
 
     `caps`: those that the mandate has now.
     """

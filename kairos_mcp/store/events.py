@@ -60,7 +60,7 @@ _COLUMNS = "id, tx, at, kind, principal, workspace, run, mandate, what, key"
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events of a principal are meant. None, or no kinds: any. `workspaces`: '' is none."""
+    """Which events of a principal are meant. None, or no kinds: any. `workspaces`: '' stands for no workspace."""
 
     principal: str
     kinds: Collection[str] = ()

@@ -165,7 +165,7 @@ class StepRow(NamedTuple):
 
     @property
     def answer(self) -> Answer | None:
-        """The answer, None while there is none. Raises Unreadable."""
+        """The answer; None if absent. Raises Unreadable."""
         return decode_answer(self.body) if self.body is not None else None
 
     @property

@@ -58,7 +58,7 @@ class Resume(RunOperation):
     async def do(self, app: App, caller: Caller, *, drive: bool = True) -> OperationResult:
         if caller.is_person:
             await app.control.resume(self.run, caller, drive=drive)
-        else:  # who calls a tool is told if the run has ended
+        else:  # a tool's caller gets an error if the run has ended
             await app.control.request(self.run, "resume", caller, drive=drive)
         return OperationResult("Resumed.")
 

@@ -37,7 +37,7 @@ from kairos_mcp.models.replies.variations import find_possible, vary
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 MAX_PAGE_BYTES = 20_000  # of a page in which its title is looked for
 END_WAIT_S = 1.0  # behind the last event: the end of the reply usually comes along with it
-MAX_START_BYTES = 4_096  # by which events and a whole reply are told apart
+MAX_START_BYTES = 4_096  # enough to tell events from a whole reply
 _BOM = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|error|id|retry)?:")
 _EVENTS_OR_WHOLE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[<:]|\w+:|[^\s\xef].{20})", re.DOTALL)  # enough to tell

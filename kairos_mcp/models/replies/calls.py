@@ -10,7 +10,7 @@ from typing import Any
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.replies.exchange import Exchange, refuse_many_values
 
-UNNAMED = "unnamed_tool"  # in place of a missing name: no tool is called so, and the model is told that
+UNNAMED = "unnamed_tool"  # in place of a missing name: no tool has it, so the model gets an error
 CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "toolUse")  # what a part of a content that is a call is called
 MAX_REPETITIONS = 20  # of arguments, which are compared with each other
 _ARGUMENTS = ("arguments", "parameters", "input", "args")

@@ -107,7 +107,7 @@ def take_finish(exchange: Exchange, word: object) -> Meaning | None:
 
 
 def _find_message(reply: JsonObject, choice: JsonObject, exchange: Exchange) -> JsonObject:
-    """Return the message of the reply. Raises ErrorInReply, and BadProviderReply if there is none."""
+    """Return the message of the reply. Raises ErrorInReply, and BadProviderReply if absent."""
     found = held_in(choice, "message") or held_in(choice, "delta")
     if (error := error_of(choice) or error_of(reply)) is not None:
         raise ErrorInReply(error, has_begun=bool(found) or exchange.reports_usage)

@@ -16,7 +16,7 @@ _MIN_LETTERS = 4  # different ones: a line of dashes may come in ever longer pie
 
 
 class GrowingText:
-    """A text as its pieces come. `hear` is told what is new of each, once it is clear what that is."""
+    """A text as its pieces come. `hear` gets the new part of each, once it is clear which that is."""
 
     def __init__(self, hear: Callable[[str], None] = lambda _: None) -> None:
         self._hear = hear

@@ -7,7 +7,7 @@ one order.
 Statements that only write are sent without waiting for their results, which the jobs are given beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
 what it would have read by waiting. So a group of commits that are decided from memory takes three trips to the
-database, whatever its size. A job that was told wrong, or whose account had no room for its group, waits for its
+database, whatever its size. A job with a wrong number, or whose account had no room for its group, waits for its
 results (`awaits_results`).
 """
 
@@ -38,7 +38,7 @@ _INTO_STEP = "insert into step("
 
 
 class _Expected(NamedTuple):
-    """How many rows a job was told that a statement changes or finds."""
+    """The number of rows that a job was given beforehand for a statement."""
 
     cursor: psycopg.Cursor[Row]
     rows: int

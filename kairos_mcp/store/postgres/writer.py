@@ -141,7 +141,7 @@ class PostgresWriter(GroupWriter):
     def _transact_group(self, group: list[QueuedJob], *, is_alone: bool) -> list[QueuedJob]:
         """Commit jobs, alone or beside other servers, and return those that have to be alone and have written nothing.
 
-        Raises Undone where one of these had written, or where a result was not as its job was told.
+        Raises Undone where one of these had written, or where a result was not the one that its job was given.
         """
         session = GroupSession(self._open_session().connection, is_alone=is_alone)
         named = () if is_alone else {queued.of_run for queued in group if queued.of_run is not None}

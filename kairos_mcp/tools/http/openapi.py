@@ -214,7 +214,9 @@ def _operation_url(document: JsonObject, operation: ApiOperation, named: NamedAd
         if not operation.path.startswith("/") or parse_url(_HOLE.sub("x", url)).origin != origin:
             raise operation_error(operation.id, "its path leads away from its server", "Correct it in the document.")
     except EgressDenied as error:
-        raise operation_error(operation.id, f"its address is none: {error.message.rstrip('.')}", error.hint) from None
+        raise operation_error(
+            operation.id, f"its address is not a URL: {error.message.rstrip('.')}", error.hint
+        ) from None
     return url
 
 
