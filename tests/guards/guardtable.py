@@ -2779,7 +2779,7 @@ OUTSIDE = (
         "tools/test_toolchains.py::test_an_interpreter_that_is_not_there_is_named_and_not_the_script",
     ),
     Guard(
-        "_run_cycles",
+        "_begin_cycle",
         replaced("checks and all(...)", "all(...)"),
         "flows/ooda/test_mandate_runs.py::test_a_goal_that_is_not_known_to_be_reached_is_worked_on",
     ),
