@@ -18,13 +18,14 @@ from kairos_mcp.store.rows import Session
 from kairos_mcp.views.event_view import TEXT_CHARS
 
 MINE = EventFilter("local")
+TOKEN = "ghp_" + "a1B2" * 9
 
 
 @both_stores
 async def test_what_waits_and_what_ends_is_an_event_of_its_principal(place: Place) -> None:
     settings = place.settings(reads("a.txt"), writes("new.txt", "new\n"), says("w" * 1_000), flow=UNWATCHED)
     async with App.open(settings, via="mcp") as app:
-        run_id = await start_run(app, "g" * 1_000, tools=("*",), limits=Limits(rounds=5))
+        run_id = await start_run(app, f"Use {TOKEN}: {'g' * 1_000}", tools=("*",), limits=Limits(rounds=5))
         (item,) = (await rests(app, run_id)).waiting
         assert place.rows("select kind, what, key from event") == [("run.waiting", "approval", item["key"])]
         await app.answers.submit(run_id, {item["key"]: {"decision": "approve", "digest": item["digest"]}}, PERSON)
@@ -35,6 +36,7 @@ async def test_what_waits_and_what_ends_is_an_event_of_its_principal(place: Plac
         assert (asked["what"], asked["tool"], asked["key"]) == ("approval", "write_file", item["key"])
         assert asked["link"] == f"kairos://runs/{run_id}"
         assert max(len(asked["text"]), len(ended["text"])) <= TEXT_CHARS
+        assert (asked["text"].count("[secret]"), ended["text"].count("[secret]"), TOKEN in str(page)) == (1, 1, False)
         assert (ended["status"], ended["stop_reason"]) == ("completed", "assistant_stop")
         assert not (await app.events.read_after(page.end, MINE, ME)).events
         assert not (await app.events.read_after(BEGINNING, EventFilter("other"), Caller("other"))).events

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from support import forked_program
-from support.app import ME
+from support.app import ME, place_in
 from support.app import Place as OwnPlace
-from support.app import place_in
 from support.cycles import MANDATE, cycle, noop
 from support.waiting import wait_until
 
