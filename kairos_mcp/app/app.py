@@ -114,7 +114,8 @@ class App:
         mode: DriveMode = DRIVES_ALL,
     ) -> None:
         self.settings = settings
-        serves = describe_served_runs(settings, mode.slots) if via in ("mcp", "work") and mode.drives else None
+        is_server = via in ("mcp", "work")
+        serves = describe_served_runs(settings, mode.slots, drives=mode.drives) if is_server else None
         self._store = make_store(settings, via, serves, salvage=salvage)
         self._store.outages.on_change = PROCESS_TALLY.note_outage
         is_command = via == "command"
@@ -184,8 +185,12 @@ class App:
         self.schedules.begin()
 
     async def begin_sending(self) -> None:
-        """Send events from now on, without a request that says so. Raises the store's errors."""
-        await self._store.read(lambda session: session.row("select 1"))  # opens it
+        """Send events from now on, without a request that says so. A server that drives no runs is listed from now on,
+        one that does once it takes some. Raises the store's errors."""
+        if self._context.drives:
+            await self._store.read(lambda session: session.row("select 1"))  # opens it
+        else:
+            await self._store.register_owner(self.now())
         self.notifier.begin()
 
     def complete_commands(self, text: str, caller: Caller) -> str:

@@ -7,14 +7,17 @@ a principal with the name of its client.
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kairos_mcp.app.drive_mode import NOT_HERE, DriveMode, RunHere
+from kairos_mcp.app.served_runs import missing_elsewhere
 from kairos_mcp.core.decision_rights import (
     Caller,
     DecisionKind,
@@ -26,6 +29,7 @@ from kairos_mcp.core.decision_rights import (
 from kairos_mcp.core.errors import (
     ApprovalRequired,
     Busy,
+    KairosError,
     PathDenied,
     ReplayDiffers,
     ToolNotOffered,
@@ -38,7 +42,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.settings.names import variable_name
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import approvals, ownership, page_files, queries
+from kairos_mcp.store import approvals, ownership, page_files, queries, serving
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import NO_OWNER, OwnerState
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from kairos_mcp.app.store_watcher import StoreWatcher
     from kairos_mcp.app.teams import TeamViews
 
+RELEASE_S = 1.0  # to give runs back at the end, where the store can be reached
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
 MAX_DIALOGS = 256  # remembered of one session
 
@@ -195,10 +200,21 @@ class AppContext:
         if "watcher" in made:
             self.watcher.close()
             await self.pool.close()
+            await self._release_runs()
         if "factory" in made:
             if self.factory.tracing is not None:
                 await self.factory.tracing.close()
             await self.factory.close()
+
+    async def _release_runs(self) -> None:
+        """Leave the runs that this server still has to any other, which then takes none over from the dead."""
+        number = self.store.owner_number
+        if self.is_command or number < 0:
+            return
+        with suppress(KairosError, OSError, TimeoutError):  # else they are taken over once this process has ended
+            async with asyncio.timeout(RELEASE_S):
+                if await self.store.read(lambda session: queries.fences_of_owner(session, number)):
+                    await self.store.submit(lambda session: ownership.release_runs(session, number))
 
     async def register_use(self) -> None:
         """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
@@ -339,7 +355,7 @@ class AppContext:
         if not self.is_command:
             return False
         owners, folder = self.store.owners, (run.workspace, run.place)
-        return (await self.store.read(lambda session: ownership.find_serving(session, owners, *folder)))[1]
+        return (await self.store.read(lambda session: serving.find_serving(session, owners, *folder)))[1]
 
     async def leaves_start(self, workspace: str | None, route: str, caller: Caller) -> bool:
         """Whether a run that this caller starts is left to a living server that has the folder and the route.
@@ -352,7 +368,7 @@ class AppContext:
         if caller.via != "page" or not self.is_command:
             return False
         served, is_alive = await self.store.read(
-            lambda session: ownership.find_serving(session, self.store.owners, workspace, self.settings.place)
+            lambda session: serving.find_serving(session, self.store.owners, workspace, self.settings.place)
         )
         return is_alive and served is not None and route in served.routes
 
@@ -368,12 +384,12 @@ class AppContext:
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
         """Read whether the server that owns an unfinished run is alive. In a process that drives no runs, an unowned
-        run counts as owned while any driving server is alive."""
+        run counts as owned while a living server lacks nothing to drive it."""
         owners = self.store.owners
         owner = ownership.read_owner_state(session, owners, run.owner, self.store.owner_number)
         if self.drives or owner.lives or run.owner is None:
             return owner
-        return replace(owner, lives=ownership.find_serving(session, owners, run.workspace, run.place)[1])
+        return replace(owner, lives=not all(missing_elsewhere(session, owners, run, self.store.owner_number)))
 
     @staticmethod
     def read_waits(session: Session, run: RunRow) -> WaitingItems:

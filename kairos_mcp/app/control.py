@@ -8,7 +8,7 @@ from typing import Literal
 
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
-from kairos_mcp.app.served_runs import outdated_servers
+from kairos_mcp.app.served_runs import differing_servers
 from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.budget.notes import clock_behind_reason
 from kairos_mcp.core.calendar import day_at
@@ -20,12 +20,13 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import AUTO, CALLER, PAID_ROUTES, ROUTES, RouteName, choose_paid_route, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.specs import build
-from kairos_mcp.store import accounts, approvals, ownership, queries
+from kairos_mcp.store import accounts, approvals, ownership, queries, serving
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.inbox import ControlName, submit_request
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, decode, encode
+from kairos_mcp.store.serving import ServingServer
 
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
@@ -302,15 +303,15 @@ class Control(Operations):
             )
         return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
-    async def outdated_servers(self) -> list[tuple[int, list[str]]]:
-        """Return the living servers that began before the settings file was changed, with what differs for them."""
-        return await self._store.read(lambda session: outdated_servers(session, self._store.owners, self._settings))
+    async def differing_servers(self) -> list[tuple[ServingServer, Sequence[str]]]:
+        """Return the living servers whose settings are not those that are read now, with what differs for them."""
+        return await self._store.read(lambda session: differing_servers(session, self._store.owners, self._settings))
 
     async def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""
 
         def find(session: Session) -> tuple[ServedRuns | None, bool]:
             run = queries.run_by_id(session, run_id)
-            return ownership.find_serving(session, self._store.owners, run.workspace, run.place)
+            return serving.find_serving(session, self._store.owners, run.workspace, run.place)
 
         return await self._store.read(find)

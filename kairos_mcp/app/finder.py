@@ -68,7 +68,7 @@ class Finder(Operations):
         while self._store.exists and len(found) < limit:
             page = await self._store.read(partial(self._list_page, wanted=wanted, size=page_size, before=before))
             reports = await self._report_each(page, caller)
-            found += [each for each in reports if not by_look or each.report.status == wanted.state]
+            found += [each for each in reports if not by_look or each.report.state == wanted.state]
             if len(page) < page_size:
                 break
             before = page[-1].n

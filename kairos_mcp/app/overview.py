@@ -187,8 +187,8 @@ class Overview(Operations):
             what = "an approval" if waits_for == "approval" else "a settlement"
             raise NotWaiting(f"No run here waits for {what}.", "`kairos-mcp inbox` lists what waits.")
         if not found or (principal is not None and found[0].principal != principal):
-            where = "runs` lists those of this workspace" if name == LAST else "runs --all` lists what there is"
-            raise UnknownRun(f"There is no run {truncate(name, 40)!r} here.", f"`kairos-mcp {where}.")
+            whose = "" if principal is None else f" of {truncate(principal, 60)}"
+            raise UnknownRun(f"There is no run {truncate(name, 40)!r}{whose} here.", _where_runs_are(name, principal))
         if len(found) > 1:
             more = " and more" if len(found) > _NAMED_RUNS else ""
             named = ", ".join(run.run_id for run in found[:_NAMED_RUNS])
@@ -281,6 +281,17 @@ class ObservedRuns(Overview):
 
     def _viewer(self, principal: str) -> Caller:
         return OBSERVER
+
+
+def _where_runs_are(name: str, principal: str | None) -> str:
+    """Say how a run is found that is not among those of the local principal, or of another one."""
+    if principal is not None:
+        return "`kairos-mcp runs --everyone` lists whose each run is."
+    listed = "runs" if name == LAST else "runs --all"
+    return (
+        f"`kairos-mcp {listed}` lists yours; another principal's is found by its whole id, which"
+        " `kairos-mcp runs --everyone` lists, or with --principal NAME."
+    )
 
 
 def _add_offers(session: Session, run: RunRow, items: Sequence[JsonObject]) -> list[JsonObject]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp import __version__
 from kairos_mcp.app.run_models import RunModels
+from kairos_mcp.app.served_runs import describe_served_runs, missing_settings
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.builtin_tools import HTTP_FETCH, STAGE_TOOLS, SUBMIT_CHANGES
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Stale, StoreUnavailable
@@ -19,7 +20,7 @@ from kairos_mcp.core.flow import Finding, Row
 from kairos_mcp.core.messages import SEARCH, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.routes import ROUTES, RouteName
+from kairos_mcp.core.routes import RouteName
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.tool import Tool
 from kairos_mcp.execution.accounting import KnownCosts
@@ -43,6 +44,7 @@ from kairos_mcp.store import queries, tool_intents
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval, approved_findings
 from kairos_mcp.store.database import NO_ROOM, Store, disk_is_full
 from kairos_mcp.store.foreign_files import ForeignFile, list_files
+from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow, StepRow, read_steps_since
 from kairos_mcp.store.rows import Session, decode, read_text, unreadable
@@ -171,11 +173,12 @@ class RunFactory:
     async def can_perform(self, run: RunRow, *, by_hand: bool = False) -> bool:
         """Whether this process can go on with a run by itself. A person's command (`by_hand`) may use the run's own
         workspace."""
-        return not any(self._missing_settings(run, by_hand=by_hand)) and await self._knows_tools(run)
+        missing = missing_settings(run, self._serves, by_hand=by_hand)
+        return not any(missing) and await self._knows_tools(run)
 
     async def missing_requirements(self, run: RunRow, *, by_hand: bool = False) -> tuple[str, ...]:
         """Return what a run needs and this process lacks: its flow's version, its route, its workspace, its tools."""
-        missing = tuple(self._missing_settings(run, by_hand=by_hand))
+        missing = tuple(missing_settings(run, self._serves, by_hand=by_hand))
         # The tools are looked for only in a folder that is served here: it is opened for that.
         if not self.has_folder(run, by_hand=by_hand) or await self._knows_tools(run):
             return missing
@@ -192,16 +195,9 @@ class RunFactory:
         """Whether the folders of this place are here; None: of any."""
         return place in (None, self.settings.place)
 
-    def _missing_settings(self, run: RunRow, *, by_hand: bool) -> Iterator[str]:
-        """Yield what this process lacks for a run, but for its tools."""
-        if kind_of(run.flow).specs.version != run.version:
-            yield f"version {run.version} of the flow {run.flow}"
-        route = ROUTES.get(run.route)
-        if route is not None and route.lacking is not None and getattr(self.settings, str(route.setting)) is None:
-            yield route.lacking
-        if not self.has_folder(run, by_hand=by_hand):
-            at = "" if self.is_at(run.place) else f" at the place {run.place}"
-            yield f"the workspace {Path(run.workspace or '').name!r}{at}"
+    @cached_property
+    def _serves(self) -> ServedRuns:
+        return describe_served_runs(self.settings)
 
     async def available_routes(self, run: RunRow, *, samples: bool) -> tuple[RouteName, ...]:
         """Return the routes that this run could take here, with this client."""

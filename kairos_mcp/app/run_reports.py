@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from kairos_mcp.app.context import Operations, read_run, stopped_server_error
+from kairos_mcp.app.served_runs import missing_elsewhere
 from kairos_mcp.core.already_read import NOTHING_READ, AlreadyRead
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
-from kairos_mcp.core.routes import ROUTES
 from kairos_mcp.settings.settings import find_changed_file
-from kairos_mcp.store import ownership, queries, settlements
+from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.rows import Session, read_each
 from kairos_mcp.views.run_facts import Decides, Detail, RunFacts, Standing, Viewer, read_damaged, read_facts
@@ -140,8 +141,7 @@ class RunReports(Operations):
         is_driven = here.is_moving or stands.owner.lives
         is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
         if run.outcome is None and (run.owner is not None or is_overdue) and not is_driven:
-            missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
-            is_driven = await self._is_taken_over(run, missing)
+            is_driven, missing = await self._find_driver(run)
         stopped = None if here.is_moving else stopped_server_error(run, stands.owner)
         changed = None if self._context.is_command else find_changed_file(self._settings)
         return Viewer(
@@ -153,18 +153,21 @@ class RunReports(Operations):
             changed_file=None if changed is None else changed.name,
         )
 
-    async def _is_taken_over(self, run: RunRow, missing: Sequence[str]) -> bool:
-        """Whether a living server takes this run over, which none has: this one at its next look at the store, if it
-        lacks nothing, or another that serves its folder."""
-        if self._context.watcher.takes_runs and not missing:
-            return True
-        served, lives = await self._store.read(
-            lambda session: ownership.find_serving(
-                session, self._store.owners, run.workspace, run.place, other_than=self._store.owner_number
-            )
-        )
-        route = ROUTES.get(run.route)
-        return lives and served is not None and (route is None or route.lacking is None or route.name in served.routes)
+    async def _find_driver(self, run: RunRow) -> tuple[bool, tuple[str, ...]]:
+        """Return whether a living server takes this run over, which none has: this one at its next look at the store,
+        or another; and where none does, all that one of them lacks."""
+        own = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
+        if self._context.watcher.takes_runs and not own:
+            return True, ()
+        owners, number = self._store.owners, self._store.owner_number
+        elsewhere = await self._store.read(lambda session: missing_elsewhere(session, owners, run, number))
+        if not all(elsewhere):
+            return True, ()
+        counts_here = not elsewhere or (self._context.drives and not self._context.is_command)
+        if counts_here and not own:
+            return False, ()  # it goes on here, once a tool is called or a person resumes it
+        missing = (*(own if counts_here else ()), *chain.from_iterable(elsewhere))
+        return False, tuple(dict.fromkeys(missing))
 
     def _who_decides(self, stands: Standing, caller: Caller) -> Decides:
         """Return who decides about approvals.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.cli.doctor_checks import Finding, check_environment
+from kairos_mcp.cli.doctor_checks import Finding, FindingState, check_environment
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Offline, ShowAll
 from kairos_mcp.cli.output import command_line_for
@@ -28,10 +28,13 @@ from kairos_mcp.settings.masked_servers import mask_address, mask_server
 from kairos_mcp.settings.names import SETTINGS
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import DayBudget, FlowSetting, GateRule, ServerSetting
+from kairos_mcp.store.find_runs import WantedRuns
 
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList
     from kairos_mcp.app.app import App
+    from kairos_mcp.app.finder import OwnedReport
+    from kairos_mcp.store.serving import ServingServer
 
 _CLOCK_S = 2.0  # by which this machine's clock may differ before it is worth a word
 
@@ -56,6 +59,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", "note", f"{text}; days and times are the database's", "Set both by NTP.")
 
 
+_QUEUED_RUNS = 100  # of which doctor says what they lack
 _PRUNE_BYTES, _PRUNE_RUNS = 16 << 20, 1_000  # from here on pruning is worth a command
 _DAMAGED_FILE_CURE = (
     "Stop the servers, copy the state folder, `kairos-mcp export` what can still be read, then move the file away: "
@@ -142,7 +146,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"
         )
         yield Finding("store", "ok", f"{health['store']}: {size}")
-    yield from _check_outdated_servers(settings)
+    yield from _check_differing_servers(settings)
     yield from _check_versions(health)
     yield from _check_queue(health, settings)
     yield from _check_room(health, settings)
@@ -176,16 +180,21 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
             yield Finding("agents", "note", f"of {each.agent.name} is left out: {', '.join(each.agent.left_out)}")
 
 
-def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:
-    """Name the servers that still use what the settings file held when they began."""
+def _check_differing_servers(settings: Settings) -> Iterator[Finding]:
+    """Name the servers whose settings are not those that are read here now."""
 
-    async def list_outdated(app: App) -> list[tuple[int, list[str]]]:
-        return await app.control.outdated_servers()
+    async def list_differing(app: App) -> list[tuple[ServingServer, Sequence[str]]]:
+        return await app.control.differing_servers()
 
-    for pid, names in with_app(settings, list_outdated):
-        text = f"{settings.config_file} was changed after the server of process {pid} began; it differs in"
-        cure = "Restart it: quit its host, or close its connection, and start again."
-        yield Finding("servers", "note", f"{text} {', '.join(names)}", cure)
+    for server, names in with_app(settings, list_differing):
+        where = "" if server.machine is None else f" on {server.machine}"
+        what = "worker" if server.via == "work" else "server"
+        text = f"the {what} of process {server.pid}{where} has other settings than are read here"
+        cure = (
+            "Make the files and variables the same; then restart it: SIGTERM, or quit its host. Settings are read at a"
+            " start alone."
+        )
+        yield Finding("servers", "note", f"{text}, in {', '.join(names)}", cure)
 
 
 def _check_versions(health: JsonObject) -> Iterator[Finding]:
@@ -197,13 +206,27 @@ def _check_versions(health: JsonObject) -> Iterator[Finding]:
 
 
 def _check_queue(health: JsonObject, settings: Settings) -> Iterator[Finding]:
-    """Say if runs wait for a server and none lives that drives runs: they stand still, and nobody hears of it."""
+    """Say if runs wait for a server and none lives that drives runs, or none that can drive these: they stand still,
+    and nobody hears of it."""
     queued = health.get("open_runs", {}).get("queued", 0)
-    if queued and not health["driving"]["servers"] + health["driving"]["workers"]:
-        waited = format_age(health["oldest_wait_s"].get("server", 0))
-        text = f"{count_of(queued, 'run')} could go on, the oldest for {waited}, and no server or worker lives"
-        cure = "`kairos-mcp work` goes on with them, `runs --status queued` lists them."
-        yield Finding("workers", "note" if settings.store is None else "bad", text, cure)
+    if not queued:
+        return
+    waited = format_age(health["oldest_wait_s"].get("server", 0))
+    could = f"{count_of(queued, 'run')} could go on, the oldest for {waited}"
+    lists = "`kairos-mcp runs --everyone --status queued` lists them"
+    state: FindingState = "note" if settings.store is None else "bad"
+    if not health["driving"]["servers"] + health["driving"]["workers"]:
+        text = f"{could}, and no server or worker lives that drives runs"
+        yield Finding("workers", state, text, f"`kairos-mcp work` goes on with them, {lists}.")
+        return
+
+    async def list_queued(app: App) -> list[OwnedReport]:
+        return await app.finder.list_runs(WantedRuns(None, None, "queued"), _QUEUED_RUNS, PERSON)
+
+    lacking = Counter(each.report.held_up_by[0] for each in with_app(settings, list_queued) if each.report.held_up_by)
+    for why, count in lacking.items():
+        text = f"{could}; {why[0].lower()}{why[1:].rstrip('.')} ({count_of(count, 'run')})"
+        yield Finding("workers", state, text, f"Start a worker that has it; {lists}.")
 
 
 def _check_room(health: JsonObject, settings: Settings) -> Iterator[Finding]:

@@ -43,12 +43,15 @@ _MAX_NAMED = 5
 _LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 
 
+FindingState = Literal["ok", "note", "bad"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a check: `ok` works, `note` works with less, `bad` does not work; `cure` says what to do."""
 
     matter: str
-    state: Literal["ok", "note", "bad"]
+    state: FindingState
     text: str
     cure: str = ""
 

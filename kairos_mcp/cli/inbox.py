@@ -16,17 +16,19 @@ from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal
 from kairos_mcp.cli.output import command_line_for, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.session import find_target_to_drive, person_for, with_app
 from kairos_mcp.cli.settings import settings_for_list
-from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
+from kairos_mcp.cli.terminal import Line, Prose, emit, one_line, print_line, print_note
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.views.words import as_json
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.views.run_report import RunReport
 
+_ASKED_CHARS = 400  # in a list; `show` has all
 _DECIDED = ("approval", "settle")  # the kinds of items that a person decides about
 
 
@@ -153,13 +155,17 @@ def _items(report: RunReport) -> Iterator[JsonObject]:
 
 
 def _list_lines(reports: list[RunReport], notes: list[str], flags: Flags) -> Iterator[Line]:
-    """Two lines for each item: what waits and what for, and the command that shows it with the ways to decide."""
+    """What waits, what for, and with which arguments; and the command that shows it with the ways to decide."""
     if not reports and not notes:
         yield "Nothing waits for you."
     for report in reports:
         for item in _items(report):
             what = f"{item['kind']} of {item['name']}" if "name" in item else item["kind"]
             yield Prose(f"{report.run_id} · {what} · {purpose_line(report, workspace_name(report.workspace))}")
+            if "key" in item:
+                asked = as_json(item["arguments"]) if "arguments" in item else item.get("preview", "")
+                shown = f"{item['key']}  {asked}"
+                yield f"  {one_line(shown, _ASKED_CHARS)}"
             yield f"  {shell_command(flags, 'show', report.run_id)}"
     for note in notes:
         yield Prose(command_line_for(flags).complete_all(note))

@@ -109,7 +109,9 @@ def runs(
         damage = error
         listed = with_app(settings, look, salvage=True)
     value = {
-        "runs": [{**each.report.as_json(), "principal": each.principal} for each in listed.runs],
+        "runs": [
+            {**each.report.as_json(), "state": each.report.state, "principal": each.principal} for each in listed.runs
+        ],
         "elsewhere": listed.elsewhere,
         "of_others": listed.of_others,
     }
@@ -137,7 +139,7 @@ def _list_lines(flags: Flags, listed: RunList, *, is_filtered: bool) -> Iterator
             age_since(each.report.created_at),
             workspace_name(each.report.workspace),
             each.report.flow,
-            status_words(each.report.status, each.report.stop_words),
+            status_words(each.report.state, each.report.stop_words),
         )
         for each in listed.runs
     ]

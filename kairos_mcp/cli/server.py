@@ -137,7 +137,9 @@ def _describe_server(server: JsonObject) -> str:
     """A living server: its number, by which `--release` takes its runs away, its process, and what it has."""
     what = {"command": "command", "work": "worker"}.get(server["via"], "server")
     stopped = ", stopped" if server["stopped"] else ""
+    idle = "" if server["drives"] is not False else ", drives none"
     place = "" if server["place"] is None else f", place {server['place']}"
     version = "" if server["version"] in (None, __version__) else f", version {server['version']}"
-    has = f"process {server['pid']}, {count_of(server['runs'], 'open run')}"
-    return f"{server['number']}: {what}, {has}{stopped}{place}{version}"
+    machine = "" if server["machine"] is None else f" on {server['machine']}"
+    has = f"process {server['pid']}{machine}, {count_of(server['runs'], 'open run')}"
+    return f"{server['number']}: {what}, {has}{idle}{stopped}{place}{version}"

@@ -71,7 +71,8 @@ def rotate(
     name: TokenName,
     *,
     keep: Annotated[
-        str, typer.Option("--keep", metavar="AGE", help="So long the old one still gives access, as 12h or 7d.")
+        str,
+        typer.Option("--keep", metavar="AGE", help="So long the old one gives access, as 12h or 7d; 0h ends it now."),
     ] = "1d",
     expires: Expires = None,
     as_json: AsJson = False,
@@ -113,7 +114,7 @@ def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
 
 
 def revoke(name: TokenName, *, flags: StateFlags) -> int:
-    """Revoke a token: it gives no access from the next request on."""
+    """Revoke the tokens of a name: they give no access from the next request on."""
     from kairos_mcp.server.tokens import remove_owner_token
 
     settings = read_settings(flags)

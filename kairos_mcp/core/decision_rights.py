@@ -25,6 +25,10 @@ VIA_DOCTOR = "doctor"
 """What a run came through by which `doctor` tries the provider: lists of a user's runs leave it out."""
 
 
+BY_OWNER = ("command", "page")
+"""What only a person uses who owns the state folder or the database."""
+
+
 class Actor(NamedTuple):
     """Who did something, as rows record it. `via`: what it came through (mcp, command, page, elicitation, clock,
     doctor)."""
@@ -60,7 +64,7 @@ class Caller:
     @property
     def is_person(self) -> bool:
         """Whether it is a person who owns the state folder: by a command in a terminal, or on the page."""
-        return self.via in ("command", "page")
+        return self.via in BY_OWNER
 
     @property
     def is_local(self) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 
+import anyio
 import mcp_types as wire
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -40,11 +41,11 @@ class KeysUnavailable(Exception):
 
 
 REFUSAL_WORDS = {
-    "missing": "it has no token",
-    "invalid": "its token is wrong, revoked, or none of this server",
-    "expired": "its token has expired",
-    "scope": "its token has not the scope run",
-    "rate": "its principal makes too many requests",
+    "missing": "it has no token (missing)",
+    "invalid": "its token is wrong, revoked, or none of this server (invalid)",
+    "expired": "its token has expired (expired)",
+    "scope": "its token has not the scope run (scope)",
+    "rate": "its principal makes too many requests (rate)",
 }
 SILENT_S = 60.0
 MAX_PEERS = 1_024
@@ -126,7 +127,10 @@ class Challenge:
     def refuse_token(self, *, has_token: bool) -> Response:
         """Refuse a request that has no token, or one that is not valid here."""
         error = {"error": "invalid_token", "error_description": "The token is not valid here."} if has_token else {}
-        text = "A bearer token is needed: `kairos-mcp token add NAME`, or `kairos-mcp install HOST --http`."
+        how = "`kairos-mcp token add NAME`, or `kairos-mcp install HOST --http`"
+        text = f"A bearer token is needed: {how}."
+        if has_token:
+            text = f"This token is not valid here: it is wrong, was revoked, or has expired. A new one: {how}."
         if self._metadata_url is not None:
             text = "A token is needed: of the authorization server that the metadata of this resource names."
         return refuse(401, text, headers=self._header(error, "run approve"))
@@ -192,7 +196,8 @@ class Authentication:
     """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions.
 
     Until it is admitted, a request holds a place of its peer, since a database or an authorization server may have to
-    be asked first. `answer_unavailable` answers while the store can't be read, so that nobody knows whose a request is.
+    be asked first. `answer_unavailable` answers while the store can't be read, so that nobody knows whose a request is;
+    `within_s`: and after so long, for who has less patience than a database that is away is given.
     """
 
     def __init__(
@@ -204,8 +209,10 @@ class Authentication:
         peers: Peers,
         challenge: Challenge,
         answer_unavailable: ASGIApp,
+        within_s: float = math.inf,
     ) -> None:
         self._app = app
+        self._within_s = within_s
         self._with_user = AuthContextMiddleware(app)
         self._access = access
         self._rates = rates
@@ -237,14 +244,15 @@ class Authentication:
 
     async def _admit(self, authorization: str, peer: str) -> Admission | ASGIApp:
         try:
-            admission = await self._access.admit(authorization)
+            with anyio.fail_after(self._within_s):
+                admission = await self._access.admit(authorization)
         except TokenExpired:
             self._refusals.note("expired", peer)
             return self._challenge.refuse_token(has_token=True)
         except KeysUnavailable:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
-        except KairosError:
+        except (KairosError, TimeoutError):
             return self._answer_unavailable
         if admission is None:
             self._refusals.note("invalid" if authorization else "missing", peer)

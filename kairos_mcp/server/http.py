@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -57,6 +58,7 @@ Transport = Literal["http", "sse"]
 
 HOST, PORT = "127.0.0.1", 8765
 PAGE, PAGE_ADDRESSES = "/ui", ("127.0.0.1", "::1")  # the page is for who sits at this machine
+SCRAPE_S = 5.0  # in which a request for metrics is admitted: Prometheus waits ten seconds
 ANSWER_S = 0.2  # for answers on SSE streams when the server ends: there a call and its answer are two requests
 
 UNKNOWN_BYTES, UNKNOWN_S = 256 * 1024, 5.0  # bounds of a body while nobody knows whose it is
@@ -274,14 +276,15 @@ async def serve_app(
     places, peers = Places(bounds), Peers(bounds.trusted_proxies)
     unavailable = CheckedBody(answer_unavailable, replace(bounds, body_bytes=UNKNOWN_BYTES, body_s=UNKNOWN_S))
 
-    def protect(endpoint: ASGIApp) -> ASGIApp:
+    def protect(path: str, endpoint: ASGIApp) -> ASGIApp:
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
-        return Authentication(checked, access.rule, rates, places, peers, access.challenge, unavailable)
+        within_s = SCRAPE_S if path == METRICS else math.inf
+        return Authentication(checked, access.rule, rates, places, peers, access.challenge, unavailable, within_s)
 
     endpoints[f"{OBSERVE}/api/{{name}}"] = ObserverData(get_app, access.challenge)
     if has_metrics:
         endpoints[METRICS] = MetricsPage(get_app, access.challenge)
-    routes = [Route(path, endpoint=protect(endpoint)) for path, endpoint in endpoints.items()]
+    routes = [Route(path, endpoint=protect(path, endpoint)) for path, endpoint in endpoints.items()]
     app = Starlette(routes=[Route(SIGN_IN, endpoint=access.sign_in), *routes, *access.routes])
     app.router.redirect_slashes = False
     async with streamable.run(), anyio.create_task_group() as tasks:
@@ -334,6 +337,7 @@ class UvicornServer(uvicorn.Server):
         timer.daemon = True
         timer.start()
         self._shutdown.begin()
+        log.info("ending: no more connections, and calls under way have %g s", self._shutdown_s)
         self.should_exit = True  # no more connections
         with anyio.move_on_after(self._shutdown_s):
             await anyio.sleep(min(ANSWER_S, self._shutdown_s / 2))

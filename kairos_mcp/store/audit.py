@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kairos_mcp.core.calendar import format_timestamp
-from kairos_mcp.core.decision_rights import Actor
+from kairos_mcp.core.decision_rights import BY_OWNER, LOCAL, Actor
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.approvals import DialogView
@@ -22,7 +22,7 @@ from kairos_mcp.store.rows import Session, decode, decode_fields, read_each
 class AuditEntry(NamedTuple):
     """One act. `id`: never used twice. `at`: milliseconds since 1970. `what` is acted on, `act` what is done: an
     approval is approved, denied or expires, a run is paused. `who`: the principal, None where nobody is known.
-    `about`: which one. `shown`: how much a dialog showed before the choice."""
+    `about`: which one. `principal`: whose run it is. `shown`: how much a dialog showed before the choice."""
 
     at: int
     id: str
@@ -75,9 +75,15 @@ def _approvals(session: Session, since: int) -> Iterator[AuditEntry]:
             dialog = None
         about = f"{tool} at {key}"
         name = f"approval-{step}-{n}"
+        who = _who(by, through)
         yield AuditEntry(
-            at, name, "approval", verdict, by or None, through, client, about, run, principal, digest, dialog, note
+            at, name, "approval", verdict, who, through, client, about, run, principal, digest, dialog, note
         )
+
+
+def _who(principal: str, through: str | None) -> str | None:
+    """Return who did it: for whomever, a command or the page is used by whoever owns the store, an operator perhaps."""
+    return LOCAL if through in BY_OWNER else principal or None
 
 
 _SHOWN_REQUESTS = CONTROL.keys() - {"verdict"}  # which approvals tell of
@@ -97,7 +103,9 @@ def _requests(session: Session, since: int) -> Iterator[AuditEntry]:
             fields = decode_fields(body)
             about, act, note = str(fields.get("path")), str(fields.get("settlement")), fields.get("note")
         what = "call" if kind == "settle" else "run"
-        yield AuditEntry(at, f"request-{number}", what, act, who, via, client, about, run, principal, note=note)
+        yield AuditEntry(
+            at, f"request-{number}", what, act, _who(who, via), via, client, about, run, principal, note=note
+        )
 
 
 def _rules(session: Session, since: int) -> Iterator[AuditEntry]:
@@ -106,7 +114,8 @@ def _rules(session: Session, since: int) -> Iterator[AuditEntry]:
     )
     for number, at, tool, by, through, client, principal, run in found:
         about = f"rule {number}: {tool}"
-        yield AuditEntry(at, f"rule-{number}", "rule", "add", by, through, client, about, run, principal)
+        who = _who(by, through)
+        yield AuditEntry(at, f"rule-{number}", "rule", "add", who, through, client, about, run, principal)
 
 
 def _tools(session: Session, since: int) -> Iterator[AuditEntry]:
@@ -124,7 +133,7 @@ def _noted_acts(session: Session, since: int) -> Iterator[AuditEntry]:
         "select id, at, what, act, about, principal, via, client, note from audit where at >= ?", (since,)
     )
     for number, at, what, act, about, who, via, client, note in found:
-        yield AuditEntry(at, f"act-{number}", what, act, who, via, client, about, note=note)
+        yield AuditEntry(at, f"act-{number}", what, act, _who(who, via), via, client, about, note=note)
 
 
 def _changed_settings(session: Session, since: int) -> Iterator[AuditEntry]:

@@ -14,9 +14,10 @@ from kairos_mcp.core.limits import DAY_CAPS
 from kairos_mcp.core.limits_table import limits_to_json
 from kairos_mcp.store import spending_rows
 from kairos_mcp.store.approvals import LAPSED
-from kairos_mcp.store.ownership import ANY_SERVER, Owners, ServedRuns, dead_owners
+from kairos_mcp.store.ownership import ANY_SERVER, Owners, dead_owners
 from kairos_mcp.store.queries import UNKNOWN
-from kairos_mcp.store.rows import Session, decode, placeholders, read_together
+from kairos_mcp.store.rows import Session, placeholders, read_together
+from kairos_mcp.store.serving import list_driving
 from kairos_mcp.store.span_rows import OpenRuns, count_open_runs
 
 PauseReason = Literal["person", "approval", "day", "mandate", "provider", "clock"]
@@ -113,45 +114,15 @@ def _one(session: Session, statement: str, bindings: tuple[int, ...]) -> int | N
     return None if found is None or found[0] is None else int(found[0])
 
 
-_DRIVING = (
-    "select lock, via, serves, (select count(*) from run where owner = owner.id and outcome is null) from owner"
-    " where serves is not null"
-)
-
-
-class DrivingServer(NamedTuple):
-    """A living server that drives runs: what it is, how many it has, and of how many slots (None: no bound)."""
-
-    via: str
-    moving: int
-    slots: int | None
-
-    @property
-    def free(self) -> int:
-        """How many more runs it could drive; 0 where it has no slots."""
-        return 0 if self.slots is None else max(0, self.slots - self.moving)
-
-
-def list_driving(session: Session, owners: Owners) -> list[DrivingServer]:
-    """List the living servers that drive runs."""
-    found = session.rows(_DRIVING)
-    living = owners.find_living(session, [lock for lock, *_ in found])
-    return [
-        DrivingServer(via, moving, decode(ServedRuns, serves).slots)
-        for lock, via, serves, moving in found
-        if lock in living
-    ]
-
-
 def count_free_slots(session: Session, owners: Owners) -> int:
     """Count the free slots of all living servers that have slots."""
-    return sum(server.free for server in list_driving(session, owners))
+    return sum(server.free_slots for server in list_driving(session, owners))
 
 
 def _count_living(session: Session, owners: Owners) -> LivingServers:
     living = list_driving(session, owners)
     workers = sum(server.via == "work" for server in living)
-    return LivingServers(len(living) - workers, workers, sum(server.free for server in living))
+    return LivingServers(len(living) - workers, workers, sum(server.free_slots for server in living))
 
 
 class DayUse(NamedTuple):

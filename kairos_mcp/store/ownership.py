@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.store.rows import Row, Session, decode, encode, json_or_null
+from kairos_mcp.store.rows import Row, Session, encode, json_or_null
 
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
 
@@ -18,7 +18,7 @@ class ServedRuns:
     """What decides which runs a server can continue: its folders, the routes that it performs itself, its settings.
 
     `settings`: a digest of each setting's value, by name. `config`: the settings file. `place`: where its folders are.
-    `slots`: how many runs it drives at most of those that others left; None: all.
+    `slots`: how many runs it drives at most of those that others left; None: all. `drives`: whether it drives any.
     """
 
     workspaces: tuple[str, ...]
@@ -28,6 +28,7 @@ class ServedRuns:
     config: str | None = None
     place: str | None = None
     slots: int | None = None
+    drives: bool = True
 
     def has_folder(self, workspace: str | None, place: str | None) -> bool:
         """Whether the server can work in this folder at this place (None: any place). All servers can work in none."""
@@ -90,58 +91,33 @@ def dead_owners(session: Session, owners: Owners, own_number: int) -> list[int]:
 class LivingServer:
     """A living server, as views/health.py reports it: the fields are keys of that JSON.
 
-    `number`: its id as an owner. `via`: what it is (`serve`, `command`). `stopped`: by SIGSTOP. `runs`: how many
-    unfinished runs it owns. `place`: where its folders are, if that was said. `version`: of Kairos, once it was used.
+    `number`: its id as an owner. `machine`: where several share the store. `via`: what it is (`serve`, `command`).
+    `stopped`: by SIGSTOP. `runs`: how many unfinished runs it owns. `place`: where its folders are, if that was said.
+    `version`: of Kairos, once it was used. `drives`: whether it drives runs; None of a command.
     """
 
     number: int
     pid: int
+    machine: str | None
     via: str
     stopped: bool
     runs: int
     place: str | None
     version: str | None
+    drives: bool | None
 
 
 _SERVED = json_or_null("serves")
 _SERVERS = (
     "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null),"
-    f" json_extract({_SERVED}, '$.place'), json_extract({_SERVED}, '$.version') from owner"
+    f" json_extract({_SERVED}, '$.place'), json_extract({_SERVED}, '$.version'), json_extract({_SERVED}, '$.drives')"
+    " from owner"
 )
 
 
 def list_living(session: Session, owners: Owners) -> list[LivingServer]:
     """List the living servers that own runs now, or did before."""
     return _only_living(session, owners, session.rows(f"{_SERVERS} order by id"))
-
-
-def list_serving(session: Session, owners: Owners) -> list[tuple[int, int, ServedRuns]]:
-    """Return process, time of its first call (ms since 1970) and what it serves of each living server."""
-    found = session.rows("select lock, pid, started_at, serves from owner where serves is not null order by id")
-    living = owners.find_living(session, [lock for lock, *_ in found])
-    return [(pid, at, decode(ServedRuns, text)) for lock, pid, at, text in found if lock in living]
-
-
-def find_serving(
-    session: Session, owners: Owners, workspace: str | None, place: str | None, *, other_than: int = 0
-) -> tuple[ServedRuns | None, bool]:
-    """Return what the server of this folder, at this place, serves, and whether that server is alive.
-
-    It is one that is alive and not stopped, else the newest. Commands don't count as servers, nor does the one with the
-    number `other_than`.
-    """
-    statement = "select lock, pid, serves from owner where serves is not null and id != ? order by id desc"
-    found = session.rows(statement, (other_than,))
-    living = owners.find_living(session, [lock for lock, *_ in found])
-    newest: ServedRuns | None = None
-    for lock, pid, text in found:
-        served: ServedRuns = decode(ServedRuns, text)
-        if not served.has_folder(workspace, place):
-            continue
-        if lock in living and not owners.is_stopped(pid):
-            return served, True
-        newest = newest or served
-    return newest, False
 
 
 def stopped_owner(session: Session, owners: Owners, number: int) -> LivingServer | None:
@@ -180,10 +156,19 @@ def read_owner_state(session: Session, owners: Owners, number: int | None, own_n
 def _only_living(session: Session, owners: Owners, found: Sequence[Row]) -> list[LivingServer]:
     living = owners.find_living(session, [lock for _, lock, *_ in found])
     return [
-        LivingServer(n, pid, via, owners.is_stopped(pid), runs, place, version)
-        for n, lock, pid, via, runs, place, version in found
+        LivingServer(
+            *(n, pid, machine_of(lock), via, owners.is_stopped(pid), runs, place, version),
+            None if drives is None else drives in (1, "true"),
+        )
+        for n, lock, pid, via, runs, place, version, drives in found
         if lock in living
     ]
+
+
+def machine_of(lock: str) -> str | None:
+    """Return the machine that a lock names, as those of a database do; None for a file's."""
+    machine, *_, _ = lock.rsplit("-", 2)
+    return machine if lock.count("-") > 1 else None
 
 
 def release_runs(session: Session, number: int) -> int:

@@ -40,7 +40,7 @@ class CallRow:
 class Tally:
     """Figures of a run that no account holds.
 
-    `lost`: attempts whose outcome is unknown. `withdrawn`: requests to a client's model that ended without an answer.
+    `lost`: model calls of unknown outcome. `withdrawn`: requests to a client's model that ended without an answer.
     `unpriced`: models without a known price, whose cost is missing from the run's dollars. `has_private_content`: an
     answer holds content that may be sent back to its provider alone.
     """
@@ -147,7 +147,8 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
 
 
 _TALLY = f"""
-    select (select count(*) from attempt where run = :run and ended = 'unknown' and step >= :since),
+    select (select count(*) from attempt join step on step.id = attempt.step where attempt.run = :run
+            and ended = 'unknown' and step.kind <> 'call' and step.id >= :since),
         (select count(*) from client_completion where run = :run and charged is not null and step >= :since),
         exists(select 1 from attempt where run = :run
             and {json_or_null("lost")} ->> {unit_index("output_tokens")} > 0),

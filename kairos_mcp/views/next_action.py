@@ -177,7 +177,7 @@ def _next_for_paused(facts: RunFacts, viewer: Viewer) -> JsonObject | None:
     if facts.pause is not None:
         return _call(*mandate_view.call_after_pause(run, facts.pause, facts.steps))
     if lacks:
-        why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
+        why = f"It takes a server with {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)
     why = (
         "No server moves it now: one that drives runs and can perform it goes on with it once it is called, a worker"

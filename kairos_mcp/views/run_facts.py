@@ -58,7 +58,7 @@ class Viewer:
     """Who looks at a run: what a server knows of it beside its rows, and for whom.
 
     `is_driven`: a living server has the run, or takes it over. `trouble`: the error that stopped the run here. `lacks`:
-    what this server lacks to go on with a run that no server goes on with. `attached`: the start found this run, and
+    what it takes to go on with a run that no server goes on with. `attached`: the start found this run, and
     did not make it. `decides`: who may decide about approvals, for this caller. `at`: now, in milliseconds since 1970.
     `backing_off`: failed attempts that are repeated after a pause. `changed_file`: the settings file, if it was changed
     after this server began. `read`: what the caller has read before, as its call says. `page`: where a person can
@@ -106,6 +106,12 @@ class Standing:
     @property
     def has_ended(self) -> bool:
         return self.run.outcome is not None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it could go on, and waits for a living server that can drive it."""
+        run = self.run
+        return run.outcome is None and run.paused is None and run.owner is not None and not self.owner.lives
 
     @property
     def pause(self) -> str | None:

@@ -19,6 +19,7 @@ from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import PAID_ROUTES, PRIVATE_ROUTES, ROUTES, SERVER_ROUTE, outdated_notes
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.store import approvals
+from kairos_mcp.store.find_runs import RunState
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import single_call_output
@@ -147,12 +148,18 @@ class RunReport:
         TeamPhase | None, Field({"enum": list(get_args(TeamPhase)), "description": "Of a team that has not ended"})
     ] = None
     held_up_by: tuple[str, ...] = ()  # those of `degraded` that say why it stands still; no field of results
+    is_queued: bool = False  # whether it waits for a server that can drive it; no field of results
     is_delta: bool = False  # whether it shows only what is new to its caller; no field of results
 
     def as_json(self) -> JsonObject:
         """Return the report as callers get it; `phase` only of a team that has not ended."""
         values = {name: getattr(self, name) for name in FIELDS if name != "phase" or self.phase is not None}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @property
+    def state(self) -> RunState:
+        """Its status as operators list it: `queued` where it only waits for a server that can drive it."""
+        return "queued" if self.is_queued else self.status
 
     @property
     def stop_words(self) -> str | None:
@@ -190,6 +197,10 @@ class RunReport:
 
     def describe_standstill(self) -> str:
         """Say in one line why a run that has not ended moves nowhere by itself; empty where it moves or has ended."""
+        if self.status == "working" and self.is_queued:
+            return (
+                "A living server has its workspace and route; it goes on once a slot is free and its tools are there."
+            )
         if self.status != "paused":
             return ""
         if self.held_up_by:
@@ -253,6 +264,7 @@ def make_report(facts: RunFacts, viewer: Viewer) -> RunReport:
         next=None if next_step is None else {**next_step, "why": viewer.complete(next_step["why"])},
         phase=facts.team.phase if facts.team is not None and not is_over else None,
         held_up_by=held_up_by,
+        is_queued=facts.is_queued,
         is_delta=facts.is_delta,
     )
 

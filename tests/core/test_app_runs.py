@@ -686,11 +686,12 @@ async def test_a_server_that_began_before_the_settings_file_changed_is_known_to_
     async with open_checked_app(place.settings()) as app:
         await start_run(app, route="caller")
         async with open_checked_app(place.settings()) as other:
-            assert await other.control.outdated_servers() == []
+            assert await other.control.differing_servers() == []
         file.write_text("default_rounds = 4\n")
         os.utime(file, (4_000_000_000, 4_000_000_000))
         async with open_checked_app(place.settings()) as other:
-            assert await other.control.outdated_servers() == [(os.getpid(), ["default_rounds"])]
+            ((server, names),) = await other.control.differing_servers()
+            assert (server.pid, names) == (os.getpid(), ["default_rounds"])
 
 
 async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: Place) -> None:

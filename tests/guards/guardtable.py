@@ -688,8 +688,8 @@ ONE_OWNER = (
         RELEASED_EDITS + "no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
     ),
     Guard(
-        "RunFactory._missing_settings",
-        never("... and getattr(self.settings, str(route.setting)) is None"),
+        "missing_settings",
+        never("... and route.name not in serves.routes"),
         "providers/test_out_of_reach.py::test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it",
     ),
     Guard(
@@ -4790,8 +4790,8 @@ BY_ONE_SERVER = (
 
 AT_PLACES = (
     Guard(
-        "RunFactory.has_folder",
-        without("self.is_at(run.place)"),
+        "missing_settings",
+        replaced("is_at and (by_hand or run.workspace in serves.workspaces)", "run.workspace in serves.workspaces"),
         PLACES + "a_run_with_a_workspace_goes_on_only_where_that_folder_is[file]",
     ),
     Guard("start_run", always("place is None"), PLACES + "the_same_start_at_two_places_is_two_runs"),
@@ -5090,18 +5090,18 @@ AS_MODELS_WRITE = (
 TAKEN_UP = "core/test_taken_up.py::"
 CALLED_NEXT = (
     Guard(
-        "RunReports._is_taken_over",
+        "RunReports._find_driver",
         without("self._context.watcher.takes_runs"),
         "core/test_app_recovery.py::test_a_host_that_was_only_looked_at_takes_nothing",
     ),
     Guard(
         "RunReports._as_server",
-        replaced("await self._is_taken_over(run, missing)", "False"),
+        replaced("await self._find_driver(run)", "(False, ())"),
         TAKEN_UP + "test_a_server_that_is_asked_about_it_says_working_and_takes_it_up",
     ),
     Guard(
-        "RunReports._is_taken_over",
-        without("not missing"),
+        "RunReports._find_driver",
+        replaced("self._context.watcher.takes_runs and not own", "self._context.watcher.takes_runs"),
         TAKEN_UP + "test_one_that_can_not_says_working_while_another_can_and_paused_with_what_it_takes_else",
     ),
     Guard(
@@ -5668,6 +5668,31 @@ OPERATORS = (
         "doctor:_check_store",
         without("yield from _check_queue(health, settings)"),
         WATCH + "a_queue_that_nobody_serves_is_in_status_and_named_by_doctor",
+    ),
+    Guard(
+        "AppContext.close",
+        without("await self._release_runs()"),
+        WATCH + "what_a_server_leaves_at_its_end_is_no_takeover[file]",
+    ),
+    Guard(
+        "RunReports._find_driver",
+        replaced("chain.from_iterable(elsewhere)", "()"),
+        FIND + "a_queued_run_says_what_every_living_worker_lacks_for_it[file]",
+    ),
+    Guard(
+        "list_driving",
+        without("each.serves.drives"),
+        WATCH + "a_server_that_drives_nothing_is_listed_before_its_first_call[file]",
+    ),
+    Guard(
+        "_who",
+        never("through in BY_OWNER"),
+        AUDIT + "what_an_operator_does_to_anothers_run_is_told_as_the_operators",
+    ),
+    Guard(
+        "plan_migration",
+        without("check_is_new_enough(session)"),
+        "postgres/test_migrations.py::test_a_server_that_is_too_old_is_named_before_a_statement_fails",
     ),
     Guard(
         "list_wanted",

@@ -13,6 +13,8 @@ from support.operators import Command
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
+from kairos_mcp.cli.session import person_for
+from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store.approvals import DialogView
 from kairos_mcp.store.rules import RuleRequest
@@ -67,6 +69,26 @@ def test_decisions_rules_requests_tokens_and_settings_are_a_line_each(place: Pla
     assert [each["at"] for each in told] == sorted(each["at"] for each in told)
     assert len({each["id"] for each in told}) == len(told)
     assert lines(command, "--since", "2999-01-01") == []
+
+
+def test_what_an_operator_does_to_anothers_run_is_told_as_the_operators(place: Place, command: Command) -> None:
+    anna = Caller("anna")
+
+    async def act(app: App) -> None:
+        run_id = await app.runs.start_call("edit_file", EDIT, anna)
+        await app.runs.wait([run_id], until="rest", wait_s=20, caller=anna)
+        await app.control.pause(run_id, person_for("anna"))
+        await app.control.resume(run_id, anna)
+        (item,) = (await app.runs.report(run_id, anna)).waiting
+        await app.answers.decide(run_id, item["key"], "deny", None, person_for("anna"), drive=False)
+
+    use(place, act)
+    told = [(each["act"], each["who"], each["through"], each["principal"]) for each in lines(command)]
+    assert told == [
+        ("pause", "local", "command", "anna"),
+        ("resume", "anna", "mcp", "anna"),
+        ("deny", "local", "command", "anna"),
+    ]
 
 
 def test_what_a_dialog_showed_stands_in_the_line(place: Place, command: Command) -> None:

@@ -14,6 +14,7 @@ from support.operators import Command
 from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, NotFound, UnknownRun
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -103,8 +104,52 @@ def test_a_run_that_no_server_has_says_so_in_the_list_and_is_found_as_queued(pla
     assert command.json("runs", "--status", "queued")["runs"] == []
     place.rows("delete from waiting")
     place.rows("update run set owner = ?", ANY_SERVER)
-    assert [each["run_id"] for each in command.json("runs", "--status", "queued")["runs"]] == [run_id]
+    (queued,) = command.json("runs", "--status", "queued")["runs"]
+    assert (queued["run_id"], queued["state"]) == (run_id, "queued")
+    assert command.json("runs", "--status", "paused")["runs"] == []
     assert "stands still: No server moves it now" in command("runs")
+
+
+@both_stores
+@pytest.mark.unreplayed  # rows are changed by hand
+async def test_a_queued_run_says_what_every_living_worker_lacks_for_it(place: Place, command: Command) -> None:
+    run_id = await asyncio.to_thread(start, place, asks("Which?"), caller_tools=(ASK,))
+    place.rows("delete from waiting")
+    place.rows("update run set owner = ?, route = 'provider'", ANY_SERVER)
+    slots, elsewhere = DriveMode(slots=4), place.root / "other"
+    elsewhere.mkdir()
+
+    async def told() -> tuple[str, str, list[str]]:
+        (run,) = (await asyncio.to_thread(command.json, "runs", "--status", "queued"))["runs"]
+        found = (await asyncio.to_thread(command.json, "doctor", "--offline"))["findings"]
+        return (
+            run["run_id"],
+            " ".join(note for note in run["degraded"] if "No server goes on" in note),
+            [each["text"] for each in found if each["matter"] == "workers"],
+        )
+
+    lacks_both = place.settings(workspaces=(elsewhere,))
+    async with App.open(lacks_both, via="work", mode=slots) as worker:
+        await worker.begin_work()
+        queued, why, named = await told()
+        assert queued == run_id
+        assert why.endswith("it needs one with a provider (KAIROS_MODEL) and the workspace 'workspace'.")
+        assert ["a provider (KAIROS_MODEL) and the workspace 'workspace' (1 run)" in text for text in named] == [True]
+        async with App.open(place.settings(model="openai:small"), via="work", mode=DriveMode(slots=1)) as able:
+            await able._context.store.register_owner(able.now())  # it lives, and does not look yet
+            assert (await told())[1:] == ("", [])
+            listed = await asyncio.to_thread(command, "runs", "--status", "queued")
+            assert "stands still: A living server has its workspace and route" in listed
+
+
+def test_another_principals_run_is_found_by_its_whole_id_or_with_its_principal(place: Place, command: Command) -> None:
+    annas = start(place, says("hers"), caller=ANNA)
+    for words in (("show", annas), ("show", annas[:9], "--principal", "anna"), ("show", "last", "--principal", "anna")):
+        assert command.json(*words)["run_id"] == annas
+    with pytest.raises(UnknownRun) as refused:
+        command("show", annas[:9])
+    assert "--everyone" in refused.value.hint
+    assert "--principal" in refused.value.hint
 
 
 def test_whatever_an_id_names_is_shown_with_what_it_is(place: Place, command: Command) -> None:
@@ -196,3 +241,15 @@ def test_what_a_killed_server_may_have_used_is_shown_apart(place: Place, command
         bound = command.json(*words)["at_bound"]
         assert (bound["model_calls"], bound["total_tokens"]) == (1, 1000), words
         assert "of unknown outcome, at their bounds: 1 call, 1,000 tokens" in command(*words)
+
+
+@pytest.mark.unreplayed  # rows are changed by hand
+def test_a_lost_tool_call_is_not_counted_among_lost_model_calls(place: Place, command: Command) -> None:
+    run_id = start(place, reads("a.txt"), says("done"))
+    insert = (
+        "insert into attempt(step, fence, at, held, sent, ended, lost, waits_outside)"
+        " select id, fence, 1, '[]', null, 'unknown', '[]', 0 from step where path = ?"
+    )
+    for path, count in (("round-1/call-1", 0), ("round-1", 1)):
+        place.rows(insert, path)
+        assert sum("lost: charged" in note for note in command.json("show", run_id)["degraded"]) == count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.app import ASK, ME, UNWATCHED, Place, asks, rests
@@ -18,8 +18,10 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.decision_rights import Caller
 from kairos_mcp.core.errors import BadArguments, UnknownRun
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.server.auth import AccessRule, AdminTools, Challenge, TokenExpired
+from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter, TokenExpired
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import TOOL
+from kairos_mcp.server.http_places import Peers, Places
 from kairos_mcp.server.sender import set_scopes
 from kairos_mcp.server.tokens import Tokens
 
@@ -76,6 +78,31 @@ def test_two_tokens_give_access_while_clients_change_and_then_the_new_one_alone(
     assert tokens.find_principal(third) is None
     with pytest.raises(BadArguments):
         tokens.rotate("alice", keep_days=1)
+
+
+async def test_who_scrapes_is_told_soon_that_the_store_is_away() -> None:
+    class Away:
+        async def admit(self, _authorization: str) -> Any:
+            await asyncio.sleep(60)  # as long as a database that is away is waited for, and more
+
+    answered: list[Any] = []
+
+    async def answer_unavailable(*_request: Any) -> None:
+        answered.append("unavailable")
+
+    bounds = RequestBounds()
+    places, peers = Places(bounds), Peers(bounds.trusted_proxies)
+    parts: Any = (Away(), RateLimiter(bounds), places, peers, Challenge(), answer_unavailable)
+    async with asyncio.timeout(20):
+        await Authentication(answer_unavailable, *parts, within_s=0.01)(
+            {"type": "http", "path": "/metrics", "headers": [], "client": ("192.0.2.1", 1)}, *[cast("Any", None)] * 2
+        )
+    assert answered == ["unavailable"]
+
+
+def test_a_token_that_is_not_valid_is_told_from_none() -> None:
+    texts = [bytes(Challenge().refuse_token(has_token=has_token).body).decode() for has_token in (False, True)]
+    assert ["revoked" in text for text in texts] == [False, True]
 
 
 @both_stores

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ import httpx2
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from support.app import ASK, ME, UNWATCHED, Place, asks, rests, start_run
+from support.app import ASK, ME, UNWATCHED, Place, asks, rests, says, start_run
 from support.command_words import parse_words
 from support.deployment import free_port
 from support.operators import Command
@@ -26,9 +27,11 @@ from support.provider_server import refuses, standin, talks
 from support.telemetry import Telemetry
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.drive_mode import DriveMode
 from kairos_mcp.app.run_models import _log_failure
 from kairos_mcp.core.errors import ConfigError, StoreUnavailable
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.server.auth import Refusals
 from kairos_mcp.store.outage_log import OutageLog
@@ -139,9 +142,9 @@ def test_a_wrong_token_is_counted_and_told_once_a_minute(caplog: pytest.LogCaptu
     refusals.note("invalid", "192.0.2.1")
     assert PROCESS_TALLY.read(TOKENS_REFUSED)[("invalid",)] == before + 5
     assert [record.args for record in caplog.records if record.name == "kairos_mcp.server.auth"] == [
-        ("192.0.2.1", "its token is wrong, revoked, or none of this server", ""),
-        ("192.0.2.2", "its token is wrong, revoked, or none of this server", ""),
-        ("192.0.2.1", "its token is wrong, revoked, or none of this server", " (2 more since the last line)"),
+        ("192.0.2.1", "its token is wrong, revoked, or none of this server (invalid)", ""),
+        ("192.0.2.2", "its token is wrong, revoked, or none of this server (invalid)", ""),
+        ("192.0.2.1", "its token is wrong, revoked, or none of this server (invalid)", " (2 more since the last line)"),
     ]
 
 
@@ -204,6 +207,33 @@ async def test_a_takeover_is_told_with_the_runs_and_the_server_that_ended(
         await rests(app, run_id)
     (told,) = [record.args for record in caplog.records if "took over" in record.msg]
     assert told == ("1 run", dead, run_id)
+
+
+@both_stores
+async def test_what_a_server_leaves_at_its_end_is_no_takeover(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    settings, mode = place.settings(says("done", delay_s=1.0), flow=UNWATCHED), DriveMode(finish_s=0.0)
+    async with App.open(settings, via="work", mode=mode) as app:
+        run_id = (await app.runs.start(PlannerRequest("look around"), ME)).run_id
+        assert place.rows("select owner > 0 from run") == [(1,)]
+    assert place.rows("select owner, outcome from run") == [(ANY_SERVER, None)]
+    async with App.open(settings, via="work") as app:
+        await app.begin_work()
+        assert (await rests(app, run_id)).status == "completed"
+    assert [record for record in caplog.records if "took over" in record.msg] == []
+
+
+@both_stores
+async def test_a_server_that_drives_nothing_is_listed_before_its_first_call(place: Place, command: Command) -> None:
+    settings = place.settings()
+    async with App.open(settings, via="mcp", mode=DriveMode(drives=False)) as app:
+        await app.begin_sending()
+        shown = await asyncio.to_thread(command.json, "status")
+        text = await asyncio.to_thread(command, "status")
+    (server,) = shown["servers"]
+    assert (server["drives"], server["machine"]) == (False, socket.gethostname() if settings.store else None)
+    assert shown["driving"] == {"servers": 0, "workers": 0, "free_slots": 0}
+    assert "0 open runs, drives none" in text
 
 
 @pytest.mark.unreplayed  # rows are changed by hand

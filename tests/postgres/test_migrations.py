@@ -49,6 +49,17 @@ def tables_of(where: str) -> set[str]:
     return {name for (name,) in found}
 
 
+def test_a_server_that_is_too_old_is_named_before_a_statement_fails(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kairos_mcp.store.postgres import schema as tables
+
+    monkeypatch.setattr(tables, "LEAST_VERSION", 990_000)
+    with pytest.raises(StoreUnavailable, match="too old"):
+        migrate(empty)
+    assert tables_of(empty) == set()
+
+
 def test_a_store_makes_no_tables_and_says_what_does(empty: str, tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="no tables") as refused:
         open_store(empty, tmp_path).open()

@@ -9,12 +9,11 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
-from kairos_mcp.store.postgres.schema import COLUMNS, OWN_TABLES, list_renewals, list_statements
+from kairos_mcp.store.postgres.schema import COLUMNS, LEAST_VERSION, OWN_TABLES, list_renewals, list_statements
 from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.rows import Session
 from kairos_mcp.store.schema import list_tables
 
-LEAST_VERSION = 160_000  # of PostgreSQL: aliases of subqueries
 _LOOK = """
     select current_setting('server_version_num')::integer, current_setting('server_version'),
         (extract(epoch from clock_timestamp()) * 1000)::bigint,

@@ -85,6 +85,7 @@ FUNCTIONS = (
 )
 """What statements call that PostgreSQL does not have, or has for other types."""
 
+LEAST_VERSION = 160_000  # of PostgreSQL: aliases of subqueries
 SEALING_KEY = "request-state"  # the name of the secret with which is sealed what clients carry between two calls
 
 OWN_TABLES = (
@@ -202,14 +203,24 @@ def plan_migration(session: PostgresSession) -> list[str]:
     """Return the statements with which `migrate` would bring the database to this version; none if it has all of it.
     Functions, and the tables that a state folder has as files, have no number of their own: they are compared.
 
-    Raises StoreTooNew.
+    Raises StoreTooNew, StoreUnavailable.
     """
+    check_is_new_enough(session)
     before = read_version(session)
     if before == 0:
         return [*list_statements(), *OWN_TABLES]
     if before > len(schema.MIGRATIONS):
         check_version(session)
     return [*_list_added(before), *list_renewals(session)]
+
+
+def check_is_new_enough(session: PostgresSession) -> None:
+    """Raise StoreUnavailable for a server whose version lacks what the statements need."""
+    number = session.connection.info.server_version
+    if number < LEAST_VERSION:
+        raise StoreUnavailable(
+            f"The database is PostgreSQL {number // 10_000}, which is too old.", "Use PostgreSQL 16 or newer."
+        )
 
 
 COLUMNS = "select table_name, column_name from information_schema.columns where table_schema = current_schema()"
