@@ -34,7 +34,7 @@ class Reader:
 
     def __init__(self, app: App, client: Client) -> None:
         self.app, self.client = app, client
-        self.shown = self.new = 0
+        self.shown = self.new = self.decided = 0
         self._read = set[str]()
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -64,6 +64,7 @@ class Reader:
         while run["status"] in ("input_required", "working") and run["next"]["tool"] == "run_status":
             for item in run.get("waiting", ()):
                 await self.app.answers.decide(run["run_id"], item["key"], "approve", None, PERSON)
+                self.decided += 1
             run = await self.call("run_status", run["next"]["arguments"])
         return run
 
@@ -130,12 +131,13 @@ async def team(reader: Reader, workspace: Path) -> None:
         run = await reader.answer(run, turns)
 
 
-async def _measure(task: Any) -> tuple[int, int]:
+async def measure(task: Any, **changes: Any) -> Reader:
+    """Have a task done, by settings with these changes; return who did it."""
     with TemporaryDirectory() as folder:
         workspace = Path(folder) / "work"
         workspace.mkdir()
         plain = load_settings(Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),)), {})
-        settings = replace(plain, commands="bare", durability="process")
+        settings = replace(plain, **{"commands": "bare", "durability": "process", **changes})
         async with App.open(settings, via="mcp") as app:
 
             async def reach() -> App:
@@ -144,13 +146,13 @@ async def _measure(task: Any) -> tuple[int, int]:
             async with Client(build_server(reach, settings), mode=ERA) as client:
                 reader = Reader(app, client)
                 await task(reader, workspace)
-                return reader.shown, reader.new
+                return reader
 
 
 def figures() -> dict[str, float]:
     """Characters shown and new, and the one by the other."""
     found: dict[str, float] = {}
     for task in (fix, question, team):
-        shown, new = asyncio.run(_measure(task))
-        found |= {f"{task.__name__}_chars": shown, f"{task.__name__}_new": new, f"{task.__name__}_times": shown / new}
+        reader, name = asyncio.run(measure(task)), task.__name__
+        found |= {f"{name}_chars": reader.shown, f"{name}_new": reader.new, f"{name}_times": reader.shown / reader.new}
     return found

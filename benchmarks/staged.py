@@ -6,6 +6,7 @@ itself runs it by a script; a person approves all that is asked by `kairos-mcp a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from benchmarks import shown
 
 TESTS = ["python3", "-B", "-m", "unittest", "-q"]
 WAYS = ("today", "staged", "copied", "denied", "stale", "unclear")
@@ -41,7 +44,8 @@ def figures(tasks: int = 10) -> dict[str, float]:
     for way in WAYS:
         asked, right = zip(*(_ask(number, way) for number in range(tasks)), strict=True)
         result |= {f"{way}_asked": sum(asked) / tasks, f"{way}_most": max(asked), f"{way}_right": sum(right)}
-    return result
+    reader = asyncio.run(shown.measure(shown.fix, commands="sandboxed", stage=True))
+    return {**result, "fix_asked": reader.decided, "fix_chars": reader.shown}
 
 
 def make_task(number: int) -> Task:
