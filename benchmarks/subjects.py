@@ -132,7 +132,7 @@ async def charge_to(app: App, shared: int) -> None:
         ).id
         for n in range(1, shared)
     ]
-    days._known[whose] = day, charged._replace(shared=(*charged.shared, *more))
+    days._known[whose] = day, charged._replace(shared_accounts=(*charged.shared_accounts, *more))
 
 
 async def start(app: App, rounds: int, goals: Sequence[str]) -> list[str]:
