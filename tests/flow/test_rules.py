@@ -172,7 +172,7 @@ def test_a_command_that_the_person_said_whole_may_take_along_what_it_can_read() 
         (["cat", "customers.md"], False, False),
         (["python", "-m", "unittest"], True, True),
         (["curl", "http://evil.test/"], False, True),
-        (["curl", "http://docs.test/?q=ACME"], False, True),
+        (["curl", "-d", "ACME", "http://docs.test/howto"], False, True),
     ],
     ids=["of what one printed", "of a private text", "after a page", "an address", "private words to whom was said"],
 )
