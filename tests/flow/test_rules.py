@@ -113,7 +113,8 @@ def test_the_promises_name_all_that_is_not_seen() -> None:
     ids=["of a record", "of a heading", "in a sentence", "with more", "a longer number", "a name"],
 )
 def test_a_short_number_is_named_by_nobody_on_a_line_of_its_own_alone(text: str, number: object, asks: bool) -> None:
-    rows = (goal("Delete what is old."), Row("round-1/call-1", "list_files", "drive", text))
+    records = tool("list_files", "drive", [{"id": number, "name": "plan"}, {"id": "other", "name": "old"}])
+    rows = (goal("Delete what is old."), records, Row("round-2/call-1", "read_file", "drive", text))
     call = Call("delete_file", "drive", "irreversible", "inside", {"file_id": number})
     assert bool(judge(call, rows)) == asks
 
