@@ -58,15 +58,15 @@ class ServerEvents:
         live = held.stream if held is not None and held.stream.is_live else None
         passed = self._passed.get(listener)
         if live is not None and passed is not None and passed.stream is live:
-            return live.page_after(passed.received)
-        received = 0 if live is None else live.received
+            return live.page_after(passed.event_count)
+        event_count = 0 if live is None else live.event_count
         server = self._context.factory.find_server(source.workspace, source.server)
         answer = await asyncio.to_thread(server.poll_events, _params(source, cursor), time.monotonic() + POLL_S)
         if answer is not None:
             page = read_page(answer)
-            return page if page is None else page._replace(stream=live, received=received)
+            return page if page is None else page._replace(stream=live, event_count=event_count)
         if live is not None:
-            return live.page_after(received if is_new else 0)
+            return live.page_after(event_count if is_new else 0)
         self._open(source, cursor)
         return None
 

@@ -5376,7 +5376,7 @@ OF_EVENTS = (
     ),
     Guard(
         "EventStream.take",
-        never("self.has_ended or self.received >= MAX_RECEIVED"),
+        never("self.has_ended or self.event_count >= MAX_STREAM_EVENTS"),
         BY_STREAMS + "a_stream_that_tells_more_than_is_kept_is_ended_and_the_rest_is_polled",
     ),
     Guard(

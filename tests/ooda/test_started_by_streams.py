@@ -157,7 +157,7 @@ async def test_a_server_that_can_only_be_listened_to_goes_on_from_the_cursor(pla
     async with opened(place, builds.setting("stream")) as app:
         await look(app)
         (source,) = app.schedules._triggers.server_events._held
-        await until(lambda: app.schedules._triggers.server_events._held[source].stream.received == 1)
+        await until(lambda: app.schedules._triggers.server_events._held[source].stream.event_count == 1)
         await look(app)
         assert keys(place) == [key_of("build-1"), key_of("build-2")]
 
@@ -208,13 +208,13 @@ async def test_a_stream_that_is_silent_is_ended(place: Place, builds: Builds, mo
 async def test_a_stream_that_tells_more_than_is_kept_is_ended_and_the_rest_is_polled(
     place: Place, builds: Builds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "MAX_RECEIVED", 2)
+    monkeypatch.setattr(event_stream, "MAX_STREAM_EVENTS", 2)
     async with opened(place, builds.setting(), "after") as app:
         await listening(app)
         (held,) = app.schedules._triggers.server_events._held.values()
         builds.add("build-1", "build-2", "build-3")
         await until(lambda: held.stream.has_ended)
-        assert held.stream.received == 2
+        assert held.stream.event_count == 2
         for _ in range(3):
             await look(app)
             await end_run(app, place)

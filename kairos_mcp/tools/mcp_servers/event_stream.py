@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kairos_mcp.core.messages import JsonObject
 
-MAX_RECEIVED = 500  # events of one stream: behind them it is ended, and the next one goes on from a cursor
+MAX_STREAM_EVENTS = 500  # events of one stream: behind them it is ended, and the next one goes on from a cursor
 MAX_CURSOR = 10_000  # characters
 SILENT_S = 60.0  # after which a stream counts as lost: a server without events sends heartbeats
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"  # in `_meta` of a stream's notifications: its request's id
@@ -21,14 +21,14 @@ METHOD_PREFIX = "notifications/events/"  # what the methods of a stream's notifi
 
 class EventPage(NamedTuple):
     """Events in their order, by the hashes of their ids, and the cursor behind them. `has_more`: there are others
-    already. `stream`: the one that brought them, or that was live before they were polled; `received`: how many it had
-    brought by then, all of them in this page or before it."""
+    already. `stream`: the one that brought them, or that was live before they were polled; `event_count`: how many it
+    had brought by then, all of them in this page or before it."""
 
     ids: tuple[str, ...]
     cursor: str | None
     has_more: bool = False
     stream: EventStream | None = None
-    received: int = 0
+    event_count: int = 0
 
 
 class EventStream:
@@ -50,18 +50,18 @@ class EventStream:
         return self.was_live and not self.has_ended
 
     @property
-    def received(self) -> int:
+    def event_count(self) -> int:
         """How many events came."""
         return len(self._ids)
 
-    def page_after(self, received: int) -> EventPage:
+    def page_after(self, event_count: int) -> EventPage:
         """Return what came after this many events. The cursor is read first: it is behind no event that is left out."""
-        cursor, ids = self._cursor, tuple(self._ids[received:])
-        return EventPage(ids, cursor, stream=self, received=received + len(ids))
+        cursor, ids = self._cursor, tuple(self._ids[event_count:])
+        return EventPage(ids, cursor, stream=self, event_count=event_count + len(ids))
 
     def take(self, method: str, params: JsonObject) -> bool:
         """Take in a notification; return whether more are wanted."""
-        if self.has_ended or self.received >= MAX_RECEIVED:
+        if self.has_ended or self.event_count >= MAX_STREAM_EVENTS:
             return False
         event = hash_id(params)
         if method == f"{METHOD_PREFIX}event" and event is not None:
@@ -71,7 +71,7 @@ class EventStream:
         if method in (f"{METHOD_PREFIX}active", f"{METHOD_PREFIX}event"):
             self.was_live = True
             self._changed()
-        return method != f"{METHOD_PREFIX}terminated" and self.received < MAX_RECEIVED
+        return method != f"{METHOD_PREFIX}terminated" and self.event_count < MAX_STREAM_EVENTS
 
     def end(self) -> None:
         """Have it end, unless it has."""
