@@ -13,11 +13,12 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import Answer, Failure, Refused, call_path, first_parts, split_path, task_of
 from kairos_mcp.core.text import truncate
+from kairos_mcp.execution.flow_view import JudgedCall, Judgement
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
-from kairos_mcp.store.rows import Session
+from kairos_mcp.store.rows import Session, decode
 
 TEXT_CHARS = 4_000  # of a step's text, and of each text in its arguments: `run_trace ref=PATH` has all of it
 ARGUMENTS_CHARS = 12_000  # of all arguments of a call
@@ -30,7 +31,8 @@ class ShownSteps:
 
     A step is {path, group, kind, at, state: open | begun | ok | failed | refused}; answered it has `ms`, and what there
     is of name, arguments, text (with `chars` of all of it, where it was cut), calls, finish, code, input_tokens,
-    output_tokens, cached_tokens, usd, by, agent, attempts, limit, decided.
+    output_tokens, cached_tokens, usd, by, agent, attempts, limit, decided, carries (what the rules of information flow
+    found of a call).
     """
 
     def __init__(self, run: RunRow) -> None:
@@ -92,6 +94,8 @@ class ShownSteps:
             step["agent"] = row.sent.agent
         if row.further_attempts:
             step["attempts"] = row.further_attempts + row.was_begun_here
+        if row.judged_text is not None and (found := decode(Judgement, row.judged_text).found):
+            step["carries"] = JudgedCall(row.path, step["name"], found).as_json()["findings"]
         if decided:
             step["decided"] = [each.as_json() for each in decided]
         answer = row.answer

@@ -72,6 +72,12 @@ async def test_an_injected_page_can_have_no_private_file_sent_out_unasked(place:
         assert waiting["preview"].startswith('! takes along "acme" of customers.md (round-2/call-1)\n')
         ((found,),) = place.rows("select flow from approval")
         assert [(each["rule"], each["row"]) for each in json.loads(found)] == [("leaves", "round-2/call-1")]
+        shown = await app.overview.watch_steps(report.run_id)
+        await app.overview.read_steps(shown)
+        carried = {step["path"]: step["carries"] for _, step in shown.since() if "carries" in step}
+        assert [(path, [(each["row"], each["words"]) for each in found]) for path, found in carried.items()] == [
+            ("round-3/call-1", [("round-2/call-1", "acme")])
+        ]
         decision = {"decision": "deny", "digest": waiting["digest"], "feedback": "No."}
         await app.answers.submit(report.run_id, {waiting["key"]: decision}, PERSON)
         assert (await rests(app, report.run_id)).status == "completed"

@@ -112,6 +112,7 @@ function Details({ step, readAll }) {
     ["code", step.code],
     ["limit", step.limit && `${step.limit.name}: ${step.limit.used} of ${step.limit.allowed}`],
     ["began", formatMoment(step.at)],
+    ...(step.carries || []).map(({ says }) => ["asked about", says]),
     ...(step.decided || []).map(({ said, by, through, note, shown }) =>
       ["decided", joinFacts(said, by, through && `through ${through}`, shown && `which showed ${shown}`, note && `“${note}”`)]),
   ];
