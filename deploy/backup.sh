@@ -5,7 +5,8 @@
 #   BACKUPS=/backups KAIROS_HOME=/state sh backup.sh
 #
 # BACKUPS: the folder of the backups.              KEEP: how many are kept; 14 if it is not set.
-# KAIROS_STORE_PASSWORD: file:PATH, as for a server; or libpq's own PGPASSWORD, PGPASSFILE.
+# KAIROS_STORE_PASSWORD: file:PATH or env:NAME, as for a server; or libpq's own PGPASSWORD, PGPASSFILE.
+# pg_dump has to be of the database's version or a newer one: it refuses a newer database.
 # CHECK_STORE: the address of an empty database, into which each dump is restored, counted, and removed again. Without it
 # a dump is only read to its end. What is no row (workspaces, settings, keys) is backed up as files, elsewhere.
 #
@@ -20,7 +21,19 @@ new="$BACKUPS/.new-$at"
 trap 'rm -rf "$new"' EXIT
 
 case "${KAIROS_STORE_PASSWORD:-}" in
+'') ;;
 file:*) PGPASSWORD=$(cat "${KAIROS_STORE_PASSWORD#file:}") && export PGPASSWORD ;;
+env:*)
+    PGPASSWORD=$(printenv "${KAIROS_STORE_PASSWORD#env:}") || {
+        echo "there is no variable ${KAIROS_STORE_PASSWORD#env:}, which KAIROS_STORE_PASSWORD names" >&2
+        exit 1
+    }
+    export PGPASSWORD
+    ;;
+*)
+    echo "KAIROS_STORE_PASSWORD has to be file:PATH or env:NAME here" >&2
+    exit 1
+    ;;
 esac
 
 ask() { psql --no-psqlrc --quiet --tuples-only --no-align --dbname "$1" --command "$2"; }

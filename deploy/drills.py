@@ -5,7 +5,8 @@
 
 It needs an EMPTY database (or schema) and the Python that Kairos is installed for; it asks no real model. Servers,
 workers, a model and what runs post to are processes and threads of this machine, on loopback ports; all end with it,
-and every wait is bounded. It takes some three minutes. The rows stay in the database, which can then be dropped.
+and every wait has a limit. It takes some three minutes, and longer where a drill fails: then all processes are ended
+and started anew for the next one. The rows stay in the database, which can then be dropped.
 
 --restart COMMAND   a command that restarts the database, for the drill of an outage
 --check-store URL   another empty database, into which a backup is restored (needs pg_dump)
@@ -36,6 +37,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 WITHIN_S = 90.0
+LOG_CHARS = 400  # of what a process logged last, where it ended before its time
 MODEL_S, POST_S = 0.3, 0.4  # how long the model thinks, and how long a post takes
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -140,6 +142,7 @@ class SetUp:
         self.folder, self.store, self.world = folder, store, world
         self.web: list[subprocess.Popen[bytes]] = []
         self.work: list[subprocess.Popen[bytes]] = []
+        self.logs: dict[subprocess.Popen[bytes], Path] = {}
         self.ports = [_free_port(), _free_port()]
         self.numbers = 0
         (folder / "files").mkdir()
@@ -165,15 +168,20 @@ class SetUp:
         port = self.ports[number]
         words = ("serve", "--transport", "http", "--port", str(port), "--no-drive")
         process = self._start(f"web-{number}", words)
-        self.wait_until("a server is ready", lambda: _status(f"http://127.0.0.1:{port}/readyz") == 200)
+        self.wait_until("a server is ready", lambda: _status(f"http://127.0.0.1:{port}/readyz") == 200, process)
         return process
 
     def start_work(self) -> subprocess.Popen[bytes]:
         """Start a worker, and wait until it can act."""
         beat = self.folder / f"alive-{time.monotonic_ns()}"
         process = self._start("work", ("work", "--slots", "64", "--grace", "25", "--heartbeat", str(beat)))
-        self.wait_until("a worker can act", beat.exists)
+        self.wait_until("a worker can act", beat.exists, process)
         return process
+
+    def start_all(self) -> None:
+        """Start both servers and both workers."""
+        self.web += [self.start_web(0), self.start_web(1)]
+        self.work += [self.start_work(), self.start_work()]
 
     def start_runs(self, count: int, server: int = 0) -> dict[str, int]:
         """Start `count` runs at once; return the number that each posts, by its id."""
@@ -262,10 +270,12 @@ class SetUp:
             lines = answer.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line and line[0] != "#"}
 
-    def wait_until(self, what: str, holds: Callable[[], bool]) -> float:
-        """Wait until something holds, and return how long that took."""
+    def wait_until(self, what: str, holds: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> float:
+        """Wait until something holds, and return how long that took. `process`: without which it never will."""
         began = time.monotonic()
         while not holds():
+            if process is not None and process.poll() is not None:
+                raise RuntimeError(f"it was not so that {what}: {self.describe_end(process)}")
             if time.monotonic() - began > WITHIN_S:
                 raise RuntimeError(f"within {WITHIN_S:g} s it was not so that {what}")
             time.sleep(0.05)
@@ -273,13 +283,25 @@ class SetUp:
 
     def end(self) -> None:
         """End all processes."""
-        for each in (*self.web, *self.work):
+        for each in self.logs:
             each.kill()
             each.wait()
+        self.web.clear()
+        self.work.clear()
+
+    def describe_end(self, process: subprocess.Popen[bytes]) -> str:
+        """Say with what a process ended, and what it logged last."""
+        last = self.logs[process].read_text(errors="replace").strip()[-LOG_CHARS:]
+        return f"{self.logs[process].stem} ended with {process.returncode}: {' '.join(last.split())}"
+
+    def list_unexpected_ends(self) -> list[str]:
+        """Say of each process that should still live with what it ended."""
+        return [self.describe_end(each) for each in (*self.web, *self.work) if each.poll() is not None]
 
     def _start(self, name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+        path = self.folder / f"{name}-{len(self.logs)}.log"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
                 self._words(*words),
                 env=self._environ(_free_port()),
                 cwd=self.folder,
@@ -287,6 +309,8 @@ class SetUp:
                 stdout=log,
                 stderr=log,
             )
+        self.logs[process] = path
+        return process
 
     def _words(self, *words: str) -> list[str]:
         home, settings = str(self.folder / "home"), str(self.folder / "kairos.toml")
@@ -459,30 +483,39 @@ def set_up(store: str) -> Iterator[SetUp]:
         place.run("store", "migrate")
         place.token = place.run("token", "add", "drill").split()[-1]
         place.watcher = place.run("token", "add", "watcher", "--scope", "observe").split()[-1]
-        place.web += [place.start_web(0), place.start_web(1)]
-        place.work += [place.start_work(), place.start_work()]
+        place.start_all()
         yield place
     finally:
         place.end()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def carry_out(store: str, count: int, drills: Sequence[Callable[[SetUp, int], Drill]]) -> list[Drill]:
-    """Carry out drills one after another; one that fails is one that is not right."""
-    found = []
+def carry_out(
+    store: str, count: int, drills: Sequence[Callable[[SetUp, int], Drill]], tell: Callable[[list[Drill]], None]
+) -> list[Drill]:
+    """Carry out drills one after another; one that fails is one that is not right, and the next one finds all processes
+    new. `tell` is called after each."""
+    found: list[Drill] = []
     with set_up(store) as place:
         for drill in drills:
             try:
+                if not (place.web or place.work):
+                    place.start_all()
                 found.append(drill(place, count))
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-                found.append(Drill(str(drill.__doc__), f"{type(error).__name__}: {error}", False))
+                seen = "; ".join([f"{type(error).__name__}: {error}", *place.list_unexpected_ends()])
+                found.append(Drill(str(drill.__doc__), seen, False))
+                place.end()
             print(f"{'ok  ' if found[-1].is_right else 'FAIL'} {found[-1].tried}: {found[-1].seen}", file=sys.stderr)
+            tell(found)
     return found
 
 
 def report(found: Sequence[Drill], count: int) -> str:
     """Return the report."""
-    rows = [(each.tried, each.seen.replace("|", ", "), "yes" if each.is_right else "NO") for each in found]
+    rows = [
+        (each.tried, " ".join(each.seen.replace("|", ", ").split()), "yes" if each.is_right else "NO") for each in found
+    ]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     head = f"Drills with {count} runs each, on {os.cpu_count()} cores, Python {sys.version.split()[0]}."
     return "\n".join([head, "", "| drill | what was seen | as it should be |", "|---|---|---|", *lines, ""])
@@ -503,11 +536,13 @@ def main() -> int:
         drills.insert(4, lambda place, count: restart_database(place, count, given.restart))
     if given.check_store:
         drills.append(lambda place, count: back_up(place, count, given.check_store))
-    found = carry_out(given.store, given.runs, drills)
-    text = report(found, given.runs)
-    if given.report:
-        given.report.write_text(text, encoding="utf-8")
-    print(text)
+
+    def write_report(found: list[Drill]) -> None:
+        if given.report:
+            given.report.write_text(report(found, given.runs), encoding="utf-8")
+
+    found = carry_out(given.store, given.runs, drills, write_report)
+    print(report(found, given.runs))
     return 0 if all(each.is_right for each in found) else 1
 
 

@@ -115,7 +115,10 @@ def runs(
         "elsewhere": listed.elsewhere,
         "of_others": listed.of_others,
     }
-    emit(value, _list_lines(flags, listed, is_filtered=is_filtered), as_json=as_json)
+    none = (
+        "No such runs." if worker is None else f"Server {worker} has no runs now; `kairos-mcp status` lists who lives."
+    )
+    emit(value, _list_lines(flags, listed, none if is_filtered else None), as_json=as_json)
     if damage is None:
         return COMPLETED
     export = command_line_for(flags).complete_all("`kairos-mcp export RUN FILE`")
@@ -123,12 +126,12 @@ def runs(
     return FAILED
 
 
-def _list_lines(flags: Flags, listed: RunList, *, is_filtered: bool) -> Iterator[Line]:
+def _list_lines(flags: Flags, listed: RunList, none: str | None) -> Iterator[Line]:
     """A line for each run: its id (of one's own a short one), age, workspace, flow, status, goal, what it waits for and
     from whom; whose it is, if anybody else's is listed. One that can't be read has no goal, and its summary says what
-    can be done. Of one that stands still a second line says why."""
-    if not listed.runs and is_filtered:
-        yield "No such runs."
+    can be done. Of one that stands still a second line says why. `none`: what is said where a choice fits none."""
+    if not listed.runs and none is not None:
+        yield command_line_for(flags).complete_all(none)
     elif not listed.runs and not listed.elsewhere and not listed.of_others:
         yield command_line_for(flags).complete_all("No runs yet; try `kairos-mcp demo`.")
     names_owner = any(each.principal != LOCAL for each in listed.runs)

@@ -115,7 +115,7 @@ OWNER = Attribute("kairos.owner", "the number of the server that took it over")
 STATE = Attribute("kairos.run.state", "moving, waiting (for a client or a person), paused or queued (for a server)")
 PAUSE_REASON = Attribute(
     "kairos.pause.reason",
-    "person, approval (nobody decided in time), day or mandate (what it may use is used up), clock or other",
+    "person, approval (nobody decided in time), day or mandate (what it may use is used up), provider or clock",
 )
 WAIT_KIND = Attribute(
     "kairos.wait.kind",

@@ -6,7 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -20,10 +20,11 @@ from support.environment import plain_environ
 from kairos_mcp.app.app import App
 
 SCRIPT = DEPLOY / "backup.sh"
+RESTORE = ("pg_restore", "--clean", "--if-exists", "--exit-on-error", "--no-owner")
+GUIDE = DEPLOY.parent / "docs" / "how-to" / "backup.md"
 
 
-def run(environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    words = ["sh", str(SCRIPT)]
+def run(environ: Mapping[str, str], words: Sequence[str] = ("sh", str(SCRIPT))) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -39,6 +40,26 @@ async def leave_a_run(place: Place) -> None:
 def test_the_script_is_one_that_a_plain_shell_takes() -> None:
     assert subprocess.run(["sh", "-n", str(SCRIPT)], check=False).returncode == 0
     assert run({"PATH": os.environ["PATH"]}).returncode != 0  # nobody has said where to
+    assert " ".join(RESTORE) in GUIDE.read_text(encoding="utf-8")  # what is tried below is what people are told
+
+
+def test_the_password_is_taken_from_where_a_server_takes_it(tmp_path: Path) -> None:
+    programs, asked = tmp_path / "bin", tmp_path / "asked"
+    programs.mkdir()
+    (programs / "psql").write_text(f'#!/bin/sh\necho "$PGPASSWORD" > "{asked}"\nexit 1\n')
+    (programs / "psql").chmod(0o755)
+    (tmp_path / "password").write_text("from the file\n")
+    environ = plain_environ("PG") | {"BACKUPS": str(tmp_path / "backups"), "KAIROS_STORE": "postgresql://nowhere/x"}
+    environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "DB_PASSWORD": "from the variable"}
+    for reference, password in (
+        (f"file:{tmp_path / 'password'}", "from the file"),
+        ("env:DB_PASSWORD", "from the variable"),
+        ("env:NO_SUCH_VARIABLE", None),
+        ("hunter2", None),
+    ):
+        asked.unlink(missing_ok=True)
+        assert run({**environ, "KAIROS_STORE_PASSWORD": reference}).returncode != 0  # as psql fails
+        assert (asked.read_text().strip() if asked.exists() else None) == password, reference
 
 
 @pytest.mark.slow
@@ -90,5 +111,20 @@ async def test_a_database_is_dumped_and_the_dump_restored(place: Place, tmp_path
         assert place.rows("select count(*) from run") == [(1,)]
         assert run({**environ, "KAIROS_STORE": check}).returncode != 0
         assert kept(backups) == [dump]
+        schema = address.rpartition("search_path%3D")[2]
+        made = [
+            "psql",
+            "--quiet",
+            "--dbname",
+            check,
+            "--command",
+            f"create schema {schema}",
+        ]  # as there is a public one
+        restored = [*RESTORE, "--dbname", check, str(backups / dump)]
+        for words in (made, restored):
+            done = run(environ, words)
+            assert done.returncode == 0, done.stderr
+        with postgres.open_session(check) as session:
+            assert session.rows(f"select count(*) from {schema}.run") == [(1,)]
     finally:
         place.rows(f"drop database {urlsplit(check).path[1:]} with (force)")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,13 +61,47 @@ def test_a_drill_that_is_not_right_is_told_and_fails_the_whole(
     assert drills.main() == 0
 
 
+def test_a_process_that_ends_is_told_with_its_last_words_and_spoils_no_later_drill(
+    drills: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = drills.SetUp(tmp_path, "postgresql://nowhere/x", drills.World())
+    told: list[list[bool]] = []
+    begun: list[int] = []
+
+    def start_all() -> None:
+        begun.append(len(begun))
+        place.web += [place._start("web", ("--help",))]
+
+    @contextmanager
+    def set_up(_store: str) -> Iterator[Any]:
+        start_all()
+        yield place
+        place.end()
+
+    def ends(place: Any, _count: int) -> Any:
+        monkeypatch.setattr(place, "_words", lambda *_: [sys.executable, "-c", "print('no port'); raise SystemExit(2)"])
+        process = place._start("work", ("work",))
+        place.work.append(process)
+        place.wait_until("a worker can act", lambda: False, process)
+
+    def goes(place: Any, _count: int) -> Any:
+        return drills.Drill("goes", "as wanted", place.work == [] and len(place.web) == 1)
+
+    monkeypatch.setattr(place, "start_all", start_all)
+    monkeypatch.setattr(drills, "set_up", set_up)
+    found = drills.carry_out("", 1, (ends, goes), lambda so_far: told.append([each.is_right for each in so_far]))
+    assert "ended with 2: no port" in found[0].seen
+    assert told == [[False], [False, True]]
+    assert begun == [0, 1]
+
+
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.unreplayed
 def test_a_sample_of_the_drills_goes_as_it_should(drills: ModuleType, postgres_server: str) -> None:
     sample = (drills.undisturbed, drills.kill_worker, drills.rotate_token, drills.spending)
     store = postgres.make_empty_schema(postgres_server)
-    found = drills.carry_out(store, 4, sample)
+    found = drills.carry_out(store, 4, sample, lambda _: None)
     assert [(each.tried, each.seen) for each in found if not each.is_right] == []
     with pytest.raises(RuntimeError, match="has tables"):
-        drills.carry_out(store, 4, sample)
+        drills.carry_out(store, 4, sample, lambda _: None)

@@ -5670,6 +5670,16 @@ OPERATORS = (
         WATCH + "a_queue_that_nobody_serves_is_in_status_and_named_by_doctor",
     ),
     Guard(
+        "Authentication._admit",
+        replaced("self._within_s", "math.inf"),
+        "operators/test_tokens.py::test_who_scrapes_is_told_soon_that_the_store_is_away",
+    ),
+    Guard(
+        "_TALLY",
+        replaced_words("step.kind <> 'call'", "true"),
+        FIND + "a_lost_tool_call_is_not_counted_among_lost_model_calls",
+    ),
+    Guard(
         "AppContext.close",
         without("await self._release_runs()"),
         WATCH + "what_a_server_leaves_at_its_end_is_no_takeover[file]",

@@ -78,6 +78,7 @@ def test_a_list_is_of_one_model_and_of_what_a_server_has(place: Place, command: 
     assert [each["run_id"] for each in command.json("runs", "--model", "openai:small")["runs"]] == [run_id]
     assert command.json("runs", "--model", "openai:large")["runs"] == []
     assert command.json("runs", "--worker", "4711")["runs"] == []
+    assert "Server 4711 has no runs" in command("runs", "--worker", "4711")
     place.rows("update run set owner = 4711, outcome = null")
     assert [each["run_id"] for each in command.json("runs", "--worker", "4711")["runs"]] == [run_id]
     assert [each["run_id"] for each in command.json("runs", "--status", "queued")["runs"]] == [run_id]

@@ -93,7 +93,7 @@ async def test_who_scrapes_is_told_soon_that_the_store_is_away() -> None:
     bounds = RequestBounds()
     places, peers = Places(bounds), Peers(bounds.trusted_proxies)
     parts: Any = (Away(), RateLimiter(bounds), places, peers, Challenge(), answer_unavailable)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(5):
         await Authentication(answer_unavailable, *parts, within_s=0.01)(
             {"type": "http", "path": "/metrics", "headers": [], "client": ("192.0.2.1", 1)}, *[cast("Any", None)] * 2
         )

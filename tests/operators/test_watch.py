@@ -34,9 +34,17 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.server.auth import Refusals
+from kairos_mcp.store.gauges import PAUSE_REASONS
 from kairos_mcp.store.outage_log import OutageLog
 from kairos_mcp.store.ownership import ANY_SERVER
-from kairos_mcp.telemetry.names import METRICS, PROVIDER_ERRORS, STORE_OUTAGE_SECONDS, STORE_OUTAGES, TOKENS_REFUSED
+from kairos_mcp.telemetry.names import (
+    METRICS,
+    PAUSE_REASON,
+    PROVIDER_ERRORS,
+    STORE_OUTAGE_SECONDS,
+    STORE_OUTAGES,
+    TOKENS_REFUSED,
+)
 from kairos_mcp.telemetry.tally import PROCESS_TALLY
 
 ROOT = Path(__file__).parents[2]
@@ -264,6 +272,10 @@ def test_each_alert_leads_to_its_section_of_the_runbook(rule: dict[str, Any]) ->
     (section,) = [each for each in sections if each.splitlines()[0].lower() == anchor]
     assert rule["alert"].lower() == anchor
     assert "kairos-mcp " in section or "```" in section  # it says what to do
+
+
+def test_the_reasons_of_pauses_are_those_that_are_documented() -> None:
+    assert [reason for reason in PAUSE_REASONS if reason not in PAUSE_REASON.meaning] == []
 
 
 def test_the_runbook_has_no_section_without_an_alert() -> None:
