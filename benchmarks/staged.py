@@ -1,31 +1,33 @@
 """How often a person is asked in ten small tasks: each call alone, in a stage, and where something goes wrong in one.
 
 Task N has 3 to 12 edits of small modules, with tests in between, now and then a new file or a deletion. The program
-itself runs it by a script; a person approves all that is asked by `kairos-mcp approve`. Needs bubblewrap.
+itself runs it by a script, and a person approves all that is asked. Needs bubblewrap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import shown
+from kairos_mcp.app.app import App
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 TESTS = ["python3", "-B", "-m", "unittest", "-q"]
 WAYS = ("today", "staged", "copied", "denied", "stale", "unclear")
 OTHERS = "# of somebody else\n"
 UNCLEAR = "touch started; sleep 1; echo '# of a program' >> m0.py; rm started"
+PERSON = shown.PERSON
 Files = dict[str, str]
 Line = dict[str, Any]
 
@@ -104,45 +106,36 @@ def _ask(number: int, way: str) -> tuple[int, bool]:
             (place / "ws" / path).write_text(text)
         (place / "script.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         with _saving(place) if way == "unclear" else _nothing():
-            asked = sum(1 for _ in _decide(place, way))
+            asked = asyncio.run(_decide(place, way))
         return asked, _read(place / "ws") == task.wanted
 
 
-def _decide(place: Path, way: str) -> Iterator[str]:
-    """Run the script of a place, and decide about each question; yield its key."""
-    stage = ["--no-stage"] if way == "today" else ["--stage"]
-    said = _kairos(place, way, "run", "Do it.", "--write", "--shell", "--limit", "rounds=60", *stage)
-    before = _read(place / "ws")
-    for nth in count():
-        if not said["waiting"]:
-            return
-        key = said["waiting"][0]["key"]
-        yield key
-        assert way == "today" or nth or _read(place / "ws") == before, "something changed before the decision"
-        if way == "denied" and nth == 0:
-            said = _kairos(place, way, "deny", said["run_id"], key, "--feedback", "more.py as well")
-            continue
-        if way == "stale" and nth == 0:
-            with (place / "ws/m0.py").open("a") as file:
-                file.write(OTHERS)
-        said = _kairos(place, way, "approve", said["run_id"], key)
-
-
-def _kairos(place: Path, way: str, *words: str) -> dict[str, Any]:
-    """Run a command there, and return what it prints: a run that waits, or has ended."""
-    environ = {
-        **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
-        "HOME": str(place),
-        "KAIROS_HOME": str(place / "state"),
-        "KAIROS_SCRIPT": str(place / "script.jsonl"),
-        **({"KAIROS_COMMANDS": "bare"} if way == "copied" else {}),
-    }
-    command = [sys.executable, "-m", "kairos_mcp", *words, "--json"]
-    ran = subprocess.run(command, cwd=place / "ws", env=environ, capture_output=True, text=True, check=False)
-    if ran.returncode not in (0, 3):
-        raise RuntimeError(ran.stderr[-2_000:] + ran.stdout[-2_000:])
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+async def _decide(place: Path, way: str) -> int:
+    """Run the script of a place, and decide about each question; return how many there were."""
+    found = load_settings(
+        Flags(home=str(place / "state"), workspaces=(str(place / "ws"),)),
+        {"KAIROS_SCRIPT": str(place / "script.jsonl")},
+    )
+    settings = replace(found, stage=way != "today", commands="bare" if way == "copied" else "sandboxed")
+    before, asked = _read(place / "ws"), 0
+    async with App.open(settings, via="command") as app:
+        request = PlannerRequest("Do it.", tools=("*",), limits=Limits(rounds=60))
+        run = (await app.runs.start(request, PERSON)).run_id
+        while True:
+            await app.runs.wait((run,), until="rest", wait_s=600, caller=PERSON)
+            report = await app.runs.report(run, PERSON)
+            if not report.waiting:
+                return asked
+            key, first = report.waiting[0]["key"], asked == 0
+            assert way == "today" or not first or way == "unclear" or _read(place / "ws") == before, "changed unasked"
+            asked += 1
+            if way == "stale" and first:
+                with (place / "ws/m0.py").open("a") as file:
+                    file.write(OTHERS)
+            if way == "denied" and first:
+                await app.answers.decide(run, key, "deny", "more.py as well", PERSON)
+            else:
+                await app.answers.decide(run, key, "approve", None, PERSON)
 
 
 @contextmanager
