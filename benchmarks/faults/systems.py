@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import subprocess as processes
 import sys
+import tempfile
 from asyncio import create_subprocess_exec, subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from loopfaults.mcp import McpSystem, read_mapping
 from loopfaults.sweep import Subject
 from loopfaults.systems import Died, Forked, State, Zygote
 
 from benchmarks.peers import LANGGRAPH, OPENAI_AGENTS, make_peer
-from tests.foreign.environs import PythonEnv
+from tests.foreign.environs import Missing, PythonEnv
 
 HERE = Path(__file__).parent
 PEERS = HERE / "peers"
 PROGRAM = Path(sys.executable).with_name("kairos-mcp")
+POSTGRES = "FAULTS_POSTGRES"
+
+
+class Databases:
+    """A PostgreSQL server, with a database for each case, which is dropped when the next one begins."""
+
+    def __init__(self) -> None:
+        """Raises Missing."""
+        if POSTGRES not in os.environ:
+            raise Missing(f"{POSTGRES}, the address of a PostgreSQL server without a database")
+        self.template, self._case = "template1", ""
+        atexit.register(self._drop_all)
+
+    def locate(self, name: str) -> str:
+        """Return where the database of a case is, which is made for the first process of the case."""
+        if name != self._case:
+            self._execute(f'drop database if exists "{self._case or name}" with (force)')
+            self._execute(f'create database "{name}" template "{self.template}"')
+            self._case = name
+        return f"{os.environ[POSTGRES].rstrip('/')}/{quote(name)}"
+
+    def make_template(self, migrate: Callable[[str], None]) -> None:
+        """Let the databases begin with the tables that are made here."""
+        migrate(self.locate(name := f"kairos-faults-{os.getpid()}"))
+        self.template, self._case = name, ""
+
+    def _drop_all(self) -> None:
+        for name in {self._case, self.template} - {"", "template1"}:
+            self._execute(f'drop database if exists "{name}" with (force)')
+
+    def _execute(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(f"{os.environ[POSTGRES].rstrip('/')}/postgres", autocommit=True) as connection:
+            connection.execute(statement)
 
 
 class Kairos(McpSystem):
@@ -108,6 +147,9 @@ DBOS_AGENTS = PythonEnv(
     "openai-agents-dbos", ("openai-agents==0.24.0", "dbos-openai-agents==0.3.0", "dbos==3.4.0", "openai==3.54.0")
 )
 LANGGRAPH_OPENAI = PythonEnv("langgraph-openai", (*LANGGRAPH.packages, "langchain-openai"))
+PYDANTIC_RESTATE = PythonEnv(
+    "pydantic-ai-restate", ("pydantic-ai-slim[openai,mcp]==2.68.0", "restate-sdk==1.2.0", "hypercorn==0.18.0")
+)
 PYDANTIC_DBOS = PythonEnv("pydantic-ai-dbos-openai", ("pydantic-ai-slim[dbos,openai]==2.68.0", "dbos==3.4.0"))
 SMOLAGENTS_OPENAI = PythonEnv("smolagents-openai", ("smolagents[openai]==1.26.0",))
 FASTMCP = PythonEnv("fastmcp-tasks", ("fastmcp[tasks]==4.1.4", "openai==3.54.0"))
@@ -116,7 +158,11 @@ DURABL = PythonEnv("durabl", ("durabl==0.1.0", "openai==3.54.0"))
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A framework by its module in `peers`. `contract`: what its own documents promise after a crash."""
+    """A framework by its module in `peers`. `contract`: what its own documents promise after a crash.
+
+    `service`: the setting of the environment that names the running server which it needs, with spaces between several
+    addresses; a PostgreSQL server is given a database for each case.
+    """
 
     title: str
     environment: PythonEnv
@@ -125,6 +171,7 @@ class Peer:
     options: tuple[str, ...] = ()
     has_approval: bool = True
     notes: str = ""
+    service: str = ""
 
 
 AT_LEAST_ONCE = "steps at least once: what had begun and was not stored runs again"
@@ -134,19 +181,22 @@ PEER_SYSTEMS = {
         "LangGraph, SqliteSaver, `async`", LANGGRAPH_OPENAI, "peer_langgraph", AT_LEAST_ONCE, ("async",)
     ),
     "pydantic_dbos": Peer("pydantic-ai with DBOS, SQLite", PYDANTIC_DBOS, "peer_pydantic_dbos", AT_LEAST_ONCE),
+    "pydantic_dbos_postgres": Peer(
+        "pydantic-ai with DBOS, PostgreSQL", PYDANTIC_DBOS, "peer_pydantic_dbos", AT_LEAST_ONCE, service=POSTGRES
+    ),
+    "pydantic_restate": Peer(
+        "pydantic-ai with Restate",
+        PYDANTIC_RESTATE,
+        "peer_pydantic_restate",
+        AT_LEAST_ONCE,
+        notes="restate-server 1.7.12 beside it, which is not killed",
+        service="FAULTS_RESTATE",
+    ),
     "openai_agents": Peer(
         "openai-agents, SQLiteSession",
         OPENAI_AGENTS,
         "peer_agents",
         "the conversation is kept; a run that died is begun again on it",
-        ("keep",),
-    ),
-    "openai_agents_forget": Peer(
-        "the same, RunState forgotten once decided",
-        OPENAI_AGENTS,
-        "peer_agents",
-        "the conversation is kept; a run that died is begun again on it",
-        ("forget",),
     ),
     "agents_dbos": Peer(
         "openai-agents with DBOS",
@@ -162,7 +212,7 @@ PEER_SYSTEMS = {
         "peer_durabl",
         "effects at most once; what is unclear ends the run",
         has_approval=False,
-        notes="no approval, and no verb to settle",
+        notes="no approval, and no verb to settle; where the other end honours keys, a tool would be IDEMPOTENT",
     ),
     "fastmcp": Peer(
         "fastmcp tasks, memory",
@@ -172,6 +222,15 @@ PEER_SYSTEMS = {
         ("memory://",),
         has_approval=False,
         notes="the loop is written by hand inside a task",
+    ),
+    "fastmcp_redis": Peer(
+        "fastmcp tasks, Redis",
+        FASTMCP,
+        "peer_fastmcp",
+        "a task at least once: one whose worker died is begun again",
+        has_approval=False,
+        notes="the loop is written by hand inside a task; redelivered after 3 s, where the default is 300",
+        service="FAULTS_REDIS",
     ),
     "smolagents": Peer(
         "smolagents",
@@ -203,13 +262,36 @@ def _make_kairos(name: str) -> Subject:
         return Subject(name, lambda folder, url: KairosWork(mapping, folder, url), about=about)
     zygote = Zygote(Path(sys.executable), "kairos_server", os.environ, PEERS)
     about |= {"title": mapping["server"]["title"]}
-    if is_keyed := name == "kairos_keyed":  # the other end carries out once what comes with one key
-        files = mapping["server"]["files"]
+    files = mapping["server"]["files"]
+    if is_keyed := "keyed" in name:  # the other end carries out once what comes with one key
         files["kairos.toml"] = files["kairos.toml"].replace('"irreversible"', '"keyed"')
         about |= {"title": "the same, effects `keyed`", "contract": "effects once, where the other end honours keys"}
+    locate = _no_database
+    if "postgres" in name:
+        files["kairos.toml"] = 'store = "{database}"\n' + files["kairos.toml"]
+        about |= {"title": f"{about['title']}, PostgreSQL"}
+        databases = Databases()
+        databases.make_template(_migrate)
+        locate = databases.locate
     return Subject(
-        name, lambda folder, url: Kairos(mapping, folder, url, zygote=zygote), zygote, about, is_keyed=is_keyed
+        name,
+        lambda folder, url: Kairos(mapping, folder, url, zygote=zygote, values={"database": locate(folder.name)}),
+        zygote,
+        about,
+        is_keyed=is_keyed,
     )
+
+
+def _no_database(_case: str) -> str:
+    return ""
+
+
+def _migrate(database: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="kairos-faults-") as folder:
+        settings = Path(folder) / "kairos.toml"
+        settings.write_text(f'store = "{database}"\n', encoding="utf-8")
+        words = [PROGRAM, "store", "migrate", "--home", f"{folder}/home", "--config", settings]
+        processes.run(words, check=True, capture_output=True)
 
 
 def _make_peer_subject(name: str, peer: Peer) -> Subject:
@@ -221,10 +303,13 @@ def _make_peer_subject(name: str, peer: Peer) -> Subject:
         "contract": peer.contract,
         "notes": peer.notes,
     }
-    return Subject(
-        name,
-        lambda folder, url: Forked(zygote, folder, url, peer.options),
-        zygote,
-        about,
-        has_approval=peer.has_approval,
-    )
+    if peer.service and peer.service not in os.environ:
+        raise Missing(peer.service)
+    databases = Databases() if peer.service == POSTGRES else None
+    addresses = tuple(os.environ.get(peer.service, "").split())
+
+    def make(folder: Path, url: str) -> Forked:
+        options = (databases.locate(folder.name),) if databases else (*peer.options, *addresses)
+        return Forked(zygote, folder, url, options)
+
+    return Subject(name, make, zygote, about, has_approval=peer.has_approval)

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from loopfaults.__main__ import control_subject
-from loopfaults.cases import BadCases, Case, Fault, make_cases, read_cases
+from loopfaults.cases import PLAN_BESIDE, BadCases, Case, Fault, make_cases, read_cases
 from loopfaults.controls import CONTROLS
 from loopfaults.mcp import BadMapping, McpSystem, point_at, read_mapping
+from loopfaults.play import find_last_write
 from loopfaults.report import make_report, make_table, read_rows
 from loopfaults.sweep import Subject, sweep
+from loopfaults.witness import Event, Job, find_round
 
 from benchmarks.faults.systems import make_subject
 
@@ -46,13 +48,15 @@ async def test_each_control_is_caught_by_what_is_wrong_with_it_and_by_nothing_el
 
 
 async def test_ours_does_nothing_twice_loses_nothing_and_asks_where_it_can_not_know(tmp_path: Path) -> None:
-    report = await play([make_subject("kairos")], tmp_path)
+    beside = Case("second", (Fault("recorded", 3),), PLAN_BESIDE, group="sample", is_attended=True)
+    report = await play([make_subject("kairos")], tmp_path, [*CASES, beside])
     assert not report["is_valid"]  # nobody believes a report without its controls
     ours = report["systems"]["kairos"]["whole"]
-    assert (ours["jobs"], ours["deaths"], ours["never"]) == (4, 4, 0)
+    assert (ours["jobs"], ours["deaths"], ours["never"]) == (5, 5, 0)
     assert (ours["effects_twice"], ours["effects_lost"], ours["unapproved"]) == (0, 0, 0)
     assert (ours["paid_again"], ours["paid_in_flight"]) == (1, 1)
-    assert (ours["settled"], ours["settled_unsent"]) == (2, 0)
+    assert 3 <= ours["settled"] <= ours["calls_in_flight"]
+    assert ours["settled_unsent"] == 0
 
 
 async def test_a_server_of_others_is_driven_by_a_mapping_alone(tmp_path: Path) -> None:
@@ -76,6 +80,40 @@ async def test_a_sweep_goes_on_where_it_was_ended_and_plays_a_cut_line_again(tmp
     rows = read_rows(outcomes)
     assert [row["case"] for row in rows] == [case.name for case in CASES]
     assert whole.startswith(json.dumps(rows[0]))
+
+
+def test_a_round_has_its_calls_side_by_side_each_with_its_own_step() -> None:
+    assert find_round(PLAN_BESIDE, 2) == [(2, "append"), (3, "append"), (4, "append")]
+    assert find_round(PLAN_BESIDE, 3) == []  # no round begins there
+    assert Case("a", plan=PLAN_BESIDE).calls == ["read", "append", "append", "append", "append", "read"]
+
+
+def test_in_flight_is_what_nothing_has_come_of_yet() -> None:
+    job = Job(PLAN_BESIDE)
+    assert job.in_flight() == ([], set())
+    job.events += [Event("asked", 1), Event("answered", 1)]
+    assert job.in_flight() == (job.events[:1], set())
+    job.events += [Event("called", 2, "append"), Event("called", 6, "read"), Event("recorded", 2, "append")]
+    assert job.in_flight() == ([], {2})
+    job.events.append(Event("asked", 5))
+    assert job.in_flight() == (job.events[-1:], set())
+    job.events.append(Event("waiting", 0))
+    assert job.in_flight() == ([], set())
+
+
+def test_a_cut_waits_for_a_write_to_a_file_and_not_for_what_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("printed")
+    assert find_last_write(tmp_path) == 0
+    (tmp_path / "store").write_text("kept")
+    assert find_last_write(tmp_path) == (tmp_path / "store").stat().st_mtime_ns
+
+
+def test_a_control_that_escapes_with_one_seed_makes_the_report_void() -> None:
+    caught = {"twice": 1, "lost": 1, "unapproved": 1, "completions": 9, "needed": 7, "ended": True, "group": "points"}
+    rows = [{**caught, "system": name, "case": "a", "seed": seed} for name in CONTROLS for seed in (1, 2)]
+    assert make_report(rows)["is_valid"]
+    missed = {**rows[0], "seed": 3} | {"twice": 0}
+    assert make_report([*rows, missed])["escaped"] == list(CONTROLS)
 
 
 def test_the_cases_of_a_seed_are_the_same_each_time_and_others_of_another() -> None:

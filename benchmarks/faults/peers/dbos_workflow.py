@@ -7,8 +7,15 @@ from contextlib import closing
 from dbos import DBOS, SetWorkflowID
 from tools import GOAL
 
+ASKS_S = 0.5
+"""How long a question has to stand: one whose decision is under way to a workflow that goes on stands no longer."""
 
-def configure(folder):
+
+def configure(folder, database=None):
+    """Keep the workflows in a PostgreSQL database, or in a file."""
+    if database:
+        DBOS(config={"name": "peer", "system_database_url": database, "log_level": "ERROR"})
+        return
     file = folder / "peer.db"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("pragma journal_mode = wal")  # stays with the file; DBOS itself leaves it at `delete`
@@ -39,13 +46,16 @@ class DbosSystem:
 
     def _quiet(self):
         """Look until the workflow has ended or asks."""
+        asks_since = None
         while True:
             status = self._status()
             if status == "SUCCESS":
                 return {"status": "ended"}
             if status not in ("PENDING", "ENQUEUED"):
                 return {"status": "failed", "error": str(status)}
-            if DBOS.get_event(self.id, "asks", timeout_seconds=0):
+            asks = DBOS.get_event(self.id, "asks", timeout_seconds=0)
+            asks_since = (asks_since or time.monotonic()) if asks else None
+            if asks_since and time.monotonic() - asks_since > ASKS_S:
                 return {"status": "waiting"}
             time.sleep(0.03)
 

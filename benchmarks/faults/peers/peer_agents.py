@@ -1,7 +1,7 @@
 """openai-agents: SQLiteSession keeps the conversation, RunState what waits for approval.
 
-A further `Runner.run` on the session is how a run goes on, since nothing else of it is stored. What waits is kept until
-the run has ended (`keep`, and is then asked again after a crash) or is forgotten once a person has decided (`forget`).
+A further `Runner.run` on the session is how a run goes on, since nothing else of it is stored. What waits is forgotten
+once a person has decided: kept until the run has ended it would be asked, and executed, once more after a crash.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from tools import GOAL, effect
 
 
 class System:
-    def __init__(self, folder, url, decided="keep"):
-        self.decided = decided
+    def __init__(self, folder, url):
         self.state = folder / "state.json"
         self.done = folder / "done"
         self.session = SQLiteSession("job", folder / "peer.db")
@@ -74,9 +73,5 @@ class System:
         state = self.loop.run_until_complete(load())
         for each in state.get_interruptions():
             state.approve(each) if decision == "approve" else state.reject(each)
-        if self.decided == "forget":
-            self.state.unlink()
-        told = self._go(state)
-        if told["status"] == "ended":
-            self.state.unlink(missing_ok=True)
-        return told
+        self.state.unlink()
+        return self._go(state)

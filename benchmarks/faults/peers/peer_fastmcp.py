@@ -6,7 +6,6 @@ task's id.
 
 import asyncio
 import json
-import os
 from datetime import timedelta
 
 from fastmcp import Client, FastMCP
@@ -28,12 +27,9 @@ class System:
         self.id = folder / "task-id"
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        is_redis = backend == "redis"
-        place = os.environ["FAULT_REDIS"] if is_redis else backend
-        name = folder.name
+        waited = timedelta(seconds=3) if backend.startswith("redis://") else None
         mcp = FastMCP("peer")
-        waited = timedelta(seconds=3) if is_redis else None
-        mcp.add_extension(TasksExtension(url=place, name=name, redelivery_timeout=waited))
+        mcp.add_extension(TasksExtension(url=backend, name=folder.name, redelivery_timeout=waited))
 
         @mcp.tool(task=True)
         async def job(goal: str) -> str:

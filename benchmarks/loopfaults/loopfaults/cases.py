@@ -16,10 +16,13 @@ SEEN = ("asked", "answered", "called", "recorded", "replied")
 """What the witness sees of a round, in its order: the request of a completion, its reply, the request of an effect, its
 entry in the ledger, its reply."""
 
+PLAN_BESIDE = ("read", "append+append+append", "append+read")
+"""Rounds whose calls the model makes at once."""
+
 POINTS = (*SEEN, "waiting", "approving", "opened")
 """And what the driver does: a person is being asked, the decision is sent, a process is brought up again."""
 
-ACTS = ("kill", "stop", "fill")
+ACTS = ("kill", "cut", "stop", "fill")
 
 
 class BadCases(Exception):
@@ -30,8 +33,8 @@ class BadCases(Exception):
 class Fault:
     """What happens at the `nth` passing of a point, `delay_ms` after it.
 
-    kill: SIGKILL. stop: SIGSTOP, a second process goes on, SIGCONT once that one is quiet. fill: no byte is left on the
-    disk until the system stands still.
+    kill: SIGKILL. cut: SIGKILL so long after the first write to a file that follows the point. stop: SIGSTOP, a second
+    process goes on, SIGCONT once that one is quiet. fill: no byte is left on the disk until the system stands still.
     """
 
     point: str
@@ -42,17 +45,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`refuse`: statuses with which the provider answers from its third request on; 0 never answers."""
+    """`plan`: of each round the calls, joined by `+`. `refuse`: statuses with which the provider answers from its third
+    request on; 0 never answers. `is_attended`: a second process serves the folder too, and goes on for the first.
+    """
 
     name: str
     faults: tuple[Fault, ...] = ()
     plan: tuple[str, ...] = PLAN
     refuse: tuple[int, ...] = ()
     group: str = "none"
+    is_attended: bool = False
+
+    @property
+    def calls(self) -> list[str]:
+        return [name for calls in self.plan for name in calls.split("+")]
 
     def without_approval(self) -> Case:
         """Return the case for a system that has no approval: the same effects, and nobody is asked."""
-        return replace(self, plan=tuple("append" if each == "approved_append" else each for each in self.plan))
+        return replace(self, plan=tuple(each.replace("approved_append", "append") for each in self.plan))
 
 
 UNDISTURBED = Case("undisturbed")
@@ -93,6 +103,29 @@ def recovery_cases(seed: int) -> Iterator[Case]:
             yield Case(f"again-{point}-{nth}+{again.delay_ms:g}", (Fault(point, nth), again))
 
 
+def commit_cases(seed: int) -> Iterator[Case]:
+    """A kill while a system stores what it was answered: by its first write to a file after that, and by time."""
+    chance = random.Random(seed)
+    for nth in range(1, 7):
+        for point in ("answered", "replied"):
+            for act, most in (("cut", 2), ("kill", 8)):
+                delay = round(chance.uniform(0, most), 2)
+                yield Case(f"{act}-{point}-{nth}+{delay:g}", (Fault(point, nth, delay, act),))
+
+
+def beside_cases(_seed: int) -> Iterator[Case]:
+    """A kill while several effects of one round are under way."""
+    points = [(point, nth) for point in ("called", "recorded", "replied") for nth in (2, 3, 4)]
+    for point, nth in (("answered", 2), *points, ("called", 5), ("recorded", 6)):
+        yield Case(f"beside-{point}-{nth}", (Fault(point, nth),), PLAN_BESIDE)
+
+
+def second_cases(_seed: int) -> Iterator[Case]:
+    """A kill, and a second process that was up all the time goes on."""
+    for point, nth in (("asked", 3), ("answered", 4), ("called", 4), ("recorded", 4), ("replied", 4), ("waiting", 1)):
+        yield Case(f"second-{point}-{nth}", (Fault(point, nth),), is_attended=True)
+
+
 def stop_cases(_seed: int) -> Iterator[Case]:
     """A process that stands still and comes back while another does its work."""
     for point, nth in (("asked", 3), ("asked", 4), ("answered", 4), ("called", 2), ("called", 4), ("replied", 4)):
@@ -122,12 +155,21 @@ GROUPS: dict[str, Callable[[int], Iterator[Case]]] = {
     "random": random_cases,
     "approval": approval_cases,
     "recovery": recovery_cases,
+    "commit": commit_cases,
+    "beside": beside_cases,
     "stop": stop_cases,
     "provider": provider_cases,
-    "disk": disk_cases,
     "loop": loop_cases,
+    "second": second_cases,
+    "disk": disk_cases,
 }
-DEFAULT_GROUPS = ("points", "random", "approval", "recovery", "stop", "provider", "loop")  # the disk needs a `--base`
+DEFAULT_GROUPS = tuple(group for group in GROUPS if group not in ("second", "disk"))
+"""Not every system may be served by two processes, and the disk needs a `--base`."""
+KILLS = ("points", "random", "approval", "recovery")
+APART = tuple(group for group in GROUPS if group not in KILLS)
+"""The groups that stand for themselves; all others are summed up as a whole."""
+DRAWN = ("random", "recovery", "commit")
+"""The groups whose cases are drawn by lot: of the others a further seed makes no other cases."""
 
 
 def make_cases(groups: list[str], seed: int) -> list[Case]:

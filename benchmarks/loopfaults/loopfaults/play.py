@@ -17,7 +17,7 @@ from typing import Any
 
 from .cases import Case, Fault
 from .systems import Died, State, System
-from .witness import Job, Witness
+from .witness import Event, Job, Witness
 
 PATIENCE_S = 25.0
 """How long one verb may take."""
@@ -25,6 +25,7 @@ TRIES = 4
 """Calls to go on before a job is given up."""
 RESTARTS = 14
 JOB_S = 180.0
+WRITE_S = 0.05
 
 Make = Callable[[Path, str], System]
 """Makes a system on its folder, for the address of its job at the witness."""
@@ -35,7 +36,8 @@ class Outcome:
     """What became of one job.
 
     went_on_by: after each death the verb by which something was seen to move: `open` (by itself), `look`, `resume`, or
-    `nothing`. in_flight: completions whose answer could not arrive, since whoever asked was dead.
+    `nothing`. in_flight, calls_in_flight: at each fault the completions, and the calls that change something, of which
+    nothing had come yet.
     """
 
     case: str
@@ -46,6 +48,7 @@ class Outcome:
     completions: int = 0
     needed: int = 0
     in_flight: int = 0
+    calls_in_flight: int = 0
     tokens: int = 0
     twice: int = 0
     read_again: int = 0
@@ -76,6 +79,26 @@ async def await_end(pid: int) -> None:
         await asyncio.sleep(0.001)
 
 
+def await_write(folder: Path, then_s: float) -> None:
+    """Wait until a file below a folder has been written to, but WRITE_S at most, and then a little more."""
+    before, until = find_last_write(folder), time.monotonic() + WRITE_S
+    while find_last_write(folder) == before and time.monotonic() < until:
+        pass
+    time.sleep(then_s)
+
+
+def find_last_write(folder: Path) -> int:
+    """Return when a file below a folder was written to last. What a system prints is no such file."""
+    written = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name == "log":
+                continue
+            with suppress(FileNotFoundError):
+                written = max(written, os.stat(os.path.join(place, name)).st_mtime_ns)
+    return written
+
+
 class Play:
     """A case under way."""
 
@@ -90,10 +113,13 @@ class Play:
         self.url = witness.url(name)
         self.outcome = Outcome(case.name, case.group, needed=len(case.plan) + 1)
         self.left = list(case.faults)
+        self.in_flight: set[Event] = set()
         self.passed: Counter[str] = Counter()
         self.stopped: list[System] = []
+        self.cutting: list[asyncio.Task[None]] = []
         self.stood_still = asyncio.Event()
         self.system = make(self.folder, self.url)
+        self.second = make(self.folder, self.url) if case.is_attended else None
 
     async def play(self) -> Outcome:
         began = time.monotonic()
@@ -101,11 +127,12 @@ class Play:
             await asyncio.wait_for(self._play(), JOB_S)
         except TimeoutError:
             self.outcome.errors.append(f"no end in {JOB_S:g} s")
+        await asyncio.gather(*self.cutting)
         await self._wake()
         self._count()
         self.outcome.seconds = round(time.monotonic() - began, 2)
         self.job.trigger = None
-        for system in (self.system, *self.stopped):
+        for system in (self.system, *self.stopped, *([self.second] if self.second else [])):
             with suppress(OSError, Died):
                 await system.close()
         if not self.outcome.errors:
@@ -129,10 +156,17 @@ class Play:
         return fault
 
     def _schedule(self, fault: Fault) -> None:
-        if fault.delay_ms:
+        if fault.act == "cut":
+            cutting = asyncio.create_task(self._cut(fault, self.system))
+            self.cutting.append(cutting)
+        elif fault.delay_ms:
             asyncio.get_running_loop().call_later(fault.delay_ms / 1000, self._happen, fault, self.system)
         else:
             self._happen(fault, self.system)
+
+    async def _cut(self, fault: Fault, system: System) -> None:
+        await asyncio.to_thread(await_write, self.folder, fault.delay_ms / 1000)
+        self._happen(fault, system)
 
     def _pass_of_driver(self, point: str) -> None:
         self.passed[point] += 1
@@ -143,6 +177,9 @@ class Play:
         if system is not self.system or self.outcome.ended or not system.pid:
             return
         self.outcome.deaths += 1
+        completions, calls = self.job.in_flight()
+        self.in_flight.update(completions)
+        self.outcome.calls_in_flight += len(calls)
         if fault.act == "fill":
             self._fill()
         elif fault.act == "stop":
@@ -189,6 +226,8 @@ class Play:
     async def _play(self) -> None:
         try:
             await self._verb("open")
+            if self.second:
+                await self.second.open()
             state = await self._verb("start")
         except Died:
             state = await self._bring_up()
@@ -215,9 +254,10 @@ class Play:
             if self.system not in self.stopped:
                 await self.system.close()
             seen, verb, state = len(self.job.events), "nothing", State("idle")
-            self.system = self.make(self.folder, self.url)
+            is_up = self.second is not None
+            self.system, self.second = self.second or self.make(self.folder, self.url), None
             try:
-                for verb in ("open", "look", "resume"):
+                for verb in ("look", "resume") if is_up else ("open", "look", "resume"):
                     state = await self._verb(verb)
                     if verb == "open":
                         self._pass_of_driver("opened")
@@ -234,6 +274,7 @@ class Play:
 
     async def _approve(self) -> State:
         deaths = self.outcome.deaths
+        self.job.events.append(Event("waiting", 0))
         self._pass_of_driver("waiting")
         if self.outcome.deaths > deaths:
             return await self._bring_up()
@@ -261,10 +302,10 @@ class Play:
     def _count(self) -> None:
         outcome, asked = self.outcome, self.job.of("asked")
         outcome.completions, outcome.tokens = len(asked), sum(event.tokens for event in asked)
-        outcome.in_flight = len(asked) - len(self.job.of("answered"))
+        outcome.in_flight = len(self.in_flight.union(self.job.unheard))
         recorded = self.job.of("recorded")
         times = Counter(event.step for event in recorded)
-        for step, name in enumerate(self.case.plan, 1):
+        for step, name in enumerate(self.case.calls, 1):
             more = max(0, times[step] - 1)
             if name == "read":
                 outcome.read_again += more

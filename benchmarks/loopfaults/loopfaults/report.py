@@ -8,21 +8,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .cases import APART
 from .controls import CONTROLS
 
 Row = Mapping[str, Any]
 COLUMNS = {
+    "runs": "runs",
     "jobs": "jobs",
     "deaths": "kills and other faults",
     "by_itself": "went on by itself",
     "by_a_look": "by a look",
     "by_a_call": "by a call",
     "never": "never ended",
+    "calls_in_flight": "effects in flight when killed",
     "effects_twice": "effects twice",
     "effects_lost": "effects lost",
     "unapproved": "effects unapproved",
     "paid_again": "completions paid again",
-    "paid_in_flight": "of these in flight",
+    "paid_in_flight": "completions in flight when killed",
     "settled": "a person said what happened",
     "settled_unsent": "of these never sent",
     "approved_again": "approved again",
@@ -40,6 +43,7 @@ def sum_up(rows: Iterable[Row]) -> dict[str, int]:
 
     again = sum(max(0, row["completions"] - row["needed"]) for row in ended)
     return {
+        "runs": len({row["seed"] for row in rows}),
         "jobs": len(rows),
         "deaths": total("deaths"),
         "never": len(rows) - len(ended),
@@ -54,6 +58,7 @@ def sum_up(rows: Iterable[Row]) -> dict[str, int]:
         "paid_in_flight": total("in_flight", ended),
         "paid_beyond_flight": max(0, again - total("in_flight", ended)),
         "paid_for_nothing": sum(row.get("completions", 0) for row in rows if not row["ended"]),
+        "calls_in_flight": total("calls_in_flight"),
         "settled": total("settled"),
         "settled_unsent": total("settled_unsent"),
         "approved_again": sum(max(0, row.get("approvals", 0) - 1) for row in rows),
@@ -63,7 +68,8 @@ def sum_up(rows: Iterable[Row]) -> dict[str, int]:
 def make_report(rows: Iterable[Row]) -> dict[str, Any]:
     """Make the report of a file's rows: sums of each system, whole and by group, and the controls that escaped.
 
-    `is_valid` only where all four controls were run, and each was caught by what is wrong with it.
+    `tokens`: what the undisturbed job was charged. `is_valid` only where all four controls were run with each seed, and
+    each was caught each time by what is wrong with it.
     """
     systems: dict[str, list[Row]] = {}
     for row in rows:
@@ -74,9 +80,16 @@ def make_report(rows: Iterable[Row]) -> dict[str, Any]:
         groups = dict.fromkeys(row["group"] for row in disturbed)
         by_group = {group: sum_up(row for row in disturbed if row["group"] == group) for group in groups}
         told: Any = next((row["about"] for row in own if row.get("about")), {})
-        sums[name] = {"about": told, "whole": sum_up(disturbed), "groups": by_group}
-    escaped = [name for name, made in CONTROLS.items() if name not in sums or not sums[name]["whole"][made.caught_by]]
+        tokens = next((row["tokens"] for row in own if row["group"] == "none"), 0)
+        whole = sum_up(row for row in disturbed if row["group"] not in APART)
+        sums[name] = {"about": told, "tokens": tokens, "whole": whole, "groups": by_group}
+    seeds = {row["seed"] for own in systems.values() for row in own}
+    escaped = [name for name in CONTROLS if any(not _is_caught(name, systems.get(name, []), seed) for seed in seeds)]
     return {"systems": sums, "escaped": escaped, "is_valid": not escaped}
+
+
+def _is_caught(control: str, rows: list[Row], seed: int) -> bool:
+    return sum_up(row for row in rows if row["seed"] == seed)[CONTROLS[control].caught_by] > 0
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -93,5 +106,5 @@ def make_table(report: Mapping[str, Any], part: str = "whole") -> str:
     for name, each in report["systems"].items():
         sums = each["whole"] if part == "whole" else each["groups"].get(part)
         if name not in CONTROLS and sums:
-            lines.append([each["about"].get("title", name), *(str(sums[key]) for key in COLUMNS)])
+            lines.append([each["about"].get("title", name), *(str(sums.get(key, "-")) for key in COLUMNS)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -26,7 +26,7 @@ MODEL_S, TOOL_S = 0.010, 0.004
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`kind` is a point that the witness sees, or `refused`; `step` the round of the plan that it is of."""
+    """`kind` is a point that the witness sees, `waiting` or `refused`; `step` the call of the plan that it is of."""
 
     kind: str
     step: int
@@ -38,7 +38,10 @@ class Event:
 
 @dataclass
 class Job:
-    """What one job has to do, and what was seen of it. `trigger` is told each point and its number among its kind."""
+    """What one job has to do, and what was seen of it. `trigger` is told each point and its number among its kind.
+
+    `unheard`: the completions whose answer could not be sent, since who asked was dead.
+    """
 
     plan: tuple[str, ...]
     trigger: Callable[[str, int], Awaitable[None]] | None = None
@@ -46,11 +49,23 @@ class Job:
     completion_tokens: int = 20
     honours_keys: bool = False
     events: list[Event] = field(default_factory=list)
+    unheard: list[Event] = field(default_factory=list)
     approved_at: float | None = None
     kills: int = 0
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
+
+    def in_flight(self) -> tuple[list[Event], set[int]]:
+        """Find the completions, and the calls that change something, of which nothing has come so far.
+
+        Of a completion a call comes, or a question to a person; of a call the next completion.
+        """
+        kinds = [event.kind for event in self.events]
+        since = self.events[len(kinds) - kinds[::-1].index("asked") - 1 :] if "asked" in kinds else []
+        called = [event for event in since if event.kind == "called"]
+        is_asked = not any(event.kind in ("called", "waiting") for event in since)
+        return since[:1] if is_asked else [], {event.step for event in called if event.name != "read"}
 
     async def see(self, event: Event) -> None:
         self.events.append(event)
@@ -157,9 +172,10 @@ class Witness:
             return
         most = given.get("max_completion_tokens") or given.get("max_tokens") or job.completion_tokens
         read, written = size // 4, min(job.completion_tokens, most)
-        await job.see(Event("asked", step, tokens=read + written))
+        await job.see(asked := Event("asked", step, tokens=read + written))
         await asyncio.sleep(3600 if status == 0 else MODEL_S)
         if connection.is_dead(job):
+            job.unheard.append(asked)
             return
         message = self._message(job, step, given)
         finish = "tool_calls" if "tool_calls" in message else "stop"
@@ -176,19 +192,29 @@ class Witness:
         await job.see(Event("answered", step))
 
     def _message(self, job: Job, step: int, given: dict[str, Any]) -> dict[str, Any]:
-        if step <= len(job.plan) and given.get("tools"):
-            name, arguments = job.plan[step - 1], f'{{"step": {step}}}'
-        elif "final_answer" in json.dumps(given.get("tools")):  # how smolagents ends
-            name, arguments = "final_answer", '{"answer": "done"}'
-        else:
+        calls = [(name, f'{{"step": {each}}}') for each, name in find_round(job.plan, step)]
+        if not calls and "final_answer" in json.dumps(given.get("tools")):  # how smolagents ends
+            calls = [("final_answer", '{"answer": "done"}')]
+        if not (calls and given.get("tools")):
             return {"role": "assistant", "content": "done"}
-        function = {"name": name, "arguments": arguments}
-        call = {"id": f"call_{next(self._ids)}", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
+        functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        made = [{"id": f"call_{next(self._ids)}", "type": "function", "function": each} for each in functions]
+        return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def find_round(plan: tuple[str, ...], step: int) -> list[tuple[int, str]]:
+    """Return the calls of the round that begins with a step of a plan, each with its own step."""
+    begins = 1
+    for calls in plan:
+        names = calls.split("+")
+        if begins == step:
+            return list(enumerate(names, step))
+        begins += len(names)
+    return []
 
 
 def _count_results(messages: list[dict[str, Any]]) -> int:
-    """How many rounds a conversation has behind it. smolagents tells results as a user's words."""
+    """How many calls a conversation has behind it. smolagents tells results as a user's words."""
     results = sum(message["role"] == "tool" for message in messages)
     told = json.dumps([message for message in messages if message["role"] != "system"])
     return results or told.count("Observation:")
