@@ -30,7 +30,9 @@ def test_without_a_terminal_it_lists_what_waits_with_goal_age_and_workspace(kair
     one, two = waiting_runs(kairos, "one.txt", "two.txt")
     kairos("run", "Think.", "--route", "caller")  # it waits for a model, not for a person
     said = kairos("inbox")
-    first, command, second, _, note = said.out.splitlines()
+    first, asked, command, second, _, _, note = said.out.splitlines()
+    assert "/approval" in asked
+    assert "one.txt" in asked  # what would be written where
     assert note.startswith("1 run waits for a model's answer: ")
     for line, run_id, goal in ((first, one, "Write one.txt."), (second, two, "Write two.txt.")):
         assert line.startswith(f"{run_id} · approval of write_file · goal: {goal} · ")
