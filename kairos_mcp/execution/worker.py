@@ -53,8 +53,9 @@ class RunWorker:
     `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `daily_accounts`:
     those that new model calls are charged to.
 
-    `error`: why the run is stalled. `is_current`: a transaction of this process took the run just now, so nobody else
-    has written for it. `committed`: the commit that it wrote for the run, and that `state` lacks yet.
+    `error`: why the run is stalled. `is_current`: a transaction of this process took the run just now, and nobody else
+    has written for it since. `committed`: the first commit, if it was written with the run or with an answer from
+    outside; `drive` applies it before anything else.
     """
 
     store: Store
