@@ -23,6 +23,7 @@
 
     NotForCallers               signals between parts of the server; they never reach a caller
     ├── FenceLost               this server no longer owns the run: stop, do nothing more
+    ├── NotMarked               the store did not take the mark of a call, so the call did not leave
     └── ReplayDiffers           the recorded answers do not belong to this flow: a changed flow, or a damaged row
 
 Each leaf has a code of its own, which callers and models see. `message` says what happened, `hint` what to do next.
@@ -238,6 +239,10 @@ class FenceLost(NotForCallers):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run {run_id} belongs to another server now")
         self.run_id = run_id
+
+
+class NotMarked(NotForCallers):
+    """The store did not take the mark that a call leaves, so the call was not made. It is to be begun again."""
 
 
 class ReplayDiffers(NotForCallers):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import field
 
-from kairos_mcp.core.errors import FenceLost, StoreBusy
+from kairos_mcp.core.errors import FenceLost, NotMarked, StoreBusy
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
@@ -121,7 +121,12 @@ class RunningSteps:
 
     async def _perform(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
         """Await one attempt, and the pause after it where another one follows."""
-        result = performed if isinstance(performed, StepResult) else await performed
+        try:
+            result = performed if isinstance(performed, StepResult) else await performed
+        except NotMarked:  # the rows say that it never left: once they can be written, it is begun again
+            self.tasks.pop(path, None)
+            self.state.fits_rows = False
+            return
         backs_off = is_outage(step, result, self.state.executor.paid_models)
         delay_s = None if backs_off else retry_delay_s(step, result)
         if delay_s is not None or backs_off:

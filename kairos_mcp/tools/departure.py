@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kairos_mcp.core.effects import Effect, is_stricter
+from kairos_mcp.core.errors import NoSpace, NotMarked, StoreBusy, StoreUnavailable
 from kairos_mcp.core.tool import ProbeResult, Tool, ToolContext
 from kairos_mcp.store.tool_intents import intent_name
 
@@ -16,10 +17,14 @@ LEFT = "{}"
 
 
 def mark_departure(ctx: ToolContext) -> None:
-    """Mark that the call leaves now, where it is to be marked. Raises FenceLost, StoreBusy, and Stale for a call that
-    has its answer already."""
-    if ctx.is_marked:
+    """Mark that the call leaves now, where it is to be marked. Raises NotMarked if the store can't take that, FenceLost,
+    and Stale for a call that has its answer already."""
+    if not ctx.is_marked:
+        return
+    try:
         ctx.memory.keep(intent_name(ctx.path), LEFT)
+    except (NoSpace, StoreBusy, StoreUnavailable) as error:
+        raise NotMarked(str(error)) from error
 
 
 def check_before_leaving(ctx: ToolContext, effect: Effect) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.effects import REACHES, Effect, Reach
-from kairos_mcp.core.errors import BadArguments, ConfigError, FenceLost, KairosError
+from kairos_mcp.core.errors import BadArguments, ConfigError, FenceLost, KairosError, NotMarked
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
@@ -24,7 +24,7 @@ UNEXPECTED = "tool_failed"  # a bug or a fault below a tool; every expected fail
 
 
 def call_tool(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-    """Check the arguments and run the tool; return every failure as a result. Raises FenceLost alone."""
+    """Check the arguments and run the tool; return every failure as a result. Raises FenceLost and NotMarked alone."""
     return _run_checked(tool, arguments, lambda checked: tool.run(checked, ctx))
 
 
@@ -82,8 +82,8 @@ def _run_checked(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], 
         return act(checked)
     except KairosError as error:
         return error_result(error)
-    except FenceLost:
-        raise  # else the result would be that nothing is known to have changed, while the run's new owner completes it
+    except (FenceLost, NotMarked):
+        raise  # else the result would be that nothing is known to have changed, while the call is made after all
     except Exception as error:  # a tool's bug must not take the run with it
         # Only the type's name: the text of a foreign exception may hold paths of this machine, or secrets.
         kind = type(error).__name__

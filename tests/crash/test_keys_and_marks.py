@@ -18,7 +18,7 @@ from support.downstream import PEER
 from support.network import Peer, json_text, peer, rules
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.errors import FenceLost, KairosError, NoSpace, StoreBusy, StoreUnavailable
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -179,6 +179,26 @@ def test_a_call_that_can_not_be_marked_does_not_leave(shop: Peer) -> None:
     with pytest.raises(FenceLost):
         tool.run({}, ctx)
     assert shop.heard == []
+
+
+@pytest.mark.parametrize("failure", [NoSpace, StoreBusy, StoreUnavailable])
+async def test_a_call_whose_mark_the_store_did_not_take_is_begun_again(
+    place: Place, shop: Peer, monkeypatch: pytest.MonkeyPatch, failure: type[KairosError]
+) -> None:
+    keep_text, refused = tool_intents.keep_text, list[int]()
+
+    def keep_from_the_second_time_on(*given: Any) -> None:
+        refused.append(len(shop.heard))
+        if len(refused) == 1:
+            raise failure("The disk is full.", "Free some space.")
+        keep_text(*given)
+
+    monkeypatch.setattr(tool_intents, "keep_text", keep_from_the_second_time_on)
+    await gone_through(settings_for(place, paying(shop)), "pay")
+    assert (refused, len(shop.heard)) == ([0, 0], 1)
+    assert place.rows("select ended from attempt") == [("unknown",)]
+    ((told,),) = place.rows("select a.body from answer a join step s on s.id = a.step where s.path = 'round-1/call-1'")
+    assert "paid" in told
 
 
 async def test_a_server_that_has_lost_the_run_keeps_nothing(place: Place, shop: Peer) -> None:

@@ -1725,6 +1725,11 @@ FILES = (
         "::test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
     ),
     Guard(
+        "mark_departure",
+        replaced("raise NotMarked(str(error)) from error", "raise"),
+        MARKED + "a_call_whose_mark_the_store_did_not_take_is_begun_again[NoSpace]",
+    ),
+    Guard(
         "check_before_leaving",
         without("mark_departure(ctx)"),
         MARKED + "what_can_not_be_undone_is_marked_before_its_first_byte_and_nothing_else_is[irreversible-marks0]",
