@@ -17,8 +17,8 @@ LEFT = "{}"
 
 
 def mark_departure(ctx: ToolContext) -> None:
-    """Mark that the call leaves now, where it is to be marked. Raises NotMarked if the store can't take that, FenceLost,
-    and Stale for a call that has its answer already."""
+    """Mark that the call leaves now, where it is to be marked. Raises NotMarked if the store does not take the mark,
+    FenceLost, and Stale for a call that has its answer already."""
     if not ctx.is_marked:
         return
     try:
