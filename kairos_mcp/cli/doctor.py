@@ -28,7 +28,6 @@ from kairos_mcp.settings.masked_servers import mask_address, mask_server
 from kairos_mcp.settings.names import SETTINGS
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.table_values import DayBudget, FlowSetting, GateRule, ServerSetting
-from kairos_mcp.store.find_runs import WantedRuns
 
 if TYPE_CHECKING:
     from kairos_mcp.app.agents import AgentList
@@ -146,9 +145,10 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"
         )
         yield Finding("store", "ok", f"{health['store']}: {size}")
-    yield from _check_differing_servers(settings)
+    if not any(text.startswith(STORE_DAMAGE) for text in health["damage"]):  # else a table may be missing
+        yield from _check_differing_servers(settings)
+        yield from _check_queue(health, settings)
     yield from _check_versions(health)
-    yield from _check_queue(health, settings)
     yield from _check_room(health, settings)
     yield from _check_tools(settings)
 
@@ -219,6 +219,8 @@ def _check_queue(health: JsonObject, settings: Settings) -> Iterator[Finding]:
         text = f"{could}, and no server or worker lives that drives runs"
         yield Finding("workers", state, text, f"`kairos-mcp work` goes on with them, {lists}.")
         return
+
+    from kairos_mcp.store.find_runs import WantedRuns
 
     async def list_queued(app: App) -> list[OwnedReport]:
         return await app.finder.list_runs(WantedRuns(None, None, "queued"), _QUEUED_RUNS, PERSON)

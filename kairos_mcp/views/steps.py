@@ -13,7 +13,6 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import Answer, Failure, Refused, call_path, first_parts, split_path, task_of
 from kairos_mcp.core.text import truncate
-from kairos_mcp.execution.flow_view import JudgedCall, Judgement
 from kairos_mcp.flows.ooda.phase_kinds import PHASES
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -94,8 +93,11 @@ class ShownSteps:
             step["agent"] = row.sent.agent
         if row.further_attempts:
             step["attempts"] = row.further_attempts + row.was_begun_here
-        if row.judged_text is not None and (found := decode(Judgement, row.judged_text).found):
-            step["carries"] = JudgedCall(row.path, step["name"], found).as_json()["findings"]
+        if row.judged_text is not None:
+            from kairos_mcp.execution.flow_view import JudgedCall, Judgement  # a list of runs does without it
+
+            if found := decode(Judgement, row.judged_text).found:
+                step["carries"] = JudgedCall(row.path, step["name"], found).as_json()["findings"]
         if decided:
             step["decided"] = [each.as_json() for each in decided]
         answer = row.answer

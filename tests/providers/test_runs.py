@@ -137,7 +137,10 @@ async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, s
         report = await rests(other, run_id)
         assert (report.status, any(needed in text for text in report.degraded)) == ("paused", True)
         assert report.next is not None
-        assert (report.next["tool"], "lacks a provider (KAIROS_MODEL)" in report.next["why"]) == ("run_status", True)
+        assert (report.next["tool"], "a server with a provider (KAIROS_MODEL)" in report.next["why"]) == (
+            "run_status",
+            True,
+        )
 
 
 async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perform(
@@ -150,7 +153,7 @@ async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perfor
         report = await answer_run(other, run_id, round_1__call_1={"content": "yes"})
         assert report.next is not None
         assert (report.status, report.next["tool"]) == ("paused", "run_status")
-        assert "lacks a provider (KAIROS_MODEL)" in report.next["why"]
+        assert "a server with a provider (KAIROS_MODEL)" in report.next["why"]
     async with open_checked_app(openai(place, server)) as able:
         assert (await rests(able, run_id)).summary == "done"
 
