@@ -5140,6 +5140,7 @@ LEAVES = "flow/test_leaving.py::test_"
 FOREIGN_FILES = "flow/test_foreign_files.py::test_"
 FLOW_RULES = "flow/test_rules.py::test_"
 LABELS = "flow/test_labels.py::test_"
+ATTACKS = "flow/test_attacks_end_to_end.py::test_"
 
 WHAT_LEAVES = (
     Guard(
@@ -5247,6 +5248,11 @@ WHAT_LEAVES = (
         "FlowView._label",
         without("not _names_address(...)"),
         "flow/test_hops.py::test_a_command_that_fetched_what_others_wrote_lets_no_further_one_run_unasked",
+    ),
+    Guard(
+        "make_call",
+        replaced("is_command and reaches == 'outside'", "False"),
+        ATTACKS + "an_attack_waits_for_a_person_and_nothing_is_heard_of_it[commit message, pushed]",
     ),
     Guard(
         "opening_rows",
