@@ -1,4 +1,5 @@
--- The store, version 1. Frozen: later versions are files beside this one, and they only add.
+-- The store, version 1. It may change until 0.1.0 is released. Then it is frozen: later versions are files beside this one,
+-- and they only add.
 --
 -- Times are milliseconds since 1970. `at` is when a row was written. Columns that hold structures are JSON.
 
