@@ -74,7 +74,9 @@ def test_a_users_runs_and_spending_are_found_by_a_command(place: Place, command:
 @pytest.mark.unreplayed  # rows are changed by hand
 def test_a_list_is_of_one_model_and_of_what_a_server_has(place: Place, command: Command) -> None:
     run_id = start(place, says("done"))
-    place.rows("update step set sent = json_set(sent, '$.model', 'openai:small')")
+    for step, sent in place.rows("select id, sent from step where sent is not null"):
+        asked = json.dumps(json.loads(sent) | {"model": "openai:small"})
+        place.rows("update step set sent = ? where id = ?", asked, step)
     assert [each["run_id"] for each in command.json("runs", "--model", "openai:small")["runs"]] == [run_id]
     assert command.json("runs", "--model", "openai:large")["runs"] == []
     assert command.json("runs", "--worker", "4711")["runs"] == []
