@@ -77,7 +77,12 @@ def test_what_cannot_be_repeated_by_itself_is_shown_with_its_key_and_the_exact_c
     rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
     (kairos.state / "kairos.toml").write_text(rule)
     made = kairos.folder / "made.txt"
-    run_id = kill_run_once(kairos, ["run", "Make.", "--tools", "run_command"], [MAKES, END], made.exists)
+    run_id = kill_run_once(
+        kairos,
+        ["run", "Make.", "--tools", "run_command"],
+        [MAKES, END],
+        lambda: made.exists() and made.read_text() != "",
+    )
     resumed = kairos("resume", run_id, **script_of(kairos))
     assert resumed.code == 3
     assert "round-1/call-1/settle" in resumed.out
