@@ -300,13 +300,13 @@ def test_in_a_folder_that_was_made_anew_a_dropped_file_is_the_workspaces_again(s
 
 @pytest.fixture
 def deep(stage):
-    """The stage with folders so deep that nobody may leave them behind: pytest can't remove them."""
-    shell(stage, "python3 -c \"import os\nfor i in range(1500): os.mkdir('n'); os.chdir('n')\"")
+    """The stage, removed at the end with folders so deep that pytest can't."""
     yield stage
     subprocess.run(["rm", "-rf", str(stage.home)], check=True)
 
 
 def test_folders_however_deep_stop_neither_the_next_calls_nor_the_limit(deep):
+    shell(deep, "python3 -c \"import os\nfor i in range(1500): os.mkdir('n'); os.chdir('n')\"")
     assert sum_bytes(deep.layer, time.monotonic() + 60) > MOST_BYTES
     assert not edit(deep, "a.py", "line 3\n", "LINE 3\n").is_error
     shown = deep.preview("submit_changes")
