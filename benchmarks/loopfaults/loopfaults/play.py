@@ -36,8 +36,8 @@ class Outcome:
     """What became of one job.
 
     went_on_by: after each death the verb by which something was seen to move: `open` (by itself), `look`, `resume`, or
-    `nothing`. in_flight, calls_in_flight: at each fault the completions, and the calls that change something, of which
-    nothing had come yet.
+    `nothing`. in_flight, calls_in_flight: at each fault the completions, and the calls that change something, whose
+    result the system had not visibly used yet.
     """
 
     case: str

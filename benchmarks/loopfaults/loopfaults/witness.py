@@ -57,9 +57,9 @@ class Job:
         return [event for event in self.events if event.kind == kind]
 
     def in_flight(self) -> tuple[list[Event], set[int]]:
-        """Find the completions, and the calls that change something, of which nothing has come so far.
+        """Find the completions, and the calls that change something, whose result the system has not visibly used yet.
 
-        Of a completion a call comes, or a question to a person; of a call the next completion.
+        It uses a completion by a call or a question to a person, and a call by asking for the next completion.
         """
         kinds = [event.kind for event in self.events]
         since = self.events[len(kinds) - kinds[::-1].index("asked") - 1 :] if "asked" in kinds else []
